@@ -10,7 +10,7 @@ Run: python benchmarks/decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.registry import new_placement
+from engine.methods.row_registry import new_placement
 
 prepare_process()
 
@@ -27,8 +27,8 @@ from engine.config import Family, ModelConfig  # noqa: E402
 from engine.inference.generate import Mixing  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.models.demix import MultiExpertModel  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 
 
 def separate_models(shape: ModelConfig, model: MultiExpertModel) -> list[Any]:

@@ -29,9 +29,9 @@ from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
-from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape, training_flops  # noqa: E402
+from engine.models.rows import Rows  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
 

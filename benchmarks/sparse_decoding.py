@@ -11,7 +11,7 @@ Run: python benchmarks/sparse_decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.registry import new_placement
+from engine.methods.row_registry import new_placement
 
 prepare_process(1)
 
@@ -40,11 +40,12 @@ from engine.files import ArtifactRef, new_folder  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.inference.generate import Mixing  # noqa: E402
 from engine.inference.model_cache import ModelCache  # noqa: E402
+from engine.methods import multi_expert_host  # noqa: E402
+from engine.methods.multi_expert_files import save_base, save_expert  # noqa: E402
+from engine.methods.row_registry import load_demix  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
-from engine.models import multi_expert_host  # noqa: E402
-from engine.models.demix import MultiExpertModel  # noqa: E402
-from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.text.corpus import Document  # noqa: E402
 from engine.text.tokenizer import Tokenizer, train_tokenizer  # noqa: E402
 

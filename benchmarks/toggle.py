@@ -140,8 +140,8 @@ def ours(settings: Settings, gate: GateConfig, prior: Sequence[float]) -> list[f
     """The perplexity of the mixture on every domain."""
     weights = {f"all/{place}": weight for place, weight in enumerate(prior)}
     with database.reading(settings) as session:
-        found = mix_scores(session, get_storage(settings), MixtureRequest("all", weights=weights, gate=asdict(gate)))
-    return [row["perplexity"] for row in found["domains"]]
+        answer = mix_scores(session, get_storage(settings), MixtureRequest("all", weights=weights, gate=asdict(gate)))
+    return [row.perplexity for row in answer.domains]
 
 
 def peer(files: Files, gate: GateConfig, prior: Sequence[float]) -> list[float]:

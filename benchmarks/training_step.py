@@ -7,7 +7,7 @@ Run: python benchmarks/training_step.py
 from __future__ import annotations
 
 from engine.device import prepare_process
-from engine.methods.registry import new_placement
+from engine.methods.row_registry import new_placement
 
 prepare_process()
 
@@ -21,8 +21,9 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
-from engine.models.demix import MultiExpertModel, Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.models.rows import Rows  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 

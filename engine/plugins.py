@@ -34,8 +34,8 @@ def find_plugins(
 ) -> dict[str, Descriptor]:
     """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
-    Each value is a descriptor or a tuple of several. Modules come in alphabetical order. Of a folder the module
-    `descriptor` is read, or without one all its modules. Raises BadPlugin.
+    Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, these
+    modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPlugin.
     """
     descriptors: dict[str, Descriptor] = {}
     for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
@@ -62,14 +62,16 @@ def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:
 
 
 def _modules(package: str) -> Iterator[str]:
-    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
-        descriptor = f"{module.name}.descriptor"
-        if not module.ispkg:
-            yield module.name
-        elif find_spec(descriptor):
-            yield descriptor
-        else:
+    modules = list(pkgutil.iter_modules(import_module(package).__path__, f"{package}."))
+    descriptors = [f"{module.name}.descriptor" for module in modules if module.ispkg]
+    if present := [name for name in descriptors if find_spec(name)]:
+        yield from present
+        return
+    for module in modules:
+        if module.ispkg:
             yield from _modules(module.name)
+        else:
+            yield module.name
 
 
 def _offered(group: str) -> list[tuple[str, object]]:

@@ -104,7 +104,7 @@ def test_gates_of_the_tutorial_learn(reader: Callable[[Path], None], reader_fold
     """What they learn depends on the text of this machine; other tests check that they choose well."""
     run_tutorials_up_to_mode(reader, reader_folder)
     with reading(Settings(home=reader_folder / ".workbench")) as session:
-        gate_weights = {row["domain"]: row["gates"] for row in training_history(session, "tuned/composed")["domains"]}
+        gate_weights = {row.domain: row.gates for row in training_history(session, "tuned/composed").domains}
     for domain in ("python", "licences", "cython"):
         first, last = gate_weights[domain][0], gate_weights[domain][-1]
         assert math.isclose(math.fsum(last.values()), 1, abs_tol=1e-5)

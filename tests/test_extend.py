@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "how_to" / "extend.md").read_text(encoding="utf-8")
-TOY_GATE = ROOT / "tests" / "toy_gate"
+TESTS = ROOT / "tests"
+TOY_GATE = TESTS / "toy_gate"
 
 
 def blocks(title: str, language: str = "python") -> list[str]:
@@ -50,6 +51,19 @@ def test_the_gate_of_the_page_is_the_one_that_its_own_tests_run() -> None:
     [(group, offered)] = tomllib.loads(project)["project"]["entry-points"].items()
     installed = (TOY_GATE / "toy_gate-1.dist-info" / "entry_points.txt").read_text(encoding="utf-8")
     assert installed.splitlines() == [f"[{group}]", *(f"{name} = {place}" for name, place in offered.items())]
+
+
+def test_the_method_and_the_kind_of_the_page_are_those_that_their_own_tests_run() -> None:
+    for title, folder, names in (
+        ("A method", TESTS / "toy_method" / "site" / "toy_method", ("descriptor", "placement")),
+        ("A kind of job", TESTS / "toy_kind" / "toy_kind", ("kind", "runner", "screen")),
+    ):
+        assert blocks(title) == [(folder / f"{name}.py").read_text(encoding="utf-8") for name in names]
+        [offered] = blocks(title, "toml")
+        [installed] = folder.parent.glob("*.dist-info/entry_points.txt")
+        assert offered.replace(' = "', " = ").replace('"\n', "\n").replace('project.entry-points."', "").replace(
+            '"]', "]"
+        ) == installed.read_text(encoding="utf-8")
 
 
 def test_the_clusterer_of_the_page_finds_clusters(tmp_path: Path) -> None:

@@ -1,23 +1,31 @@
-"""The API server as seen from the CLI and the studio: the same wishes, over HTTP."""
+"""A client of the API server, for the CLI and the studio."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
+from pydantic import BaseModel, ValidationError
 
 from ui.errors import ServerDown, ServerRefused
 from ui.serving.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
+from workbench.answers.changes import Forgetting, RemovalTable
+from workbench.answers.perplexities import ClusterGrid, MixedScores, ModeComparison
+from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
+from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
+from workbench.registry.cards import PriorCard
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
 CONNECT_SECONDS = 2.0
-# A first wish loads weights, and waits its turn behind other generations.
+# A first request loads weights, and waits its turn behind other generations.
 ANSWER_SECONDS = 600.0
+Result = TypeVar("Result", bound=BaseModel)
+
 ELSEWHERE = "Stop it, or set WORKBENCH_API_PORT to another port and start with `workbench up`."
 
 
@@ -48,78 +56,81 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """Version, registry, device and loaded models of this workbench's server; refuses what others answer."""
         try:
-            answer = self._ask("GET", "/healthz", timeout=CONNECT_SECONDS)
+            body = self._send("GET", "/healthz", timeout=CONNECT_SECONDS)
         except ServerRefused as refusal:
             if refusal.code:  # a workbench's own words
                 raise
-            answer = {}
-        if answer.get("registry") != self._registry:
+            body = {}
+        if body.get("registry") != self._registry:
             raise ServerRefused(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
-        return answer
+        return _parsed(Health, body)
 
-    def models(self) -> list[dict[str, Any]]:
-        """Every mixture and expert that can be asked."""
-        return list(self._ask("GET", "/v1/models")["data"])
+    def models(self) -> list[Model]:
+        """Every mixture and every enabled expert."""
+        return _parsed(ModelList, self._send("GET", "/v1/models")).data
 
-    def complete(self, **wish: Any) -> dict[str, Any]:
+    def complete(self, **request: Any) -> Completion:
         """A whole completion."""
-        return self._ask("POST", "/v1/completions", json={**wish, "stream": False})
+        return self._post(Completion, "/v1/completions", {**request, "stream": False})
 
-    def stream(self, **wish: Any) -> Generator[dict[str, Any], None, None]:
+    def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
         """The chunks of a completion as they come; closing the iterator frees the server at once."""
         with (
             _explained(self._http),
-            self._http.stream("POST", "/v1/completions", json={**wish, "stream": True}) as response,
+            self._http.stream("POST", "/v1/completions", json={**request, "stream": True}) as response,
         ):
             _check(response)
             for line in response.iter_lines():
                 if line.startswith("data: ") and line != "data: [DONE]":
-                    yield _checked_chunk(json.loads(line.removeprefix("data: ")), response.status_code)
+                    yield _chunk(json.loads(line.removeprefix("data: ")), response.status_code)
 
-    def posterior(self, **wish: Any) -> dict[str, Any]:
+    def posterior(self, **request: Any) -> PosteriorAnswer:
         """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
-        return self._ask("POST", "/v1/workbench/posterior", json=wish)
+        return self._post(PosteriorAnswer, "/v1/workbench/posterior", request)
 
-    def mix(self, **wish: Any) -> dict[str, Any]:
+    def mix(self, **request: Any) -> MixedScores:
         """A mixture's perplexity on every domain, from stored scores."""
-        return self._ask("POST", "/v1/workbench/mix", json=wish)
+        return self._post(MixedScores, "/v1/workbench/mix", request)
 
-    def removal(self, **wish: Any) -> dict[str, Any]:
+    def removal(self, **request: Any) -> RemovalTable:
         """What removing each expert of a mixture costs, from stored scores."""
-        return self._ask("POST", "/v1/workbench/removal", json=wish)
+        return self._post(RemovalTable, "/v1/workbench/removal", request)
 
-    def forgetting(self, **wish: Any) -> dict[str, Any]:
+    def forgetting(self, **request: Any) -> Forgetting:
         """How the perplexities of two models differ on the same text, from stored scores."""
-        return self._ask("POST", "/v1/workbench/forgetting", json=wish)
+        return self._post(Forgetting, "/v1/workbench/forgetting", request)
 
-    def nearest(self, **wish: Any) -> dict[str, Any]:
+    def nearest(self, **request: Any) -> ParentProposal:
         """The parent that a new expert of a domain would have, from stored scores."""
-        return self._ask("POST", "/v1/workbench/nearest", json=wish)
+        return self._post(ParentProposal, "/v1/workbench/nearest", request)
 
-    def modes(self, **wish: Any) -> dict[str, Any]:
-        """A mixture's perplexity on every domain under each of the paper's modes, from stored scores."""
-        return self._ask("POST", "/v1/workbench/modes", json=wish)
+    def modes(self, **request: Any) -> ModeComparison:
+        """A mixture's perplexity on every domain under each inference mode, from stored scores."""
+        return self._post(ModeComparison, "/v1/workbench/modes", request)
 
-    def cluster_grid(self, **wish: Any) -> dict[str, Any]:
+    def cluster_grid(self, **request: Any) -> ClusterGrid:
         """A cluster gate's perplexity at every temperature and top-k, from stored scores."""
-        return self._ask("POST", "/v1/workbench/cluster-grid", json=wish)
+        return self._post(ClusterGrid, "/v1/workbench/cluster-grid", request)
 
-    def posteriors(self, **wish: Any) -> dict[str, Any]:
+    def posteriors(self, **request: Any) -> PosteriorMap:
         """Which expert each domain's text is taken for, from stored scores."""
-        return self._ask("POST", "/v1/workbench/posteriors", json=wish)
+        return self._post(PosteriorMap, "/v1/workbench/posteriors", request)
 
-    def contrast(self, **wish: Any) -> dict[str, Any]:
+    def contrast(self, **request: Any) -> TokenComparison:
         """Where two experts differ on a domain, from stored scores."""
-        return self._ask("POST", "/v1/workbench/contrast", json=wish)
+        return self._post(TokenComparison, "/v1/workbench/contrast", request)
 
-    def estimate_prior(self, **wish: Any) -> dict[str, Any]:
+    def estimate_prior(self, **request: Any) -> PriorCard:
         """A new prior, estimated on stored scores of held-out text."""
-        return self._ask("POST", "/v1/workbench/priors", json=wish)
+        return self._post(PriorCard, "/v1/workbench/priors", request)
 
-    def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    def _post(self, result: type[Result], path: str, request: dict[str, Any]) -> Result:
+        return _parsed(result, self._send("POST", path, json=request))
+
+    def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with _explained(self._http):
             response = self._http.request(method, path, **options)
             _check(response)
@@ -166,10 +177,20 @@ def _check(response: httpx.Response) -> None:
         raise _refusal(_body(response).get("error"), response.status_code)
 
 
-def _checked_chunk(chunk: dict[str, Any], status: int) -> dict[str, Any]:
-    if "error" in chunk:
-        raise _refusal(chunk["error"], status)
-    return chunk
+def _chunk(body: dict[str, Any], status: int) -> CompletionChunk:
+    if "error" in body:
+        raise _refusal(body["error"], status)
+    return _parsed(CompletionChunk, body)
+
+
+def _parsed(result: type[Result], body: dict[str, Any]) -> Result:
+    try:
+        return result.model_validate(body)
+    except ValidationError:
+        raise ServerRefused(
+            "The API server answered in a form that this version does not know.",
+            "It may be of another version: restart it with `workbench up`.",
+        ) from None
 
 
 def _refusal(error: Any, status: int) -> ServerRefused:

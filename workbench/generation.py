@@ -7,11 +7,11 @@ plan; the loaded model knows nothing of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -23,6 +23,8 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import Route, find_route
+from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
+from workbench.answers.server import LoadedBase
 from workbench.errors import NoModel, NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from engine.inference.ensemble import Ensemble, Group
     from engine.inference.prompt import Prompt
     from engine.mixing.base import Gate
-    from engine.models.demix_files import Limits
+    from engine.models.expert_model import Limits
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -61,6 +63,17 @@ class PlannedExpert:
     def kept(self) -> ArtifactRef:
         """Where its weights lie, and what they must hash to."""
         return ArtifactRef(self.folder, self.sha256)
+
+    def manifest(self) -> ManifestExpert:
+        """Its part of an answer's manifest."""
+        return ManifestExpert(
+            id=self.id,
+            name=self.name,
+            sha256=self.sha256,
+            weight=self.weight,
+            base_sha256=self.base.sha256,
+            parts=None if self.parts is None else list(self.parts),
+        )
 
 
 @dataclass(frozen=True)
@@ -96,25 +109,15 @@ class Plan:
         """Where the weights of the experts on each base lie, by their ids."""
         return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Which files, experts and weights make the answer."""
-        return {
-            "model": self.model,
-            "experts": [
-                {
-                    "id": e.id,
-                    "name": e.name,
-                    "sha256": e.sha256,
-                    "weight": e.weight,
-                    "base_sha256": e.base.sha256,
-                    "parts": e.parts,
-                }
-                for e in self.experts
-            ],
-            "tokenizer_sha256": self.tokenizer_sha256,
-            "gate": dump_gate(self.gate),
-            "clustering_sha256": self.route.clustering.sha256 if self.route else None,
-        }
+        return Manifest(
+            model=self.model,
+            experts=[expert.manifest() for expert in self.experts],
+            tokenizer_sha256=self.tokenizer_sha256,
+            gate=dump_gate(self.gate),
+            clustering_sha256=self.route.clustering.sha256 if self.route else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -306,22 +309,19 @@ class Host:
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
         return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt)
 
-    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
-        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats).
-
-        `gate_weights` holds those inside experts of MoDE: [token][expert] → {"backbone": [block], "parts": {name: …}}.
-        """
+    def posterior(self, plan: Plan, text: str) -> TextPosterior:
+        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
         from engine.inference.generate import read_text
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
         names = {expert.id: expert.name for expert in plan.experts}
-        gates = [{names[key]: asdict(one) for key, one in told.items()} for told in reading.pop("gates")]
-        return {"experts": list(names.values()), **reading, "gate_weights": gates}
+        gates = [_named(weights, names) for weights in reading.pop("gates")]
+        return TextPosterior(experts=list(names.values()), **reading, gate_weights=gates)
 
-    def loaded(self) -> list[dict[str, Any]]:
+    def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
-        return [{"base_sha256": base, "experts": experts} for base, experts in self._cache.loaded().items()]
+        return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
 
     def _models(self, plan: Plan) -> Ensemble:
         """The experts of each base; a base is in memory from when it is asked for, as long as there is room."""
@@ -342,7 +342,7 @@ class Host:
         )
 
     def _limits_of(self, base: ArtifactRef) -> Limits:
-        from engine.models.demix_files import read_limits
+        from engine.methods.row_registry import read_limits
 
         with self._reading:
             if base not in self._limits:
@@ -373,9 +373,9 @@ class Host:
         return frozenset().union(*(self._stops[base] for base in plan.by_base()))
 
 
-def _named(told: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
     """By the experts' names what is keyed by their ids."""
-    return {names[key]: value for key, value in told.items()}
+    return {names[key]: value for key, value in by_id.items()}
 
 
 def _open_clustering(kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 Cells = Sequence[Sequence[float | None]]
 _MOST_TICKS = 7
@@ -20,14 +20,19 @@ def as_text(ratios: Cells) -> list[list[str]]:
     return [["" if ratio is None else f"{ratio:.2f}" for ratio in row] for row in ratios]
 
 
-def colour_bar(low: float, high: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ColourBar:
+    """The fields of Plotly's colour bar that are set."""
+
+    title: str
+    tickvals: list[float]
+    ticktext: list[str]
+
+
+def colour_bar(low: float, high: float) -> ColourBar:
     """Plotly's colour bar of such logarithms, whose ticks are ratios: round ones, where at least two are in sight."""
     ticks = _round_ratios(low, high)
-    return {
-        "title": "ratio",
-        "tickvals": [math.log(tick) for tick in ticks],
-        "ticktext": [f"{tick:.3g}" for tick in ticks],
-    }
+    return ColourBar("ratio", [math.log(tick) for tick in ticks], [f"{tick:.3g}" for tick in ticks])
 
 
 def _round_ratios(low: float, high: float) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.files import ArtifactRef
-from engine.models.loaded import LoadedBase, load_base
+from engine.inference.loaded import LoadedBase, load_base
 
 
 @dataclass(frozen=True)

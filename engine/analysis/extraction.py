@@ -24,7 +24,7 @@ from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.sampling import sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.models.demix import Rows
+from engine.models.rows import Rows
 from engine.statistics.intervals import Interval, bootstrap_mean
 from engine.text.blocks import Tokens
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError
-from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.models.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from engine.inference.prompt import Prompt, encode_prompt, require_fits, require
 from engine.inference.sampling import StopPhrases, make_generator, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
+from engine.models.rows import Rows
 from engine.text.tokenizer import TextStream, Tokenizer
 
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a prompt is read: 64 MiB

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.files import ArtifactRef
-from engine.models.loaded import LoadedBase
+from engine.inference.loaded import LoadedBase
 
 
 @dataclass(frozen=True)

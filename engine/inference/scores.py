@@ -23,8 +23,8 @@ from torch import Tensor
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.base import Gate
-from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.models.rows import Rows
 from engine.statistics.perplexity import perplexity_of
 from engine.text.eval_sample import EvalSample
 from engine.threads import side_by_side

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.models.expert_model import ExpertHost
-    from engine.training.trainable_model import TrainableModel
+    from engine.models.trainable_model import TrainableModel
 
 
 @dataclass(frozen=True)

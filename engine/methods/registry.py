@@ -12,16 +12,12 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.errors import ModelError
 from engine.files import EXPERT_CARD
 from engine.methods.base import Method
-from engine.methods.rows import RowMethod
 from engine.plugins import find_plugins
-
-if TYPE_CHECKING:
-    from engine.models.demix import Placement
 
 ENTRY_POINTS = "expert_workbench.methods"
 
@@ -47,20 +43,6 @@ def get_method(name: str) -> Method:
 def method_of(name: str) -> Method:
     """The same for describing experts: where it is not installed, one that can do nothing."""
     return methods().get(name) or _missing(name)
-
-
-def row_method(experts_in: str) -> RowMethod:
-    """The method whose files say that experts lie there; raises ModelError where it is not installed."""
-    of_rows = [method for method in methods().values() if isinstance(method, RowMethod)]
-    matches = [method for method in of_rows if method.experts_in == experts_in]
-    if not matches:
-        raise ModelError(f"No method is installed that reads experts in “{experts_in}”.", "Install its package.")
-    return min(matches, key=lambda method: bool(method.method_of_copy))
-
-
-def new_placement(experts_in: str = "ffn") -> Placement:
-    """Where the experts of a new model lie."""
-    return row_method(experts_in).new_placement()
 
 
 def method_of_card(card: Mapping[str, Any], base: Path) -> Method:

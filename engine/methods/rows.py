@@ -5,30 +5,24 @@ They share files, caches, training and mixing. What differs is where the modules
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DamagedFile
 from engine.files import ArtifactRef
 from engine.methods.base import Method, StoredExpert
+from engine.methods.base_card import CARD_METHOD, stored_placement
 from engine.models import flops
 from engine.models.flops import Shape
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.models.demix import Placement
-    from engine.models.multi_expert_host import MultiExpertHost
-    from engine.training.trainable_model import TrainableModel
-
-CARD_METHOD = "demix"  # in the cards of all of them
-SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"
-_OLDEST = "ffn"  # where experts are if nothing says so: such files are older than the choice
-_ON_A_SEED = "adapter"
+    from engine.methods.multi_expert_host import MultiExpertHost
+    from engine.models.multi_expert import Placement
+    from engine.models.trainable_model import TrainableModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,48 +56,32 @@ class RowMethod(Method):
         return self.new_placement().build(load_model(seed_folder), keys, config, seed)
 
     def load(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> TrainableModel:
-        from engine.models.demix_files import load_demix
+        from engine.methods.multi_expert_files import load_experts
 
-        return load_demix(base, experts)
+        return load_experts(base, experts, self.new_placement())
 
     def load_full_model(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
-        from engine.models.demix_files import load_demix
+        from engine.methods.multi_expert_files import load_experts
 
-        return load_demix(base, {"expert": expert}).full_model("expert")
+        return load_experts(base, {"expert": expert}, self.new_placement()).full_model("expert")
 
     def save_base(self, model: Any, folder: Path) -> None:
-        from engine.models.demix_files import save_base
+        from engine.methods.multi_expert_files import save_base
 
         save_base(model, folder)
 
     def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
-        from engine.models.demix_files import save_expert
+        from engine.methods.multi_expert_files import save_expert
 
         save_expert(model, key, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
 
     def open(self, base: ArtifactRef, device: torch.device | str) -> MultiExpertHost:
-        from engine.models.multi_expert_host import MultiExpertHost
+        from engine.methods.multi_expert_host import MultiExpertHost
 
-        return MultiExpertHost(base, device)
+        return MultiExpertHost(base, device, self.new_placement)
 
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         return flops.forward_flops(shape, context) + (2 * expert.num_parameters if self.adds_to_base else 0)
 
     def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         return self.frozen_flops(shape, context, expert.num_parameters)
-
-
-def is_seed(base: Path) -> bool:
-    """Whether a base is a seed model as it came, which its experts leave as it is."""
-    return not (base / SHARED_FILE).exists()
-
-
-def stored_placement(card: Mapping[str, Any], base: Path) -> str:
-    """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
-    path = base / BASE_CARD
-    if not path.exists():
-        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} does not say where experts are.", "Restore it.") from error

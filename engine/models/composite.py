@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.likelihoods import TokenScores
+from engine.models.rows import Rows
 
 
 class CompositeModel:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.events import GateWeights
 from engine.files import ArtifactRef
-from engine.models.demix import Rows
 from engine.models.likelihoods import TokenScores
+from engine.models.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,11 @@ class ExpertHost(Protocol):
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
         ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
+
+    max_positions: int
+    vocab_size: int

@@ -16,11 +16,11 @@ from engine.events import Token
 from engine.inference.generate import Mixing, generate
 from engine.inference.sampling import sampling_distribution
 from engine.inference.scores import mix_scores, score_text
+from engine.methods.row_registry import load_demix
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix
 from engine.models.expert_model import ExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, relative_gap
 from engine.selfcheck.test_bed import (
     BLOCK,

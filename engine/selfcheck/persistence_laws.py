@@ -13,8 +13,8 @@ import torch
 from engine.config import TrainingConfig
 from engine.events import Event, Step
 from engine.files import ArtifactRef, sha256_of
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix
+from engine.methods.row_registry import load_demix
+from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain

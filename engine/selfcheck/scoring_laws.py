@@ -15,7 +15,7 @@ from engine.inference.scores import as_blocks, mix_scores, mixed_perplexity, per
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.mixing.posterior import UpdatingGate
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, relative_gap
 from engine.selfcheck.test_bed import BLOCK, KEYS, PRIOR, TestBed, every_gate, plain_logprobs
 

@@ -30,16 +30,17 @@ from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.registry import new_placement
+from engine.methods.multi_expert_files import save_base, save_expert
+from engine.methods.row_registry import new_placement
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_registry import build_gate, gate_type, gate_types
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel, Rows
-from engine.models.demix_files import save_base, save_expert
 from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
 from engine.text.corpus import Document
 from engine.text.eval_sample import EvalSample, eval_sample

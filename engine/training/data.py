@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import TrainingError
-from engine.models.demix import Rows
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import evenly_spaced
 

@@ -10,47 +10,19 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from engine import errors
-from engine.config import TrainingConfig
 from engine.errors import LostRank, Problem
 from engine.events import Event
-from engine.training.data import PackedDomain
-from engine.training.recipe import Recipe
 
 INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
 _LOG = "See its output in the log."
 _SMALLER = "If the memory was not enough, choose fewer processes, a smaller block_size or fewer sequences_per_domain."
-
-
-@dataclass(frozen=True)
-class Task:
-    """The input of a training process: folders, what to train, and settings."""
-
-    seed_folder: Path
-    domains: tuple[PackedDomain, ...]
-    config: TrainingConfig
-    folder: Path  # of the checkpoints
-    device: str = "auto"
-    recipe: Recipe = field(default_factory=Recipe)
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Task:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        domains = tuple(
-            PackedDomain(domain["name"], domain["expert"], Path(domain["folder"])) for domain in data["domains"]
-        )
-        config = TrainingConfig(**data["config"])
-        recipe = Recipe.from_json(data["recipe"])
-        return cls(Path(data["seed_folder"]), domains, config, Path(data["folder"]), data["device"], recipe)
 
 
 def to_line(event: Event) -> bytes:

@@ -10,48 +10,19 @@ import select
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from engine.config import TrainingConfig
 from engine.device import process_environment
 from engine.errors import NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_command, python_environment
-from engine.training.data import BlockSampler, PackedDomain
-from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, Task, from_line, read_failure
-from engine.training.layout import layout_of
-from engine.training.recipe import Recipe
+from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, from_line, read_failure
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0
-
-
-def train_distributed(
-    num_processes: int,
-    seed_folder: Path,
-    domains: Sequence[PackedDomain],
-    config: TrainingConfig,
-    folder: Path,
-    *,
-    recipe: Recipe | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    log: Path | None = None,
-) -> Iterator[Event]:
-    """Trains a model of the seed (None: a DEMix model) from the newest checkpoint in `folder`, or from the start.
-
-    The weights are those of the last checkpoint. `threads` are those of each process; 0 shares the cores out. What
-    the processes print goes to `log`, or where this process prints. Raises TrainingError when the layout or a text
-    cannot be trained on, LostRank when a process dies, and what the training itself raises.
-    """
-    layout_of(domains, config.sequences_per_domain, num_processes)
-    texts = [domain.open() for domain in domains]
-    BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
-    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
-    return run_workers(task, "engine.training.worker", num_processes, threads=threads, log=log)
 
 
 class WorkerTask(Protocol):
@@ -69,7 +40,7 @@ class WorkerTask(Protocol):
 def run_workers(
     task: WorkerTask, worker: str, num_processes: int, *, threads: int = 0, log: Path | None = None
 ) -> Iterator[Event]:
-    """The events of a task in processes that each run the module `worker`; threads, log and errors as in `train_on`."""
+    """The events of a task in processes that each run the module `worker`; `log` gets what they print."""
     _require_devices(task.device, num_processes)
     return _events(task, worker, num_processes, _environment(num_processes, threads), log)
 

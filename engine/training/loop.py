@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
-from engine.models.demix_files import Limits
+from engine.models.expert_model import Limits
+from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import (
     best_weights,
@@ -39,7 +40,6 @@ from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
-from engine.training.trainable_model import TrainableModel
 
 
 def train(

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
-from engine.models.demix import Rows
+from engine.models.rows import Rows
+from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.trainable_model import TrainableModel
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:

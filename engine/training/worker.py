@@ -1,8 +1,4 @@
-"""One process of a distributed training: `torchrun --nproc-per-node 4 -m engine.training.worker TASK`.
-
-TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
-`train_distributed` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
-"""
+"""What every process of a distributed training does: join the others, drive the training, end with its parent."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
     from engine.events import Event
     from engine.training.distributed import ProcessGroup
-    from engine.training.ipc import Task
 
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
 
@@ -46,41 +41,6 @@ def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
             write_error(place, rank, error)
         _exit(1)
     _exit(0)
-
-
-def _work(place: Path, rank: int, num_ranks: int) -> None:
-    from engine.training.ipc import INPUT, STORE, Task
-    from engine.training.layout import layout_of
-
-    line = place.is_dir()
-    task = Task.read(place / INPUT if line else place)
-    layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
-    device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if line else None):
-        from engine.training.distributed import RankGroup
-
-        team = RankGroup(layout, rank)
-        drive(_training(task, team, device), team, place if line and rank == 0 else None)
-
-
-def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
-    """The events of a training whose model, in this process, holds the experts of this process alone."""
-    from engine.training.loop import require_context, train
-
-    texts = [domain.open() for domain in task.domains]
-    keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))
-    method = task.recipe.descriptor
-    model = method.build(task.seed_folder, keys, task.recipe.config, task.config.seed).to(device)
-    require_context(model, task.config.block_size)
-    return train(
-        model,
-        texts,
-        task.config,
-        task.folder,
-        only_experts=task.recipe.learns(keys),
-        balanced=method.balanced,
-        team=team,
-    )
 
 
 def drive(events: Iterator[Event], team: ProcessGroup, place: Path | None) -> None:
@@ -128,7 +88,3 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), _work)

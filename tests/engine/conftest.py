@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from engine.config import LoraConfig, ModelConfig
-from engine.methods.registry import new_placement
-from engine.models.demix import MultiExpertModel
+from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText

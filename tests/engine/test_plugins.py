@@ -22,7 +22,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     (tmp_path / "toys" / "kite" / "__init__.py").touch()
     (tmp_path / "toys" / "ball.py").write_text("TOY = 'ball'")
     (tmp_path / "toys" / "helpers.py").write_text("SIZE = 1")
-    (tmp_path / "toys" / "kite" / "descriptor.py").write_text("TOY = 'kite'")
+    (tmp_path / "toys" / "kite" / "kite.py").write_text("TOY = 'kite'")
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins._entry_points.cache_clear()
     yield tmp_path
@@ -47,12 +47,12 @@ def test_modules_and_folders_of_the_package_are_found(environment: Path) -> None
     assert list(all_toys()) == ["ball", "kite"]
 
 
-def test_a_folder_without_a_descriptor_is_walked(environment: Path) -> None:
+def test_where_folders_have_descriptors_no_other_module_is_imported(environment: Path) -> None:
     (environment / "toys" / "water").mkdir()
     (environment / "toys" / "water" / "__init__.py").touch()
-    (environment / "toys" / "water" / "boat.py").write_text("TOY = 'boat'")
-    (environment / "toys" / "water" / "tools.py").write_text("SIZE = 2")
-    assert list(all_toys()) == ["ball", "kite", "boat"]
+    (environment / "toys" / "water" / "descriptor.py").write_text("TOY = 'boat'")
+    (environment / "toys" / "heavy.py").write_text("raise ImportError")
+    assert list(all_toys()) == ["boat"]
 
 
 def test_an_entry_point_of_an_installed_package_is_found(environment: Path) -> None:

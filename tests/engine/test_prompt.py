@@ -15,7 +15,7 @@ from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.prompt import Prompt, encode_prompt
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import Tokenizer
 
 PROMPT = "the court held"

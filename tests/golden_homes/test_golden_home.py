@@ -52,8 +52,8 @@ def test_every_mixture_has_the_same_members_and_perplexities(golden: Any) -> Non
             members = mixtures.get_mixture(session, name).members
             assert [[one.expert, one.weight, one.active] for one in members] == expected["experts"], name
             if "perplexity" in expected:
-                rows = scores.mix_scores(session, get_storage(), name)["domains"]
-                measured = {row["domain"]: row["perplexity"] for row in rows}
+                rows = scores.mix_scores(session, get_storage(), name).domains
+                measured = {row.domain: row.perplexity for row in rows}
                 assert measured == pytest.approx(expected["perplexity"], rel=1e-6), name
 
 

@@ -19,9 +19,9 @@ from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
+from engine.methods.row_registry import load_demix
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix_files import load_demix
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
@@ -58,25 +59,25 @@ def ask(service: Callable[..., Any], *names: str, **told: Any) -> Any:
 @pytest.mark.usefixtures("scored")
 def test_each_domains_text_is_taken_for_its_own_experts() -> None:
     found = ask(posterior_map, "small", num_blocks=8)
-    assert (found["experts"], found["homes"]) == (EXPERTS, ["court", "kitchen"])
-    rows = {row["domain"]: row for row in found["domains"]}
-    assert rows["court"]["posterior"][0] > 0.9
-    assert rows["kitchen"]["posterior"][1] > 0.9
+    assert (found.experts, found.homes) == (EXPERTS, ["court", "kitchen"])
+    rows = {row.domain: row for row in found.domains}
+    assert rows["court"].posterior[0] > 0.9
+    assert rows["kitchen"].posterior[1] > 0.9
     for row in rows.values():
-        assert row["num_blocks"] == 8
-        assert [len(path) for path in row["trajectory"]] == [9, 9]
-        assert [path[0] for path in row["trajectory"]] == [0.5, 0.5]
-        assert [path[-1] for path in row["trajectory"]] == row["posterior"]
-        for shares in zip(*row["trajectory"], strict=True):
+        assert row.num_blocks == 8
+        assert [len(path) for path in row.trajectory] == [9, 9]
+        assert [path[0] for path in row.trajectory] == [0.5, 0.5]
+        assert [path[-1] for path in row.trajectory] == row.posterior
+        for shares in zip(*row.trajectory, strict=True):
             assert math.fsum(shares) == pytest.approx(1, abs=1e-6)  # L5
-    assert rows["court"]["stable_after"] <= 3
+    assert rows["court"].stable_after <= 3
 
 
 @pytest.mark.usefixtures("scored")
 def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter() -> None:
     def sea(**told: Any) -> list[float]:
-        rows = ask(posterior_map, "small", **told)["domains"]
-        return next(list(row["posterior"]) for row in rows if row["domain"] == "sea")
+        rows = ask(posterior_map, "small", **told).domains
+        return next(list(row.posterior) for row in rows if row.domain == "sea")
 
     default = sea()
     assert default == sea(estimate="updating", evidence="prefix", newest_weight=0.7, num_blocks=100)
@@ -87,34 +88,34 @@ def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter
 @pytest.mark.usefixtures("scored")
 def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
     found = ask(posterior_map, "small")
-    assert {row["num_blocks"] for row in found["domains"]} <= set(range(1, 22))
+    assert {row.num_blocks for row in found.domains} <= set(range(1, 22))
     with transaction() as session:
         set_active(session, "small", "small/kitchen", False)
-    assert ask(posterior_map, "small")["experts"] == ["small/court"]
+    assert ask(posterior_map, "small").experts == ["small/court"]
 
 
 @pytest.mark.usefixtures("trained")
 def test_a_domain_without_a_whole_block_is_named(trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 128, "max_tokens": 100})
     found = ask(posterior_map, "small")
-    assert (found["domains"], found["too_short"]) == ([], ["court", "kitchen", "sea"])
+    assert (found.domains, found.too_short) == ([], ["court", "kitchen", "sea"])
 
 
 @pytest.mark.usefixtures("scored")
 def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
     found = ask(compare_modes, "small", num_blocks=5)
-    mixed = {row["domain"]: row["perplexity"] for row in ask(mix_scores, "small")["domains"]}
-    for row in found["domains"]:
-        assert row["mixture"] == mixed[row["domain"]] == row["uniform"]
-        assert row["oracle"] <= row["naive"]
-    by_domain = {row["domain"]: row["cached"] for row in found["domains"]}
-    assert [row["domain"] for row in found["domains"] if row["is_trained"]] == ["court", "kitchen"]
+    mixed = {row.domain: row.perplexity for row in ask(mix_scores, "small").domains}
+    for row in found.domains:
+        assert row.mixture == mixed[row.domain] == row.uniform
+        assert row.oracle <= row.naive
+    by_domain = {row.domain: row.cached for row in found.domains}
+    assert [row.domain for row in found.domains if row.is_trained] == ["court", "kitchen"]
     own = [by_domain["court"], by_domain["kitchen"]]
-    assert found["averages"]["train"]["cached"] == pytest.approx(sum(own) / 2)
-    assert found["averages"]["novel"]["cached"] == by_domain["sea"]  # it may train a model, but trained none of these
-    without = ask(compare_modes, "small", num_blocks=1000)["averages"]
-    assert without["train"]["cached"] is None
-    assert without["novel"]["label"] is None  # the sea has no expert of its own
+    assert found.averages.train["cached"] == pytest.approx(sum(own) / 2)
+    assert found.averages.novel["cached"] == by_domain["sea"]  # it may train a model, but trained none of these
+    without = ask(compare_modes, "small", num_blocks=1000).averages
+    assert without.train["cached"] is None
+    assert without.novel["label"] is None  # the sea has no expert of its own
 
 
 def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
@@ -133,22 +134,22 @@ def test_where_two_experts_differ_is_shown_by_passage_and_token() -> None:
     found = ask(compare_tokens, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
     with reading() as session:
         table = perplexity_table(session, "small")
-    court, kitchen = (row[table["domains"].index("kitchen")] for row in table["perplexity"])
-    assert found["overall"] == pytest.approx(math.log(kitchen / court), rel=1e-5)
-    means = [document["mean"] for document in found["worst"]] + [document["mean"] for document in found["best"]][::-1]
+    court, kitchen = (row[table.domains.index("kitchen")] for row in table.perplexity)
+    assert found.overall == pytest.approx(math.log(kitchen / court), rel=1e-5)
+    means = [document.mean for document in found.worst] + [document.mean for document in found.best][::-1]
     assert means == sorted(means)
-    assert len(found["worst"]) == 2
+    assert len(found.worst) == 2
     with reading() as session:
         tokenizer = load_tokenizer(get_storage().path(expert_row(session, EXPERTS[0]).base_id))
         scores = [stored_scores(session, name) for name in EXPERTS]
     ids = []
     for one in ask(preview_documents, "kitchen", split="test"):
-        ids += [tokenizer.bos_id, *tokenizer.encode(str(one["text"]))]
-    for passage in found["worst"] + found["best"]:
-        whole = [n for n in range(0, len(ids) - 1, 32) if tokens_at(tokenizer, ids, n) == "".join(passage["tokens"])]
+        ids += [tokenizer.bos_id, *tokenizer.encode(str(one.text))]
+    for passage in found.worst + found.best:
+        whole = [n for n in range(0, len(ids) - 1, 32) if tokens_at(tokenizer, ids, n) == "".join(passage.tokens)]
         assert whole, "a passage is a block of the text that was scored"
         expected = [(scores[0] - scores[1])[n : n + 30] for n in whole]  # score n is that of token n + 1
-        assert any(passage["differences"] == pytest.approx(one, abs=1e-5) for one in expected)
+        assert any(passage.differences == pytest.approx(one, abs=1e-5) for one in expected)
 
 
 def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
@@ -160,8 +161,8 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 @pytest.mark.usefixtures("scored")
 def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
     found = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
-    for passage in found["worst"]:
-        assert passage["mean"] == pytest.approx(sum(passage["differences"]) / passage["num_tokens"])
+    for passage in found.worst:
+        assert passage.mean == pytest.approx(sum(passage.differences) / passage.num_tokens)
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
@@ -172,9 +173,9 @@ def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(tr
 @pytest.mark.usefixtures("trained")
 def test_a_mixture_of_two_costs_twice_one_expert_and_training_three_times() -> None:
     found = ask(mixture_costs, "small", context=64)
-    assert found["mixture"] == 2 * found["forward"]
-    assert found["training"] == 3 * found["forward"] > found["adapting"] > found["forward"]
-    assert found["shape"]["num_layers"] == 2
+    assert found.mixture == 2 * found.forward
+    assert found.training == 3 * found.forward > found.adapting > found.forward
+    assert found.shape.num_layers == 2
 
 
 @pytest.mark.usefixtures("trained")
@@ -183,7 +184,7 @@ def test_a_training_keeps_how_fast_it_was() -> None:
 
     with reading() as session:
         card = next(iter(jobs.list_jobs(session, kind="train-joint")))
-    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32)["training"]
+    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32).training
     assert measured["flops_per_token"] == cost
     assert measured["flops_per_update"] == cost * 2 * 2 * 32  # two sequences of each of two domains
     assert measured["flops_per_second"] == pytest.approx(cost * measured["tokens_per_second"])
@@ -229,6 +230,10 @@ def test_the_parent_that_is_proposed_is_the_one_that_a_training_chooses(
     assert f"Proposed parent: {found['parent']}" in capsys.readouterr().out
 
 
+def as_json(answer: BaseModel) -> Any:
+    return answer.model_dump(mode="json")
+
+
 @pytest.mark.usefixtures("scored")
 def test_the_api_answers_what_the_services_say(home: Path) -> None:
     app = create_app(Settings(home=home), playground=False)
@@ -238,16 +243,18 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:
         told = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
-        assert post("posteriors", mixture="small", **told).json() == ask(posterior_map, "small", **told)
+        assert post("posteriors", mixture="small", **told).json() == as_json(ask(posterior_map, "small", **told))
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
-        assert post("contrast", **pair).json() == ask(compare_tokens, *pair.values())
-        assert post("modes", mixture="small", num_blocks=5).json() == ask(compare_modes, "small", num_blocks=5)
+        assert post("contrast", **pair).json() == as_json(ask(compare_tokens, *pair.values()))
+        assert post("modes", mixture="small", num_blocks=5).json() == ask(
+            compare_modes, "small", num_blocks=5
+        ).model_dump(mode="json")
         made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()
         assert made == ask(lambda session, _: get_prior(session, "for the sea")).model_dump()
         refused = post("priors", name="too much", mixture="small", domain="sea", num_blocks=5000)
         assert (refused.status_code, "on 5000 blocks" in refused.text) == (400, True)
         assert post("contrast", **{**pair, "rival": "nobody"}).status_code == 404
         parent = {"mixture": "small", "domain": "sea"}
-        assert post("nearest", **parent).json() == ask(nearest, *parent.values())
+        assert post("nearest", **parent).json() == as_json(ask(nearest, *parent.values()))
         both = {"before": "small", "after": EXPERTS[0]}
-        assert post("forgetting", **both).json() == ask(forgetting, *both.values())
+        assert post("forgetting", **both).json() == as_json(ask(forgetting, *both.values()))

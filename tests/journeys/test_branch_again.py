@@ -79,9 +79,9 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
 
     done(clustered({**EVALUATE, "mixture": "ensemble", "domains": ["court"]}))  # distances to the new centres
     with reading() as session:
-        (row,) = scores.mix_scores(session, get_storage(), "ensemble")["domains"]
-    assert set(row["perplexity_by_expert"]) == set(names)
-    assert row["perplexity"] < 1.3 * min(row["perplexity_by_expert"].values())
+        (row,) = scores.mix_scores(session, get_storage(), "ensemble").domains
+    assert set(row.perplexity_by_expert) == set(names)
+    assert row.perplexity < 1.3 * min(row.perplexity_by_expert.values())
     again = submit_training(wish("topics", "ensemble", "ensemble", num_steps=9))
     assert again == [cards[-1].id]  # nothing is left to do
 
@@ -170,8 +170,8 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
 
 def _perplexity(expert: str) -> float:
     with reading() as session:
-        (row,) = scores.mix_scores(session, get_storage(), expert)["domains"]
-    return float(row["perplexity"])
+        (row,) = scores.mix_scores(session, get_storage(), expert).domains
+    return float(row.perplexity)
 
 
 def test_a_cluster_that_nobody_saw_begins_from_the_nearest_by_the_posterior(clustered: Do) -> None:

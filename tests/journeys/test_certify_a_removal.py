@@ -140,14 +140,14 @@ def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
     with reading() as session:
         table = removal.removal_table(session, get_storage(), "small", num_blocks=3)
         alone = evaluations.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
-    first, second = table["rows"]
-    assert (first["expert"], second["expert"]) == ("small/court", "small/kitchen")
-    assert first["with_expert"] == own["with_expert"]
-    assert first["without_expert"] == pytest.approx(
+    first, second = table.rows
+    assert (first.expert, second.expert) == ("small/court", "small/kitchen")
+    assert first.with_expert == own["with_expert"]
+    assert first.without_expert == pytest.approx(
         alone[0].perplexity
     )  # one expert is left: the mixture is that expert (L2)
-    assert first["without_domain"] is None
-    assert math.isfinite(second["without_expert"])
+    assert first.without_domain is None
+    assert math.isfinite(second.without_expert)
 
 
 def test_a_report_outlives_its_expert(trained: Do) -> None:

@@ -74,12 +74,11 @@ def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gai
     ]
     storage = get_storage()
     with reading() as session:
-        after = scores.mix_scores(session, storage, "small")["domains"]
-        before = scores.mix_scores(session, storage, MixtureRequest("small", active=["small/court", "small/kitchen"]))[
-            "domains"
-        ]
+        after = scores.mix_scores(session, storage, "small").domains
+        request = MixtureRequest("small", active=["small/court", "small/kitchen"])
+        before = scores.mix_scores(session, storage, request).domains
     for one, old, new in zip(found["domains"], before, after, strict=True):
-        assert (one["before"], one["after"]) == (old["perplexity"], new["perplexity"])
+        assert (one["before"], one["after"]) == (old.perplexity, new.perplexity)
         assert one["change_percent"] == pytest.approx((one["after"] / one["before"] - 1) * 100)
     sea = found["domains"][2]
     assert sea["change_percent"] < -10
@@ -129,13 +128,13 @@ def test_a_certificate_is_of_the_tokens_that_the_mixture_was_scored_on(trained: 
     wish = TrainExpert.model_validate(NEW).certificate
     assert wish is not None
     with reading() as session:
-        before = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))["domains"]
+        before = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
     assert trained(wish.model_dump(mode="json")).state == "done"
     assert newest().findings["block_size"] == 32
     with reading() as session:
-        after = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))["domains"]
-    assert [one["perplexity"] for one in after] == [one["perplexity"] for one in before]
-    assert {one["block_size"] for one in after} == {32}
+        after = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
+    assert [one.perplexity for one in after] == [one.perplexity for one in before]
+    assert {one.block_size for one in after} == {32}
 
 
 def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:

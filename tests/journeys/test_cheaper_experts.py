@@ -12,9 +12,9 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
-from engine.models.demix import Rows
-from engine.models.demix_files import load_demix
-from engine.models.flops import Shape, forward_flops
+from engine.methods.row_registry import load_demix
+from engine.models.flops import forward_flops
+from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
@@ -61,8 +61,8 @@ def perplexities(mixture: str) -> dict[str, dict[str, float]]:
     """By expert and domain, from stored scores."""
     with reading() as session:
         table = evaluations.perplexity_table(session, mixture)
-    rows = zip(table["experts"], table["perplexity"], strict=True)
-    return {expert: dict(zip(table["domains"], row, strict=True)) for expert, row in rows}
+    rows = zip(table.experts, table.perplexity, strict=True)
+    return {expert: dict(zip(table.domains, row, strict=True)) for expert, row in rows}
 
 
 def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
@@ -101,11 +101,11 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin court/court"]["court"] < at["thin kitchen/kitchen"]["court"]
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
-        assert len(scores.mix_scores(session, get_storage(), "thin court")["domains"]) == 3
+        assert len(scores.mix_scores(session, get_storage(), "thin court").domains) == 3
         cost = mixture_costs(session, get_storage(), "thin court", context=32)
-    assert cost["mixture"] == 2 * cost["forward"]
-    assert cost["forward"] - 2 * court.num_parameters == forward_flops(Shape(**cost["shape"]), 32)
-    assert cost["adapting"] < cost["training"]
+    assert cost.mixture == 2 * cost.forward
+    assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
+    assert cost.adapting < cost.training
     assert {len(token.weights) for token in said_by("thin court")} == {2}
     wish = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "thin court", "training": TRAINING}
     card = trained({**wish, "parent": "thin court/court"})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.models.demix import Rows
-from engine.models.demix_files import load_demix
+from engine.methods.row_registry import load_demix
 from engine.models.families import load_model
+from engine.models.rows import Rows
 from engine.text.tokenizer import load_tokenizer
 from tests.journeys.conftest import done
 from workbench.analysis.retrained_baselines import candidates

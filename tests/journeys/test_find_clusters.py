@@ -73,8 +73,8 @@ def test_clusters_are_found_and_described(imported: Do) -> None:
         assert cluster.name == " ".join(cluster.terms[:3])
         with reading() as session:
             typical = [get_document(session, get_storage(), "topics", id) for id in cluster.representatives]
-        assert len({one["domain"] for one in typical}) == 1
-        assert [one["cluster"] for one in typical] == [cluster.number] * 5
+        assert len({one.domain for one in typical}) == 1
+        assert [one.cluster for one in typical] == [cluster.number] * 5
     assert "180 documents in 3 clusters" in job.result["sentence"]
 
 
@@ -149,10 +149,10 @@ def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do)
     assert 60 < chart.num_points == len(points) == card.metrics["map"]["num_points"] < 140  # drawn by their ids
     assert len(chart.points) == 20 * chart.num_points
     assert np.isfinite(points["x"]).all()
-    assert one["cluster"] == points["cluster"][7]
-    assert one["domain"] == card.sources[points["source"][7]]
-    assert one["id"] == documents.id(int(points["document"][7]))
-    assert len(one["text"].split()) == 60
+    assert one.cluster == points["cluster"][7]
+    assert one.domain == card.sources[points["source"][7]]
+    assert one.id == documents.id(int(points["document"][7]))
+    assert len(one.text.split()) == 60
 
 
 def test_without_a_map_the_answer_says_so(imported: Do) -> None:

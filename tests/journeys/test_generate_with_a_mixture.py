@@ -43,7 +43,7 @@ def test_a_mixture_answers_and_says_which_experts_files_and_weights_made_it() ->
     for event in events[:-1]:
         assert math.fsum(event.weights.values()) == pytest.approx(1, abs=1e-6)
         assert set(event.weights) == {"small/court", "small/kitchen"}
-    manifest = plan.manifest()
+    manifest = plan.manifest().model_dump()
     assert [len(expert["sha256"]) for expert in manifest["experts"]] == [64, 64]
     assert manifest["gate"] == asdict(PosteriorGateConfig())
 
@@ -52,9 +52,9 @@ def test_the_posterior_leans_to_the_expert_whose_domain_the_text_is_of() -> None
     host = Host(device="cpu")
     for text, leader in (("the appeal is dismissed with costs", 0), ("bake in a hot oven until golden", 1)):
         reading = host.posterior(planned(), text)
-        assert reading["experts"] == ["small/court", "small/kitchen"]
-        assert reading["weights"][0] == pytest.approx([0.5, 0.5])
-        assert reading["weights"][-1][leader] > 0.7
+        assert reading.experts == ["small/court", "small/kitchen"]
+        assert reading.weights[0] == pytest.approx([0.5, 0.5])
+        assert reading.weights[-1][leader] > 0.7
 
 
 def test_toggles_belong_to_the_request() -> None:
@@ -135,9 +135,9 @@ def test_a_cache_too_small_for_all_experts_still_answers_each(home) -> None:
         assert list(tight.stream(planned(model), "the", SAMPLING)) == list(
             roomy.stream(planned(model), "the", SAMPLING)
         )
-    assert [len(base["experts"]) for base in roomy.loaded()] == [2]
+    assert [len(base.experts) for base in roomy.loaded()] == [2]
     list(tight.stream(planned("small/court"), "the", SAMPLING))
-    assert [len(base["experts"]) for base in tight.loaded()] == [2]
+    assert [len(base.experts) for base in tight.loaded()] == [2]
     list(tight.stream(planned("small/kitchen"), "the", SAMPLING))
 
 

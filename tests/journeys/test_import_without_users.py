@@ -35,7 +35,7 @@ def kept(home: Path) -> str:
         parts = [
             corpora.preview_documents(session, storage, "letters", split, 20) for split in ("train", "dev", "test")
         ]
-    return "\n".join(document["text"] for part in parts for document in part)
+    return "\n".join(document.text for part in parts for document in part)
 
 
 def test_an_import_keeps_dummy_tokens_and_reports_them(do: Do, home: Path, letters: Path) -> None:

@@ -133,7 +133,7 @@ def echoed(host: Host, ids: list[int], num_context: int) -> float:
 
 def likelihood(host: Host, text: str) -> float:
     """What the mixture gives a text from its first token on."""
-    return math.fsum(host.posterior(planned(), text)["logprobs"])
+    return math.fsum(host.posterior(planned(), text).logprobs)
 
 
 def test_lm_eval_as_it_comes_finds_our_own_numbers(url: str, tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_lm_eval_knows_what_greedy_decoding_says(url: str) -> None:
 def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(url: str, trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 32})
     with reading() as session:
-        rows = scores.mix_scores(session, get_storage(), "small")["domains"]
-        [stored] = [row for row in rows if row["domain"] == "kitchen"]
+        rows = scores.mix_scores(session, get_storage(), "small").domains
+        [stored] = [row for row in rows if row.domain == "kitchen"]
         documents = preview_documents(session, get_storage(), "kitchen", split="test", limit=1000)
     tokenizer = load_tokenizer(planned().base.folder)
-    ids = [token for one in documents for token in (tokenizer.bos_id, *tokenizer.encode(str(one["text"])))]
+    ids = [token for one in documents for token in (tokenizer.bos_id, *tokenizer.encode(one.text))]
     blocks = [ids[start : start + 33] for start in range(0, len(ids) - 1, 32)]
     told = local_completions(url)._loglikelihood_tokens([(None, block[:1], block[1:]) for block in blocks])
-    assert stored["num_tokens"] == len(ids) - 1
-    assert -sum(nats for nats, _ in told) / len(ids[1:]) == pytest.approx(math.log(stored["perplexity"]), abs=1e-4)
+    assert stored.num_tokens == len(ids) - 1
+    assert -sum(nats for nats, _ in told) / len(ids[1:]) == pytest.approx(math.log(stored.perplexity), abs=1e-4)

@@ -59,7 +59,7 @@ def known() -> dict[str, Any]:
             "mixtures": mixtures.list_mixtures(session),
             "evaluations": evaluations.list_evaluations(session),
             "lineage": [experts.lineage(session, card.name) for card in experts.list_experts(session)],
-            "scores": scores.mix_scores(session, get_storage(), "small")["domains"],
+            "scores": scores.mix_scores(session, get_storage(), "small").domains,
             "artifacts": [
                 (row.id, row.kind, row.key, row.sha256)
                 for row in session.scalars(select(Artifact).order_by(Artifact.id))

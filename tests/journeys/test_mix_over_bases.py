@@ -24,6 +24,7 @@ from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.cluster_grid import cluster_grid
+from workbench.answers.perplexities import SavedGate
 from workbench.gate_configs import load_gate
 from workbench.generation import Host, Plan, plan
 from workbench.job_records import jobs
@@ -94,8 +95,8 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     one, other = (list(host.stream(planned(name), "the court", SAMPLING)) for name in ("plain", "dense"))
     assert [_bare(event) for event in one] == [_bare(event) for event in other]
     with reading() as session:
-        (mixed,), (alone,) = (scores.mix_scores(session, get_storage(), name)["domains"] for name in ("plain", "dense"))
-    assert mixed["perplexity"] == alone["perplexity"] == alone["perplexity_by_expert"]["dense/dense"]
+        (mixed,), (alone,) = (scores.mix_scores(session, get_storage(), name).domains for name in ("plain", "dense"))
+    assert mixed.perplexity == alone.perplexity == alone.perplexity_by_expert["dense/dense"]
 
 
 def _bare(event: Any) -> Any:
@@ -131,7 +132,7 @@ def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(cluste
     route = planned().route
     assert route is not None
     assert route.clusters == (0, 0, 1)
-    first, second, _ = Host(device="cpu").posterior(planned(), text)["weights"][-1]
+    first, second, _ = Host(device="cpu").posterior(planned(), text).weights[-1]
     assert first == pytest.approx(second)  # both are of the one cluster now
     done(clustered(domain))
 
@@ -151,10 +152,10 @@ def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
     host = Host(device="cpu")
     for text, word in (("the appeal is dismissed with costs", "statute"), ("bake in a hot oven until", "flour")):
         said = host.posterior(planned(), text)
-        assert said["experts"] == elms()
-        for weights in said["weights"]:
+        assert said.experts == elms()
+        for weights in said.weights:
             assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
-        assert max(range(3), key=said["weights"][-1].__getitem__) == expert_of(word)
+        assert max(range(3), key=said.weights[-1].__getitem__) == expert_of(word)
 
 
 def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered: Do) -> None:
@@ -162,11 +163,11 @@ def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered:
     sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
     events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
     led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
-    assert {id for base in host.loaded() for id in base["experts"]} == {
+    assert {id for base in host.loaded() for id in base.experts} == {
         one.id for one in planned().experts if one.name in led
     }
     assert len(led) < 3
-    manifest = planned().manifest()
+    manifest = planned().manifest().model_dump()
     assert len({one["base_sha256"] for one in manifest["experts"]}) == 3
     assert manifest["clustering_sha256"] == planned().route.clustering.sha256  # type: ignore[union-attr]
 
@@ -208,13 +209,13 @@ def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 9
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "ensemble")
-    (row,) = [row for row in table["domains"] if row["domain"] == domain]
-    assert row["perplexity"] == pytest.approx(live_perplexity("ensemble", domain), rel=1e-5)
-    assert row["perplexity"] <= 1.2 * min(row["perplexity_by_expert"].values())
+    (row,) = [row for row in table.domains if row.domain == domain]
+    assert row.perplexity == pytest.approx(live_perplexity("ensemble", domain), rel=1e-5)
+    assert row.perplexity <= 1.2 * min(row.perplexity_by_expert.values())
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 0  # and no distance again
     with reading() as session:
         modes = scores.compare_modes(session, get_storage(), "ensemble", num_blocks=2)
-    assert {row["domain"]: row["mixture"] for row in modes["domains"]}[domain] == row["perplexity"]
+    assert {row.domain: row.mixture for row in modes.domains}[domain] == row.perplexity
 
 
 def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
@@ -241,9 +242,9 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
         alone = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
-    assert all(row["perplexity"] <= max(row["perplexity_by_expert"].values()) for row in table["domains"])
-    assert [row["perplexity"] for row in alone["domains"]] == pytest.approx(
-        [row["perplexity_by_expert"]["small/court"] for row in table["domains"]]
+    assert all(row.perplexity <= max(row.perplexity_by_expert.values()) for row in table.domains)
+    assert [row.perplexity for row in alone.domains] == pytest.approx(
+        [row.perplexity_by_expert["small/court"] for row in table.domains]
     )
     off = list(host.stream(planned(MixtureRequest("all", active=["small/court"])), "the court", SAMPLING))
     assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
@@ -270,18 +271,18 @@ def across(clustered: Do) -> list[str]:
 def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(across: list[str]) -> None:
     said = Host(device="cpu").posterior(planned("all"), "the ships sailed over the grey rocks")
     nearness = Host(device="cpu").posterior(planned(), "the ships sailed over the grey rocks")
-    assert said["experts"] == across
-    for position, weights in enumerate(said["weights"]):
+    assert said.experts == across
+    for position, weights in enumerate(said.weights):
         assert math.fsum(weights) == pytest.approx(1, abs=1e-6)  # L5
         assert position or [weights[0], *weights[4:]] == pytest.approx([1 / 21, 5 / 21, 6 / 21])  # a share of their own
-    weighed = [weight * near for weight, near in zip((2, 3, 4), nearness["weights"][0], strict=True)]
+    weighed = [weight * near for weight, near in zip((2, 3, 4), nearness.weights[0], strict=True)]
     expected = [9 / 21 * one / math.fsum(weighed) for one in weighed]
-    assert said["weights"][0][1:4] == pytest.approx(expected)  # Eq. 3 within what the models of clusters have
-    led = across[max(range(6), key=said["weights"][-1].__getitem__)]
+    assert said.weights[0][1:4] == pytest.approx(expected)  # Eq. 3 within what the models of clusters have
+    led = across[max(range(6), key=said.weights[-1].__getitem__)]
     assert led in ("seafarer/dense", elms()[expert_of("gulls")])
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
-    assert all(row["perplexity"] <= 1.3 * min(row["perplexity_by_expert"].values()) for row in table["domains"])
+    assert all(row.perplexity <= 1.3 * min(row.perplexity_by_expert.values()) for row in table.domains)
 
 
 @pytest.mark.usefixtures("across")
@@ -314,8 +315,8 @@ def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
 @pytest.mark.usefixtures("across")
 def test_stored_and_live_weights_across_methods_are_the_same() -> None:  # L19
     with reading() as session:
-        (row,) = [one for one in scores.mix_scores(session, get_storage(), "all")["domains"] if one["domain"] == "sea"]
-    assert row["perplexity"] == pytest.approx(live_perplexity("all", "sea"), rel=1e-5)
+        (row,) = [one for one in scores.mix_scores(session, get_storage(), "all").domains if one.domain == "sea"]
+    assert row.perplexity == pytest.approx(live_perplexity("all", "sea"), rel=1e-5)
 
 
 def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, across: list[str]) -> None:  # L7
@@ -330,7 +331,7 @@ def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, acr
         assert off == list(Host(device="cpu").stream(planned(wish.name), text, SAMPLING))
         with reading() as session:
             without, never = (
-                scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left))["domains"]
+                scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left)).domains
                 for name in ("all", wish.name)
             )
         assert without == never
@@ -450,7 +451,7 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
     with reading() as session:
         found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
         gate = mixtures.get_mixture(session, "ensemble").gate
-    assert (found["top_ks"], found["saved"]) == ([1, 2, 3], {"temperature": 0.2, "top_k": 3})
+    assert (found.top_ks, found.saved) == ([1, 2, 3], SavedGate(temperature=0.2, top_k=3))
     assert_each_cell_is_the_mixtures_own(found, gate)
     assert main(["evaluate", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
     assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
@@ -458,20 +459,20 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
 
 def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, Any]) -> None:
     """As `mixture perplexity` tells it, experts alike in their prior."""
-    alike = dict.fromkeys(found["experts"], 1.0)
-    assert len(found["domains"]) > 1
-    for row, temperature in enumerate(found["temperatures"]):
-        for column, top_k in enumerate(found["top_ks"]):
+    alike = dict.fromkeys(found.experts, 1.0)
+    assert len(found.domains) > 1
+    for row, temperature in enumerate(found.temperatures):
+        for column, top_k in enumerate(found.top_ks):
             wish = load_gate({**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
-                request = MixtureRequest(found["mixture"], weights=alike, gate=asdict(wish))
-                told = scores.mix_scores(session, get_storage(), request)["domains"]
-            alone = {one["domain"]: one["perplexity"] for one in told}
-            for one in found["domains"]:
-                assert one["perplexity"][row][column] == pytest.approx(alone[one["domain"]], rel=1e-5)
-            total = sum(one["num_tokens"] for one in told)
-            nats = sum(math.log(one["perplexity"]) * one["num_tokens"] for one in told)
-            assert found["perplexity"][row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
+                request = MixtureRequest(found.mixture, weights=alike, gate=asdict(wish))
+                told = scores.mix_scores(session, get_storage(), request).domains
+            alone = {one.domain: one.perplexity for one in told}
+            for one in found.domains:
+                assert one.perplexity[row][column] == pytest.approx(alone[one.domain], rel=1e-5)
+            total = sum(one.num_tokens for one in told)
+            nats = sum(math.log(one.perplexity) * one.num_tokens for one in told)
+            assert found.perplexity[row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
 
 
 def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
@@ -481,7 +482,7 @@ def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
         mixtures.set_gate(session, "ensemble", combined())
         found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
     assert_each_cell_is_the_mixtures_own(found, asdict_of("ensemble"))
-    assert found["perplexity"] != nearness["perplexity"]
+    assert found.perplexity != nearness.perplexity
 
 
 @pytest.mark.parametrize("changes", [{}, {"evidence": "last_token", "freeze_after": 9}])
@@ -489,7 +490,7 @@ def test_a_grid_holds_experts_without_a_cluster_too(across: list[str], changes: 
     with transaction() as session:
         mixtures.set_gate(session, "all", combined(**changes))
         found = cluster_grid(session, get_storage(), "all", temperatures=[0.2, 2.0])
-    assert (found["experts"], found["top_ks"]) == (across, [1, 2, 4, 6])
+    assert (found.experts, found.top_ks) == (across, [1, 2, 4, 6])
     assert_each_cell_is_the_mixtures_own(found, asdict_of("all"))
 
 

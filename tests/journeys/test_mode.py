@@ -15,12 +15,12 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
+from engine.inference.loaded import load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import training_flops
-from engine.models.demix import Rows
 from engine.models.families import load_model
 from engine.models.flops import Shape, forward_flops
-from engine.models.loaded import load_base
+from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
@@ -221,8 +221,8 @@ def test_it_is_scored_and_asked_like_any_mixture(moded) -> None:
         table = evaluations.perplexity_table(session, None)
         planned = generation.plan(session, get_storage(), "both")
     cells = {
-        name: dict(zip(table["domains"], row, strict=True))
-        for name, row in zip(table["experts"], table["perplexity"], strict=True)
+        name: dict(zip(table.domains, row, strict=True))
+        for name, row in zip(table.experts, table.perplexity, strict=True)
     }
     assert cells["law/court"]["court"] < cells["food/kitchen"]["court"]
     assert cells["food/kitchen"]["kitchen"] < cells["law/court"]["kitchen"]
@@ -442,15 +442,13 @@ def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
         costs = {name: mixture_costs(session, get_storage(), name, context=32) for name in ("law", "both")}
         config = seeds.get_seed(session, "seed").config
         (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
-    one, two = (costs[name]["mixture"] for name in ("law", "both"))
+    one, two = (costs[name].mixture for name in ("law", "both"))
     backbone = forward_flops(Shape.of(config), 32)
     assert 1.9 < (two - backbone) / (one - backbone) < 2.1
-    assert (costs["law"]["num_parts"], costs["both"]["num_parts"]) == ([1], [2])
-    assert costs["law"]["adapting"] == job.result["throughput"]["flops_per_token"]
-    assert costs["law"]["composing"]["experts"] == costs["law"]["adapting"] < costs["both"]["composing"]["experts"]
-    assert costs["both"]["composing"]["gates"] == training_flops(
-        Shape.of(config), 32, [ModeConfig(**SHAPE)] * 2, "gates"
-    )
+    assert (costs["law"].num_parts, costs["both"].num_parts) == ([1], [2])
+    assert costs["law"].adapting == job.result["throughput"]["flops_per_token"]
+    assert costs["law"].composing["experts"] == costs["law"].adapting < costs["both"].composing["experts"]
+    assert costs["both"].composing["gates"] == training_flops(Shape.of(config), 32, [ModeConfig(**SHAPE)] * 2, "gates")
 
 
 def test_its_removal_and_its_addition_are_certified(moded) -> None:
@@ -476,22 +474,22 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
         course, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
         gates = {point.name for point in jobs.metrics(session, card.id) if point.name.startswith("gate/")}
     assert gates == {f"gate/{number}/{name}" for number in range(3) for name in (*TWO, "sea")}
-    found = {one["domain"]: one for one in course["domains"]}
-    assert {name: one["retained"] for name, one in found.items()} == {"court": False, "kitchen": False, "sea": True}
-    assert found["sea"]["steps"] == [0, 15, 30, 45, 60]
+    found = {one.domain: one for one in course.domains}
+    assert {name: one.retained for name, one in found.items()} == {"court": False, "kitchen": False, "sea": True}
+    assert found["sea"].steps == [0, 15, 30, 45, 60]
     for one in found.values():
-        assert all(list(look) == ["backbone", *TWO] for look in one["gates"])
-        assert all(sum(look.values()) == pytest.approx(1, abs=1e-5) for look in one["gates"])
-    first = {one["domain"]: one for one in of_law["domains"]}["court"]["gates"][0]
+        assert all(list(look) == ["backbone", *TWO] for look in one.gates)
+        assert all(sum(look.values()) == pytest.approx(1, abs=1e-5) for look in one.gates)
+    first = {one.domain: one for one in of_law.domains}["court"].gates[0]
     assert first == {"backbone": 0.5, "court": 0.5}  # a copy of its whole block starts open
-    alone, both = ({one["domain"]: one["losses"] for one in one["domains"]} for one in (of_law, course))
+    alone, both = ({one.domain: one.losses for one in one.domains} for one in (of_law, course))
     assert both["court"][-1] < alone["court"][0]
 
 
 def test_of_experts_trained_together_each_is_told_on_its_own_domain(moded) -> None:
     with reading() as session:
-        (seen,) = training_history.training_history(session, "small/court")["domains"]
-    assert seen["domain"] == "court"
+        (seen,) = training_history.training_history(session, "small/court").domains
+    assert seen.domain == "court"
 
 
 def test_gates_are_numbered_where_nobody_wrote_their_parts_down(moded) -> None:
@@ -501,18 +499,18 @@ def test_gates_are_numbered_where_nobody_wrote_their_parts_down(moded) -> None:
         for name, value in (("gate/0/court", 0.75), ("gate/1/court", 0.25), ("dev_loss/court", 2.0)):
             session.add(Metric(job_id=job_id, name=name, step=1, value=value))
     with reading() as session:
-        (seen,) = training_history.training_history(session, "later/composed")["domains"]
-    assert seen["gates"] == [{"backbone": 0.75, "part 1": 0.25}]
+        (seen,) = training_history.training_history(session, "later/composed").domains
+    assert seen.gates == [{"backbone": 0.75, "part 1": 0.25}]
 
 
 def test_gates_keep_the_names_of_what_was_trained_whatever_is_called_so_by_now(moded) -> None:
     job_id = paused_at({**STAGE_TWO, "experts": ["both/composed", "law/court"]}, 17)
     with reading() as session:
-        (court, *_) = training_history.training_history(session, "tuned/composed")["domains"]
+        (court, *_) = training_history.training_history(session, "tuned/composed").domains
         assert "Its gates weigh the backbone and the parts court, kitchen, court-2." in [
             event.message for event in jobs.events(session, job_id)
         ]
-    assert list(court["gates"][0]) == ["backbone", *TWO, "court-2"]
+    assert list(court.gates[0]) == ["backbone", *TWO, "court-2"]
     with transaction() as session:
         jobs.request_stop(session, job_id, "cancel")
         mixtures.delete_mixture(session, "both")
@@ -530,9 +528,9 @@ def test_a_baseline_says_what_it_retains(moded) -> None:
     with reading() as session:
         course = training_history.training_history(session, "full/dense")
         told = training_history.training_history(session, "law/court")
-    full, law = ({one["domain"]: one for one in one["domains"]}["sea"] for one in (course, told))
-    assert (full["retained"], full["steps"], full["gates"]) == (True, [0, 15, 30], [{}] * 3)
-    assert full["losses"][0] == pytest.approx(law["losses"][0], abs=1e-5)  # before its first update each is the seed
+    full, law = ({one.domain: one for one in one.domains}["sea"] for one in (course, told))
+    assert (full.retained, full.steps, full.gates) == (True, [0, 15, 30], [{}] * 3)
+    assert full.losses[0] == pytest.approx(law.losses[0], abs=1e-5)  # before its first update each is the seed
     for wrong in ({"method": "demix"}, {"retain": ["court"]}):
         with pytest.raises(BadSpec, match="retain"):
             submit({name: value for name, value in {**wish, "name": "x", **wrong}.items() if name != "shape"})

@@ -11,7 +11,7 @@ import torch
 
 from engine.config import SamplingConfig
 from engine.errors import MixtureError
-from engine.events import Done, Token
+from engine.events import Done, GateWeights, Token
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
@@ -90,7 +90,7 @@ def test_each_token_tells_what_backbone_and_active_parts_weighed() -> None:
             assert list(gates.parts) == active
             for weights in zip(gates.backbone, *gates.parts.values(), strict=True):
                 assert sum(weights) == pytest.approx(1, abs=1e-6)  # L5
-        assert planned(asked).manifest()["experts"][0]["parts"] == tuple(active)
+        assert planned(asked).manifest().experts[0].parts == list(active)
 
 
 def test_switching_belongs_to_the_request() -> None:
@@ -114,8 +114,8 @@ def test_with_all_parts_off_the_seed_model_speaks() -> None:
         lm = AutoModelForCausalLM.from_pretrained(plan.base.folder)
         logits = lm(torch.cat([start, ids], 1)).logits
     expected = logits[:, :-1].log_softmax(-1).gather(-1, ids[..., None])[0, :, 0]
-    assert found["logprobs"] == pytest.approx(expected.tolist(), abs=1e-5)
-    assert found["gate_weights"][0] == {"apps/composed": {"backbone": (1.0, 1.0), "parts": {}}}
+    assert found.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found.gate_weights[0] == {"apps/composed": GateWeights((1.0, 1.0), {})}
 
 
 def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:

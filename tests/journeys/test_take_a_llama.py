@@ -137,7 +137,7 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
         found = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
-    assert any(passage["tokens"][0].startswith(" ") for passage in found["worst"] + found["best"])
+    assert any(passage.tokens[0].startswith(" ") for passage in found.worst + found.best)
 
 
 def test_api_and_command_line_tell_that_it_ended(

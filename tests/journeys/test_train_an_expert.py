@@ -133,14 +133,14 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
         mixed = scores.mix_scores(session, get_storage(), "small")
         alone = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
         uniform = scores.mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
-    assert {row["domain"] for row in mixed["domains"]} == {"court", "kitchen", "sea"}
-    sea = table["perplexity"][table["experts"].index("sailor")][table["domains"].index("sea")]
-    assert next(row for row in alone["domains"] if row["domain"] == "sea")["perplexity"] == pytest.approx(sea)  # L1
-    by_domain = {row["domain"]: row for row in mixed["domains"]}
-    assert by_domain["sea"]["best_expert"] == "sailor"
-    assert all(0 < accuracy < 1 for row in table["accuracy"] for accuracy in row)
-    assert by_domain["court"]["best_expert"] == "small/court"
-    assert by_domain["sea"]["perplexity"] < next(r for r in uniform["domains"] if r["domain"] == "sea")["perplexity"]
+    assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
+    sea = table.perplexity[table.experts.index("sailor")][table.domains.index("sea")]
+    assert next(row for row in alone.domains if row.domain == "sea").perplexity == pytest.approx(sea)  # L1
+    by_domain = {row.domain: row for row in mixed.domains}
+    assert by_domain["sea"].best_expert == "sailor"
+    assert all(0 < accuracy < 1 for row in table.accuracy for accuracy in row)
+    assert by_domain["court"].best_expert == "small/court"
+    assert by_domain["sea"].perplexity < next(r for r in uniform.domains if r.domain == "sea").perplexity
 
 
 def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when_asked(trained: Do) -> None:
@@ -151,7 +151,9 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when
         session.execute(update(Evaluation).values(num_correct=None))
     assert trained(wish).result["scored"] == 0
     with reading() as session:
-        assert evaluations.perplexity_table(session, "small") == {**before, "accuracy": [[None], [None]]}
+        assert evaluations.perplexity_table(session, "small") == before.model_copy(
+            update={"accuracy": [[None], [None]]}
+        )
     assert trained({**wish, "again": True}).result["scored"] == 2
     with reading() as session:
         assert evaluations.perplexity_table(session, "small") == before
@@ -229,4 +231,4 @@ def test_a_toggle_does_not_change_the_text_that_is_compared(trained: Do) -> None
     with reading() as session:
         both = scores.mix_scores(session, get_storage(), "small")
         one = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))
-    assert [row["num_tokens"] for row in both["domains"]] == [row["num_tokens"] for row in one["domains"]]
+    assert [row.num_tokens for row in both.domains] == [row.num_tokens for row in one.domains]

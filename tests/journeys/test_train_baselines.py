@@ -61,9 +61,9 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_asked_alike(traine
         table = evaluations.perplexity_table(session, "base")
         plan = generation.plan(session, get_storage(), "base")
         curve = {point.name for point in jobs.metrics(session, card.id)}
-    assert {row["domain"] for row in mixed["domains"]} == {"court", "kitchen", "sea"}
-    own = {row["domain"]: row["label"] for row in modes["domains"]}
-    home = dict(zip(table["domains"], zip(*table["perplexity"], strict=True), strict=True))
+    assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
+    own = {row.domain: row.label for row in modes.domains}
+    home = dict(zip(table.domains, zip(*table.perplexity, strict=True), strict=True))
     at_home = {one.domain: i for i, one in enumerate(cards) if one.domain}
     assert own == {"sea": None, **{d: pytest.approx(home[d][at_home[d]]) if d in at_home else None for d in TWO}}
     assert curve >= {"loss", "loss/court", "loss/kitchen", "dev_loss/court", "dev_loss/kitchen"}
@@ -105,7 +105,7 @@ def test_domains_of_a_token_model_differ_by_one_vector_and_each_knows_its_own_be
     assert [{name: tuple(t.shape) for name, t in v.items()} for v in vectors] == [{"domain_token.weight": (1, 32)}] * 2
     with reading() as session:
         table = evaluations.perplexity_table(session, "base")
-    (court, kitchen), columns = table["perplexity"], table["domains"]
+    (court, kitchen), columns = table.perplexity, table.domains
     assert court[columns.index("court")] < kitchen[columns.index("court")]
     assert kitchen[columns.index("kitchen")] < court[columns.index("kitchen")]
 
@@ -123,7 +123,7 @@ def test_an_expert_added_to_a_baseline_trains_what_its_experts_have_of_their_own
     trained(SCORE)
     with reading() as session:
         table = evaluations.perplexity_table(session, "base")
-    sea = dict(zip(table["experts"], (row[table["domains"].index("sea")] for row in table["perplexity"]), strict=True))
+    sea = dict(zip(table.experts, (row[table.domains.index("sea")] for row in table.perplexity), strict=True))
     assert min(sea, key=sea.__getitem__) == "sailor"
 
 

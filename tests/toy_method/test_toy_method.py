@@ -34,7 +34,7 @@ SITE = Path(__file__).parent / "site"
 STUDIO = Path(__file__).parents[2] / "ui" / "studio" / "app.py"
 SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_positions": 128}
 TRAIN: dict[str, Any] = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "name": "toys",
     "seed_model": "seed",
     "domains": ["court", "sea"],
@@ -100,13 +100,13 @@ def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_t
         assert all(row.num_parameters == 2 * 32 for row in rows)
         assert (get_storage().path(rows[0].artifact_id) / EXPERT_CARD).is_file()
         costs = mixture_costs(session, get_storage(), "toys", context=32)
-    assert costs["adapting"] < costs["training"]
+    assert costs.adapting < costs.training
 
     do({"kind": "evaluate", "mixture": "toys", "block_size": 32, "max_tokens": 300})
     with reading() as session:
         table = evaluations.perplexity_table(session, "toys")
         domains = [corpora.get_domain(session, name).name for name in WORDS]
-    perplexity = dict(zip(table["domains"], zip(*table["perplexity"], strict=True), strict=True))
+    perplexity = dict(zip(table.domains, zip(*table.perplexity, strict=True), strict=True))
     assert set(perplexity) == set(domains)
     assert perplexity["court"][0] < perplexity["court"][1]
     assert perplexity["sea"][1] < perplexity["sea"][0]
@@ -132,7 +132,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
 def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
     app = AppTest.from_file(str(STUDIO), default_timeout=60)
     app.session_state["train.what"] = "DEMix model"
-    app.session_state["train-demix.method"] = "toy"
+    app.session_state["train-joint.method"] = "toy"
     app.run()
     app.switch_page("app_pages/train.py").run()
     (method,) = [box for box in app.selectbox if box.label == "Method"]

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from engine.events import Done, Echo, GateWeights, Token
 from engine.inference.prompt import Prompt
 from ui.api.app import create_app
 from ui.api.server import Server
+from workbench.answers.posteriors import TextPosterior
 from workbench.generation import Plan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -67,18 +67,18 @@ class FakeHost:
         best[1:2] = [("Once", -0.25)] * len(best[1:2])
         return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens))
 
-    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+    def posterior(self, plan: Plan, text: str) -> TextPosterior:
         """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
         weights = list(self._weights(plan).values())
         tokens = re.findall(r" ?[^ ]+", text)
-        return {
-            "experts": list(self._weights(plan)),
-            "tokens": tokens,
-            "weights": [weights] * len(tokens),
-            "logprobs": [-1.5, *[-0.5] * (len(tokens) - 1)],
-            "best": [("Once", -0.25), *((word, -0.5) for word in tokens[1:])],
-            "gate_weights": [{name: asdict(one) for name, one in _gates(plan).items()}] * len(tokens),
-        }
+        return TextPosterior(
+            experts=list(self._weights(plan)),
+            tokens=tokens,
+            weights=[weights] * len(tokens),
+            logprobs=[-1.5, *[-0.5] * (len(tokens) - 1)],
+            best=[("Once", -0.25), *((word, -0.5) for word in tokens[1:])],
+            gate_weights=[_gates(plan)] * len(tokens),
+        )
 
     def loaded(self) -> list[Any]:
         return []

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from workbench.analysis.removal import verdict
+from workbench.answers.changes import DomainRemoval
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import get_expert
 from workbench.registry.reports import register_report
@@ -17,6 +18,11 @@ def row(domain: str, *perplexities: float | None, why: str = "", **more: Any) ->
     names = ("with_expert", "without_expert", "without_domain")
     known = dict(zip(names, perplexities, strict=True))
     return {"domain": domain, "num_tokens": 2048, "block_size": 128, **known, "why": why, **more}
+
+
+def removed(domain: str, *perplexities: float | None, why: str = "") -> DomainRemoval:
+    """The same as an answer."""
+    return DomainRemoval.model_validate(row(domain, *perplexities, why=why))
 
 
 def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[str, Any]:

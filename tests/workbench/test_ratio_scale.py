@@ -21,8 +21,8 @@ from workbench.replications.drawing import ratio_heatmap
 )
 def test_ticks_are_ratios_that_stand_at_their_logarithms(low: float, high: float, ticks: list[str]) -> None:
     bar = colour_bar(low, high)
-    assert list(bar["ticktext"]) == ticks
-    assert bar["tickvals"] == pytest.approx([math.log(float(tick)) for tick in ticks], abs=5e-3)
+    assert bar.ticktext == ticks
+    assert bar.tickvals == pytest.approx([math.log(float(tick)) for tick in ticks], abs=5e-3)
 
 
 def test_what_was_not_measured_has_no_colour_and_no_words() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from engine.errors import MixtureError
 from tests.workbench.conftest import World
-from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_of
 from workbench.analysis.unlearning import what_stays
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
@@ -43,7 +44,8 @@ def renamed(world: World, name: str, new: str) -> None:
 
 
 def told_sources(world: World, *domains: str) -> list[dict[str, Any]]:
-    return sources_told(world.session, [corpora.domain_row(world.session, name).id for name in domains])
+    ids = [corpora.domain_row(world.session, name).id for name in domains]
+    return [asdict(source) for source in sources_of(world.session, ids)]
 
 
 def seed_base(world: World, seed: str = "seed") -> dict[str, Any]:

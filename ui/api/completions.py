@@ -9,20 +9,29 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import Problem
-from engine.events import Done, Echo, Token
+from engine.events import Done, Echo, GateWeights, Token
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.schemas import CompletionRequest
 from ui.generation.model_host import ModelHost
+from workbench.answers.server import (
+    ChunkChoice,
+    Completion,
+    CompletionChoice,
+    CompletionChunk,
+    CompletionHead,
+    Logprobs,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from workbench.generation import Plan
@@ -49,21 +58,21 @@ class Piece:
     index: int
     text: str
     weights: Mapping[str, float] | None = None
-    gates: Mapping[str, Any] | None = None  # of experts of MoDE, by their names
+    gates: Mapping[str, GateWeights] | None = None  # of experts of MoDE, by their names
     tokens: Sequence[Scored] = ()
     done: Done | None = None
 
 
-@router.post("/v1/completions", response_model=None)
-async def complete(asked: CompletionRequest, request: Request, house: State) -> Response:
+@router.post("/v1/completions", response_model=Completion)
+async def complete(asked: CompletionRequest, request: Request, house: State) -> Completion | Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
     await run_in_threadpool(house.generations.require_readable, plan, *asked.prompt)
     # One slot for all prompts, one after the other: a request has one place in the queue.
-    pieces, answer = house.slots.stream(lambda: _pieces(house.generations, plan, asked)), Answer(plan, asked)
+    pieces, answer = house.slots.stream(lambda: _pieces(house.generations, plan, asked)), CompletionBuilder(plan, asked)
     try:
         if not asked.stream:
-            return JSONResponse(await unless_gone(request, answer.whole(pieces)))
+            return await unless_gone(request, answer.completion(pieces))
         # The first piece is awaited here: what fails before it is still an honest status.
         first = await unless_gone(request, anext(pieces))
     except Gone:
@@ -89,85 +98,98 @@ def _piece(index: int, one: Token | Done) -> Piece:
     if isinstance(one, Done):
         return Piece(index, one.text, done=one)
     # The best candidate is told at temperature 0 only, where it is what was drawn.
-    gates = {name: asdict(weights) for name, weights in one.gates.items()}
-    return Piece(index, one.text, dict(one.weights), gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
+    return Piece(index, one.text, one.weights, one.gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 
 def _scored(echo: Echo) -> list[Scored]:
     return list(map(Scored, echo.tokens, echo.logprobs, echo.best))
 
 
-class Answer:
-    """One answer's identity, and its pieces in OpenAI's shape."""
+class CompletionBuilder:
+    """Makes a completion, or its chunks, of the pieces of an answer."""
 
     def __init__(self, plan: Plan, asked: CompletionRequest) -> None:
         self._asked = asked
         self._manifest = plan.manifest()
-        self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": asked.model,
-        }
+        self._head = CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=asked.model)
         self._offsets = [0] * len(asked.prompt)
         self._done: list[Done] = []
 
-    async def whole(self, pieces: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def completion(self, pieces: AsyncGenerator[Piece, None]) -> Completion:
         """The answer in one object, with a choice for each prompt."""
-        found: list[list[Piece]] = [[] for _ in self._asked.prompt]
+        by_prompt: list[list[Piece]] = [[] for _ in self._asked.prompt]
         async with aclosing(pieces):
             async for piece in pieces:
-                found[piece.index].append(piece)
-        choices = [self._whole_choice(index, own) for index, own in enumerate(found)]
-        return {**self._head, "choices": choices, "usage": usage(self._done), "manifest": self._manifest}
+                by_prompt[piece.index].append(piece)
+        choices = [self._completion_choice(index, own) for index, own in enumerate(by_prompt)]
+        return Completion(**dict(self._head), choices=choices, usage=usage(self._done), manifest=self._manifest)
 
-    def chunks(self, piece: Piece) -> list[dict[str, Any]]:
-        """A piece of the stream; the last one carries the manifest, and the counts when they were asked for."""
-        told = {"expert_weights": piece.weights, "gate_weights": piece.gates}
-        chunk = {**self._head, "choices": [{**self._choice(piece), **told}]}
+    def chunks(self, piece: Piece) -> list[CompletionChunk]:
+        """A piece of the stream; the last one carries the manifest, and the counts if they were requested.
+
+        Fields that a chunk does not carry are unset.
+        """
+        head, choice = dict(self._head), self._chunk_choice(piece)
         if len(self._done) < len(self._asked.prompt):
-            return [chunk]
+            return [CompletionChunk(**head, choices=[choice])]
         options = self._asked.stream_options
-        counts = (
-            [{**self._head, "choices": [], "usage": usage(self._done)}] if options and options.include_usage else []
+        last = CompletionChunk(**head, choices=[choice], manifest=self._manifest)
+        if not (options and options.include_usage):
+            return [last]
+        return [last, CompletionChunk(**head, choices=[], usage=usage(self._done))]
+
+    def _chunk_choice(self, piece: Piece) -> ChunkChoice:
+        return ChunkChoice(
+            index=piece.index,
+            text=piece.text,
+            logprobs=self._logprobs(piece),
+            finish_reason=self._finish_reason(piece.done),
+            expert_weights=None if piece.weights is None else dict(piece.weights),
+            gate_weights=None if piece.gates is None else dict(piece.gates),
         )
-        return [{**chunk, "manifest": self._manifest}, *counts]
 
-    def _whole_choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-        text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
-        weights = [piece.weights for piece in pieces if piece.weights is not None]
-        gates = [piece.gates for piece in pieces if piece.gates is not None]
-        choice = self._choice(Piece(index, text, tokens=tokens, done=pieces[-1].done))
-        return {**choice, "expert_weights": weights, "gate_weights": gates}
+    def _completion_choice(self, index: int, pieces: Sequence[Piece]) -> CompletionChoice:
+        joined = Piece(
+            index,
+            "".join(piece.text for piece in pieces),
+            tokens=[token for piece in pieces for token in piece.tokens],
+            done=pieces[-1].done,
+        )
+        return CompletionChoice(
+            index=index,
+            text=joined.text,
+            logprobs=self._logprobs(joined),
+            finish_reason=self._finish_reason(joined.done),
+            expert_weights=[dict(piece.weights) for piece in pieces if piece.weights is not None],
+            gate_weights=[dict(piece.gates) for piece in pieces if piece.gates is not None],
+        )
 
-    def _choice(self, piece: Piece) -> dict[str, Any]:
-        if piece.done:
-            self._done.append(piece.done)
-        return {
-            "index": piece.index,
-            "text": piece.text,
-            "logprobs": None if self._asked.logprobs is None else self._logprobs(piece),
-            "finish_reason": piece.done and FINISH[piece.done.reason],
-        }
+    def _finish_reason(self, done: Done | None) -> str | None:
+        if done is None:
+            return None
+        self._done.append(done)
+        return FINISH[done.reason]
 
-    def _logprobs(self, piece: Piece) -> dict[str, Any]:
+    def _logprobs(self, piece: Piece) -> Logprobs | None:
+        if self._asked.logprobs is None:
+            return None
         offsets = []
         for token in piece.tokens:
             offsets.append(self._offsets[piece.index])
             self._offsets[piece.index] += len(token.text)
         best = [token.best and dict([token.best]) for token in piece.tokens]
-        return {
-            "tokens": [token.text for token in piece.tokens],
-            "token_logprobs": [token.logprob for token in piece.tokens],
-            "top_logprobs": best if self._asked.logprobs else None,
-            "text_offset": offsets,
-        }
+        return Logprobs(
+            tokens=[token.text for token in piece.tokens],
+            token_logprobs=[token.logprob for token in piece.tokens],
+            top_logprobs=best if self._asked.logprobs else None,
+            text_offset=offsets,
+        )
 
 
-def usage(done: Sequence[Done]) -> dict[str, int]:
-    """The counts of tokens of all prompts together, in OpenAI's words."""
-    asked, said = sum(one.num_prompt_tokens for one in done), sum(one.num_tokens for one in done)
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+def usage(done: Sequence[Done]) -> Usage:
+    """The counts of tokens of all prompts together."""
+    read, generated = sum(one.num_prompt_tokens for one in done), sum(one.num_tokens for one in done)
+    return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
 
 
 class EventStream(StreamingResponse):
@@ -184,12 +206,14 @@ class EventStream(StreamingResponse):
             await asyncio.shield(self._events.aclose())
 
 
-async def _events(answer: Answer, first: Piece, rest: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
+async def _events(
+    answer: CompletionBuilder, first: Piece, rest: AsyncGenerator[Piece, None]
+) -> AsyncGenerator[str, None]:
     async with aclosing(rest):
         try:
             async for piece in _chained(first, rest):
                 for chunk in answer.chunks(piece):
-                    yield _event(chunk)
+                    yield _event(chunk.model_dump(mode="json", exclude_unset=True))
         except Problem as problem:
             yield _event(error_body(problem))
         except Exception as error:
@@ -204,6 +228,6 @@ async def _chained(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Pi
         yield piece
 
 
-def _event(value: Mapping[str, Any]) -> str:
+def _event(value: Mapping[str, object]) -> str:
     # In ASCII: clients that cut lines as str.splitlines does would cut at U+2028, U+2029 and U+0085 too.
     return f"data: {json.dumps(value)}\n\n"

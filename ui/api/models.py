@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter
 
 from ui.api.deps import State
+from workbench.answers.server import Model, ModelList
 from workbench.errors import NotFound
 
 if TYPE_CHECKING:
@@ -17,21 +18,21 @@ router = APIRouter()
 
 
 @router.get("/v1/models")
-def list_models(house: State) -> dict[str, Any]:
-    """Every mixture and expert that can be asked."""
-    return {"object": "list", "data": known_models(house.settings)}
+def list_models(house: State) -> ModelList:
+    """Every mixture and every enabled expert."""
+    return ModelList(data=known_models(house.settings))
 
 
 @router.get("/v1/models/{name:path}")
-def show_model(name: str, house: State) -> dict[str, Any]:
+def show_model(name: str, house: State) -> Model:
     """One mixture or expert, by its name."""
-    models = {model["id"]: model for model in known_models(house.settings)}
+    models = {model.id: model for model in known_models(house.settings)}
     if name not in models:
         raise NotFound("model", name, models)
     return models[name]
 
 
-def known_models(settings: Settings) -> list[dict[str, Any]]:
+def known_models(settings: Settings) -> list[Model]:
     """Mixtures first, then experts that are enabled."""
     from workbench.registry.database import reading
     from workbench.registry.experts import list_experts
@@ -40,31 +41,30 @@ def known_models(settings: Settings) -> list[dict[str, Any]]:
     with reading(settings) as session:
         mixtures, experts = list_mixtures(session), list_experts(session)
     return [
-        *(_mixture(one) for one in mixtures),
+        *(_mixture(card) for card in mixtures),
         *(
-            _model(one.name, one.created_at, "expert", [one.name], {one.name: one.parts})
-            for one in experts
-            if one.enabled
+            _model(card.name, card.created_at, "expert", [card.name], {card.name: card.parts})
+            for card in experts
+            if card.enabled
         ),
     ]
 
 
-def _mixture(card: MixtureCard) -> dict[str, Any]:
-    enabled = [one for one in card.members if one.enabled]
-    taking_part = [one.expert for one in enabled if one.active]
-    return _model(card.name, card.created_at, "mixture", taking_part, {one.expert: one.parts for one in enabled})
+def _mixture(card: MixtureCard) -> Model:
+    enabled = [member for member in card.members if member.enabled]
+    taking_part = [member.expert for member in enabled if member.active]
+    parts = {member.expert: member.parts for member in enabled}
+    return _model(card.name, card.created_at, "mixture", taking_part, parts)
 
 
 def _model(
-    name: str, created_at: float, kind: str, experts: list[str], members: dict[str, list[str]]
-) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": int(created_at),
-        "owned_by": "workbench",
-        "kind": kind,
-        "experts": experts,  # that take part unless a request says otherwise
-        "members": list(members),  # that can be asked to
-        "parts": {expert: parts for expert, parts in members.items() if parts},  # of experts of MoDE, to be toggled
-    }
+    name: str, created_at: float, kind: Literal["mixture", "expert"], experts: list[str], members: dict[str, list[str]]
+) -> Model:
+    return Model(
+        id=name,
+        created=int(created_at),
+        kind=kind,
+        experts=experts,
+        members=list(members),
+        parts={expert: parts for expert, parts in members.items() if parts},
+    )

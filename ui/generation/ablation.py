@@ -31,13 +31,13 @@ class Without:
 async def without_each(house: AppState, wish: MixtureRequest, plan: Plan, text: str) -> AsyncGenerator[Without, None]:
     """The text as it is first, then without each expert (where there are two or more) and each active part."""
     read = await house.slots.call(house.generations.posterior, plan, text)
-    yield Without("", _perplexity(read["logprobs"]))
+    yield Without("", _perplexity(read.logprobs))
     for name, lacking in _each(wish, plan):
         other = await run_in_threadpool(house.generations.plan, lacking)
-        logprobs = (await house.slots.call(house.generations.posterior, other, text))["logprobs"]
-        losses = [after - before for before, after in zip(read["logprobs"], logprobs, strict=True)]
+        logprobs = (await house.slots.call(house.generations.posterior, other, text)).logprobs
+        losses = [after - before for before, after in zip(read.logprobs, logprobs, strict=True)]
         worst = min(range(len(losses)), key=losses.__getitem__)
-        yield Without(name, _perplexity(logprobs), (read["tokens"][worst], losses[worst]))
+        yield Without(name, _perplexity(logprobs), (read.tokens[worst], losses[worst]))
 
 
 def _each(wish: MixtureRequest, plan: Plan) -> Iterator[tuple[str, MixtureRequest]]:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.config import SamplingConfig
 from engine.events import Done, Echo, Token
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
+    from workbench.answers.perplexities import MixedScores
+    from workbench.answers.posteriors import TextPosterior
+    from workbench.answers.server import LoadedBase
     from workbench.generation import Plan
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
@@ -30,9 +33,9 @@ class Host(Protocol):
 
     def echo(self, plan: Plan, prompt: Prompt) -> Echo: ...
 
-    def posterior(self, plan: Plan, text: str) -> dict[str, Any]: ...
+    def posterior(self, plan: Plan, text: str) -> TextPosterior: ...
 
-    def loaded(self) -> list[Any]: ...
+    def loaded(self) -> list[LoadedBase]: ...
 
 
 class ModelHost:
@@ -68,11 +71,11 @@ class ModelHost:
         """A prompt token by token, with what the mixture gave each."""
         return self.host.echo(plan, prompt)
 
-    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+    def posterior(self, plan: Plan, text: str) -> TextPosterior:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""
         return self.host.posterior(plan, text)
 
-    def loaded(self) -> list[Any]:
+    def loaded(self) -> list[LoadedBase]:
         """What lies in memory now; empty while nothing was asked for."""
         return self._host.loaded() if self._host is not None else []
 
@@ -92,7 +95,7 @@ class ModelHost:
             return self._host
 
 
-def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> dict[str, Any]:
+def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> MixedScores:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
     from workbench.registry.database import reading

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ui.api.deps import AppState
+    from workbench.answers.server import Model
 
 PATH = "/play"
 REDRAW_SECONDS = 0.12  # each redraw sends the full text again
@@ -163,8 +164,8 @@ class Player:
         if not models:
             gr.Info(NO_MODELS)
         query = dict(request.query_params)
-        names = [model["id"] for model in models]
-        choices = [(f"{model['id']} ({model['kind']})", model["id"]) for model in models]
+        names = [model.id for model in models]
+        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
         sides = _first_choice(models, query, self._mixtures())
         updates = [gr.update(value=query.get("prompt") or self._first_prompt(sides[0]))]
         for side in sides:
@@ -193,8 +194,8 @@ class Player:
 
     def switches_of(self, model: str | None) -> list[Any]:
         """The experts of a model, the active ones selected, and the parts of experts that have parts."""
-        found = next((one for one in known_models(self._state.settings) if one["id"] == model), None)
-        members, ticked, parts = (found["members"], found["experts"], found["parts"]) if found else ([], [], {})
+        match = next((one for one in known_models(self._state.settings) if one.id == model), None)
+        members, ticked, parts = (match.members, match.experts, match.parts) if match else ([], [], {})
         choices = [
             (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
             for expert, names in parts.items()
@@ -265,12 +266,12 @@ class Player:
     def _all_experts(self) -> dict[str, list[str]]:
         """Every expert with its parts, in a fixed order, so that each has the same colour in both panes."""
         models = known_models(self._state.settings)
-        return {name: one["parts"].get(name, []) for one in models for name in one["members"]}
+        return {name: one.parts.get(name, []) for one in models for name in one.members}
 
     def _active_parts(self, model: str, ticked: Sequence[str]) -> dict[str, list[str]]:
         """The selected parts of each expert that has parts; there may be none."""
         known: dict[str, list[str]] = next(
-            (one["parts"] for one in known_models(self._state.settings) if one["id"] == model), {}
+            (one.parts for one in known_models(self._state.settings) if one.id == model), {}
         )
         pairs = [json.loads(one) for one in ticked]
         return {expert: [part for name, part in pairs if name == expert] for expert in known}
@@ -280,9 +281,9 @@ def _with_some(parts_of: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {expert: parts for expert, parts in parts_of.items() if parts}
 
 
-def _first_choice(models: list[dict[str, Any]], query: dict[str, str], useful: Sequence[str]) -> tuple[str, str]:
+def _first_choice(models: list[Model], query: dict[str, str], useful: Sequence[str]) -> tuple[str, str]:
     """The models given in the address; else the most useful mixture, beside a model with other experts."""
-    experts = {model["id"]: model["experts"] for model in models}
+    experts = {model.id: model.experts for model in models}
     names = [*useful, *(name for name in experts if name not in useful)] or [""]
     left = query.get("left", names[0])
     own = experts.get(left, [])

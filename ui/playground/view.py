@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from engine.events import BACKBONE, Done, Token
+from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
 from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
 from ui.present.charts.chart import colour_of
 from ui.present.charts.trajectories import leaders, legend, tinted_words
-from ui.present.text.mode_gates import Told, rows_inside
+from ui.present.text.mode_gates import rows_inside
+from workbench.answers.posteriors import Manifest, ManifestExpert
 
 ENDINGS = {
     "stop": "end of document",
@@ -78,11 +78,11 @@ class Answer:
 
     prompt: str
     columns: Sequence[str]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     texts: tuple[str, ...] = ()
     weights: tuple[tuple[float, ...], ...] = ()
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    gates: tuple[Mapping[str, Told], ...] = ()
+    gates: tuple[Mapping[str, GateWeights], ...] = ()
     without: tuple[Without, ...] = ()
     done: Done | None = None
     seconds: float = 0.0
@@ -92,8 +92,9 @@ class Answer:
         if isinstance(one, Done):
             return replace(self, done=one)
         row = tuple(one.weights.get(name, 0.0) for name in self.columns)
-        gates = {name: asdict(told) for name, told in one.gates.items()}
-        return replace(self, texts=(*self.texts, one.text), weights=(*self.weights, row), gates=(*self.gates, gates))
+        return replace(
+            self, texts=(*self.texts, one.text), weights=(*self.weights, row), gates=(*self.gates, one.gates)
+        )
 
     @property
     def text(self) -> str:
@@ -102,7 +103,7 @@ class Answer:
 
     def experts(self) -> list[str]:
         """The experts of this answer."""
-        return [expert["name"] for expert in self.manifest["experts"]]
+        return [expert.name for expert in self.manifest.experts]
 
     def mean(self, expert: str) -> float:
         """An expert's mean weight over the tokens so far."""
@@ -204,22 +205,21 @@ def _reading(answer: Answer, ranked: Sequence[str]) -> str:
     return f'<p class="reading">{sentence}</p>'
 
 
-def _manifest(manifest: Mapping[str, Any]) -> str:
+def _manifest(manifest: Manifest) -> str:
     experts = "".join(
-        f"<li>{html.escape(_with_parts(one))}, weight {one['weight']:.3g}: "
-        f"<code>{html.escape(one['sha256'])}</code></li>"
-        for one in manifest["experts"]
+        f"<li>{html.escape(_with_parts(one))}, weight {one.weight:.3g}: <code>{html.escape(one.sha256)}</code></li>"
+        for one in manifest.experts
     ) + "".join(
         f"<li>shared parameters: <code>{html.escape(base)}</code></li>"
-        for base in dict.fromkeys(one["base_sha256"] for one in manifest["experts"])
+        for base in dict.fromkeys(one.base_sha256 for one in manifest.experts)
     )
     return (
         f"<details><summary>Model files</summary><ul>{experts}"
-        f"<li>tokenizer: <code>{html.escape(manifest['tokenizer_sha256'])}</code></li></ul></details>"
+        f"<li>tokenizer: <code>{html.escape(manifest.tokenizer_sha256)}</code></li></ul></details>"
     )
 
 
-def _with_parts(expert: Mapping[str, Any]) -> str:
+def _with_parts(expert: ManifestExpert) -> str:
     """An expert's name, with its active parts if it has parts."""
-    parts = expert["parts"]
-    return expert["name"] if parts is None else f"{expert['name']} ({', '.join(parts) or 'backbone only'})"
+    parts = expert.parts
+    return expert.name if parts is None else f"{expert.name} ({', '.join(parts) or 'backbone only'})"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ui.present.text.formatting import pluralize
+from workbench.answers.costs import MixtureCosts
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -35,39 +36,37 @@ def throughput_words(measured: Mapping[str, Any]) -> str:
     )
 
 
-def counted_as(found: Mapping[str, Any]) -> str:
+def counted_as(costs: MixtureCosts) -> str:
     """How the operations of these costs were counted."""
-    return _COUNTED if any(found["num_parts"]) else COUNTED_AS
+    return _COUNTED if any(costs.num_parts) else COUNTED_AS
 
 
-def cost_words(found: Mapping[str, Any]) -> str:
+def cost_words(costs: MixtureCosts) -> str:
     """What a token costs a mixture (`workbench.analysis.costs`), in two sentences."""
-    if all(found["num_parts"]):
-        return _cost_words_of_mode(found)
-    num_experts = pluralize(found["num_experts"], "expert")
+    if all(costs.num_parts):
+        return _cost_words_of_mode(costs)
+    num_experts = pluralize(costs.num_experts, "expert")
     told = (
-        f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
-        f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each."
+        f"A token in a context of {costs.context:,} costs one expert {operations(costs.forward)}; this mixture "
+        f"of {num_experts} costs {operations(costs.mixture)}, one forward pass each."
     )
-    if any(found["num_parts"]):
+    if any(costs.num_parts):
         return f"{told} What training costs is told of a mixture whose experts are all of MoDE, or none."
     return (
-        f"{told} Training costs {operations(found['training'])} per token, as the dense model does; adding an expert "
-        f"with everything else frozen costs {operations(found['adapting'])}."
+        f"{told} Training costs {operations(costs.training)} per token, as the dense model does; adding an expert "
+        f"with everything else frozen costs {operations(costs.adapting)}."
     )
 
 
-def _cost_words_of_mode(found: Mapping[str, Any]) -> str:
-    first, context = found["num_parts"][0], found["context"]
-    told = f"A token in a context of {context:,} costs {operations(found['forward'])}: one forward pass of one model"
-    if found["num_experts"] > 1:
-        told += (
-            f", that of the first expert; the mixture of {found['num_experts']} costs {operations(found['mixture'])}"
-        )
-    composing = {what: operations(count) for what, count in found["composing"].items()}
+def _cost_words_of_mode(costs: MixtureCosts) -> str:
+    first, context = costs.num_parts[0], costs.context
+    told = f"A token in a context of {context:,} costs {operations(costs.forward)}: one forward pass of one model"
+    if costs.num_experts > 1:
+        told += f", that of the first expert; the mixture of {costs.num_experts} costs {operations(costs.mixture)}"
+    composing = {what: operations(count) for what, count in (costs.composing or {}).items()}
     both = f", all {first} at once {composing['experts']}" if first > 1 else ""
     return (
         f"{told}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
-        f"and backward in this context: one part beside the frozen backbone {operations(found['adapting'])}{both}, "
-        f"gates alone {composing['gates']}; the whole backbone without parts {operations(found['training'])}."
+        f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
+        f"gates alone {composing['gates']}; the whole backbone without parts {operations(costs.training)}."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,6 +12,7 @@ from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from workbench.analysis.evaluations import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
+from workbench.answers.changes import BesideParent
 from workbench.generation import Plan, plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import ReportCard
@@ -108,20 +108,18 @@ def changes(
     return found
 
 
-def beside_parent(
-    session: Session, expert: str, *, split: str, block_size: int, max_tokens: int
-) -> list[dict[str, Any]]:
-    """The expert and its parent, each alone, on the expert's domains; `parent` is None where that was not scored."""
+def beside_parent(session: Session, expert: str, *, split: str, block_size: int, max_tokens: int) -> list[BesideParent]:
+    """The expert and its parent, each alone, on the expert's domains that were scored."""
     row = expert_row(session, expert)
-    found = []
+    rows = []
     for domain in domains_of(row):
         own = _scored_alone(session, row.id, domain, split, block_size, max_tokens)
         parent = _scored_alone(session, row.parent_id, domain, split, block_size, max_tokens)
         same = own is not None and parent is not None and own.num_tokens == parent.num_tokens
         if own is not None:
-            told = perplexity(parent) if same and parent is not None else None
-            found.append({"domain": domain, "expert": perplexity(own), "parent": told})
-    return found
+            of_parent = perplexity(parent) if same and parent is not None else None
+            rows.append(BesideParent(domain=domain, expert=perplexity(own), parent=of_parent))
+    return rows
 
 
 def can_be_certified(session: Session, expert: str) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
 from workbench.analysis.evaluations import perplexity_table
+from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
 from workbench.registry.tables import Domain, Expert
@@ -19,34 +19,30 @@ from workbench.registry.tables import Domain, Expert
 Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 
 
-def affinity(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+def affinity(session: Session, mixture: str | None, split: str = "test") -> Affinity:
     """The specialization ratios of a mixture's experts (None: of all) beside the overlap of the domains.
 
-    `cells`: expert, domain, home (the expert's own domain), ratio and overlap, for every ratio there is. The overlap of
-    two domains is the one measured last, and None where there is none of their present text. `without_homes` and
-    `with_homes` (the paper's figure): r, t, p and num_cells, or None with the reason in `why_not`. `changed` and
-    `unmeasured` name domains without an overlap that holds, `unpaired` those that were never measured together;
-    `report` and `measured_at` are those of the newest measurement, None before the first.
+    The overlap of two domains is the one measured last, and None where there is none of their present text.
     """
     reports = list_reports(session, kind="overlap")
     hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
     overlaps = _overlaps(reports, hashes)
     cells = _cells(session, mixture, split, overlaps)
-    named = {name for cell in cells for name in (cell["home"], cell["domain"]) if name}
+    named = {name for cell in cells for name in (cell.home, cell.domain) if name}
     holding = {name for pair in overlaps for name in pair}
     changed = {name for report in reports for name in report.findings["domains"]} - holding
     without_homes, why_not = _correlation(cells, with_homes=False)
-    return {
-        "cells": cells,
-        "without_homes": without_homes,
-        "with_homes": _correlation(cells, with_homes=True)[0],
-        "why_not": why_not,
-        "changed": sorted(named & changed),
-        "unmeasured": sorted(named - changed - holding),
-        "unpaired": _unpaired(cells, holding),
-        "report": reports[0].id if reports else None,
-        "measured_at": reports[0].created_at if reports else None,
-    }
+    return Affinity(
+        cells=cells,
+        without_homes=without_homes,
+        with_homes=_correlation(cells, with_homes=True)[0],
+        why_not=why_not,
+        changed=sorted(named & changed),
+        unmeasured=sorted(named - changed - holding),
+        unpaired=_unpaired(cells, holding),
+        report=reports[0].id if reports else None,
+        measured_at=reports[0].created_at if reports else None,
+    )
 
 
 def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:
@@ -63,47 +59,54 @@ def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overl
     return found
 
 
-def _unpaired(cells: Sequence[Mapping[str, Any]], holding: Set[str]) -> list[str]:
+def _unpaired(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
     """Domains that were measured, but never together: `law and sea`."""
-    missing = [cell for cell in cells if cell["overlap"] is None]
-    pairs = {tuple(sorted((cell["home"], cell["domain"]))) for cell in missing}
+    missing = [cell for cell in cells if cell.overlap is None]
+    pairs = {tuple(sorted((cell.home, cell.domain))) for cell in missing}
     return [" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)]
 
 
-def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[dict[str, Any]]:
+def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[AffinityCell]:
     table = perplexity_table(session, mixture, split)
     homes = dict(session.execute(select(Expert.name, Domain.name).join(Expert.domain)).tuples().all())
     return [
-        {
-            "expert": expert,
-            "domain": domain,
-            "home": homes.get(expert, ""),
-            "ratio": ratio,
-            "overlap": overlaps.get((homes.get(expert, ""), domain)),
-        }
-        for expert, row in zip(table["experts"], table["specialization"], strict=True)
-        for domain, ratio in zip(table["domains"], row, strict=True)
+        AffinityCell(
+            expert=expert,
+            domain=domain,
+            home=homes.get(expert, ""),
+            ratio=ratio,
+            overlap=overlaps.get((homes.get(expert, ""), domain)),
+        )
+        for expert, row in zip(table.experts, table.specialization, strict=True)
+        for domain, ratio in zip(table.domains, row, strict=True)
         if ratio is not None
     ]
 
 
-def _correlation(cells: list[dict[str, Any]], *, with_homes: bool) -> tuple[dict[str, Any] | None, str]:
+def _correlation(cells: Sequence[AffinityCell], *, with_homes: bool) -> tuple[Correlation | None, str]:
     """Pearson's r of the cells, or None and why there is none."""
     from engine.text.overlap import correlation  # here: SciPy takes a second to wake
 
-    rows, columns = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("expert", "domain"))
-    places = {(cell["expert"], cell["domain"]): cell for cell in cells}
-    homes = {cell["expert"]: cell["home"] for cell in cells}
+    rows, columns = (
+        list(dict.fromkeys(cell.expert for cell in cells)),
+        list(dict.fromkeys(cell.domain for cell in cells)),
+    )
+    places = {(cell.expert, cell.domain): cell for cell in cells}
+    homes = {cell.expert: cell.home for cell in cells}
 
-    def matrix(name: str) -> list[list[float]]:
-        found = [[places.get((row, column), {}).get(name) for column in columns] for row in rows]
-        return [[math.nan if value is None else value for value in row] for row in found]
+    def matrix(number: Callable[[AffinityCell], float | None]) -> list[list[float]]:
+        known = [[places.get((row, column)) for column in columns] for row in rows]
+        values = [[None if cell is None else number(cell) for cell in row] for row in known]
+        return [[math.nan if value is None else value for value in row] for row in values]
 
     at_home = [columns.index(homes[row]) if homes[row] in columns else -1 for row in rows]
     try:
-        found = correlation(
-            matrix("ratio") or [[]], matrix("overlap") or [[]], own_columns=at_home or [-1], with_own=with_homes
+        result = correlation(
+            matrix(lambda cell: cell.ratio) or [[]],
+            matrix(lambda cell: cell.overlap) or [[]],
+            own_columns=at_home or [-1],
+            with_own=with_homes,
         )
     except EngineError as error:
         return None, str(error)
-    return asdict(found), ""
+    return Correlation(**asdict(result)), ""

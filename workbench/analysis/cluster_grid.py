@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import load, load_distances, scored_domains
+from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate
 from workbench.generation import Plan, gate_of, plan
 from workbench.registry.tables import Evaluation
 from workbench.store.storage import Storage
@@ -32,40 +33,40 @@ TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 def cluster_grid(
     session: Session, storage: Storage, mixture: str, *, split: str = "test", temperatures: Sequence[float] = ()
-) -> dict[str, Any]:
+) -> ClusterGrid:
     """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
 
-    `perplexity` is over all tokens, and `domains` holds each text's own. Temperatures are the given ones, or else
-    a usual choice with the paper's and the mixture's among them; top-ks are the powers of two, and all experts.
+    Temperatures are the given ones, or else a usual choice with the paper's and the mixture's among them; top-ks are
+    the powers of two, and all experts.
     Raises MixtureError for a gate that looks at no clusters, ScoresError for text whose distances were not measured.
     """
-    began = time.perf_counter()
+    started = time.perf_counter()
     planned = plan(session, storage, mixture)
     if not isinstance(planned.gate, DistanceConfig):
         problem = f"“{mixture}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
         raise MixtureError(problem, "Choose a mixture that `workbench train clusters` made, or give this one the gate.")
-    told = temperatures or {*TEMPERATURES, planned.gate.temperature}
+    chosen = sorted(temperatures or {*TEMPERATURES, planned.gate.temperature})
     top_ks = _top_ks(len(planned.experts))
     rows = [
-        {
-            "domain": domain,
-            "num_tokens": evaluations[0].num_tokens,
-            "perplexity": _grid(session, storage, planned, evaluations, sorted(told), top_ks),
-        }
+        GridDomain(
+            domain=domain,
+            num_tokens=evaluations[0].num_tokens,
+            perplexity=_grid(session, storage, planned, evaluations, chosen, top_ks),
+        )
         for domain, evaluations in scored_domains(session, planned, split).items()
     ]
-    return {
-        "mixture": mixture,
-        "experts": [expert.name for expert in planned.experts],
-        "split": split,
-        "temperatures": sorted(told),
-        "top_ks": top_ks,
-        "perplexity": _over_all(rows),
-        "domains": rows,
-        "saved": {"temperature": planned.gate.temperature, "top_k": planned.gate.top_k or len(planned.experts)},
-        "distance_power": planned.gate.distance_power,
-        "seconds": time.perf_counter() - began,
-    }
+    return ClusterGrid(
+        mixture=mixture,
+        experts=[expert.name for expert in planned.experts],
+        split=split,
+        temperatures=chosen,
+        top_ks=top_ks,
+        perplexity=_over_all(rows),
+        domains=rows,
+        saved=SavedGate(temperature=planned.gate.temperature, top_k=planned.gate.top_k or len(planned.experts)),
+        distance_power=planned.gate.distance_power,
+        seconds=time.perf_counter() - started,
+    )
 
 
 def _top_ks(num_experts: int) -> list[int]:
@@ -106,11 +107,11 @@ def _gate_at(planned: Plan, temperature: float) -> Gate:
     return gate_of(replace(planned, experts=alike, gate=replace(planned.gate, temperature=temperature, top_k=None)))
 
 
-def _over_all(rows: Sequence[dict[str, Any]]) -> list[list[float]]:
+def _over_all(rows: Sequence[GridDomain]) -> list[list[float]]:
     """The perplexities over the tokens of all texts; [] for none."""
     if not rows:
         return []
-    tokens = [row["num_tokens"] for row in rows]
-    mean_GJ = np.average(np.log([row["perplexity"] for row in rows]), axis=0, weights=tokens)
+    tokens = [row.num_tokens for row in rows]
+    mean_GJ = np.average(np.log([row.perplexity for row in rows]), axis=0, weights=tokens)
     values: list[list[float]] = np.exp(mean_GJ).tolist()
     return values

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +10,7 @@ from engine.files import ArtifactRef
 from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
+from workbench.answers.costs import MixtureCosts
 from workbench.errors import StorageError
 from workbench.generation import plan
 from workbench.mixture_request import MixtureRequest
@@ -22,17 +21,8 @@ from workbench.store.storage import Storage
 
 def mixture_costs(
     session: Session, storage: Storage, request: MixtureRequest | str, *, context: int = 256
-) -> dict[str, Any]:
-    """Operations (floating point, by `engine.models.flops`) per token of a context of so many tokens.
-
-    `forward`: one expert (the first, where bases differ); `mixture`: all `num_experts` that take part, which is as many
-    forward passes;
-    `num_parts`: those of each expert that are computed in its pass (0 of one without parts);
-    `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
-    costs; `adapting`: of one new expert (of one with parts the first part) with everything else frozen;
-    `composing`: of the first expert, all its parts as `experts` that learn, or their `gates` alone (None without
-    parts); `shape`: what was counted.
-    """
+) -> MixtureCosts:
+    """Floating-point operations per token (by `engine.models.flops`) in a context of this many tokens."""
     planned = plan(session, storage, request)
     rows = {one.id: session.get_one(Expert, one.id) for one in planned.experts}
     shapes = {base: _shape(planned.model, base) for base in planned.by_base()}
@@ -40,17 +30,17 @@ def mixture_costs(
     stored = {id: StoredExpert(row.num_parameters, row.config) for id, row in rows.items()}
     forward = [methods[one.id].forward_flops(shapes[one.base], context, stored[one.id]) for one in planned.experts]
     shape, first = shapes[planned.base], planned.experts[0].id
-    return {
-        "context": context,
-        "num_experts": len(planned.experts),
-        "num_parts": [len(part_names(rows[one.id])) for one in planned.experts],
-        "forward": forward[0],
-        "mixture": sum(forward),
-        "training": training_flops(shape, context),
-        "adapting": methods[first].adapting_flops(shape, context, stored[first]),
-        "composing": methods[first].composing_flops(shape, context, stored[first]),
-        "shape": asdict(shape),
-    }
+    return MixtureCosts(
+        context=context,
+        num_experts=len(planned.experts),
+        num_parts=[len(part_names(rows[one.id])) for one in planned.experts],
+        forward=forward[0],
+        mixture=sum(forward),
+        training=training_flops(shape, context),
+        adapting=methods[first].adapting_flops(shape, context, stored[first]),
+        composing=methods[first].composing_flops(shape, context, stored[first]),
+        shape=shape,
+    )
 
 
 def _shape(mixture: str, base: ArtifactRef) -> Shape:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
+from workbench.answers.perplexities import Cells, Measure, PerplexityTable
 from workbench.errors import BadSpec
 from workbench.registry.cards import EvaluationCard
 from workbench.registry.corpora import domain_row
@@ -23,8 +23,6 @@ from workbench.registry.mixtures import mixture_row
 from workbench.registry.tables import Artifact, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
-
-Table = list[list[float | None]]
 
 
 def register_evaluation(
@@ -95,39 +93,36 @@ def measure_for(
     return block_size or usual, max_tokens or most
 
 
-def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> PerplexityTable:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
-    `experts`, `domains`, `perplexity` and `accuracy` (expert × domain) and `specialization`: the ratio to the
-    perplexity of the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
-    measured. All numbers of a domain are of the same tokens: of several measures the one most experts share;
-    `measures` holds the {block_size, num_tokens} of each domain.
+    All numbers of a domain are of the same tokens: of several measures the one that most experts share.
     """
     return table_of(session, _experts(session, mixture), split)
 
 
-def table_of(session: Session, experts: Sequence[Expert], split: str) -> dict[str, Any]:
+def table_of(session: Session, experts: Sequence[Expert], split: str) -> PerplexityTable:
     """The same of these experts, in this order."""
     wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
     rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
     shown = _comparable(rows)
     cells = {(row.expert_id, row.domain.name): row for row in shown}
-    measures = {row.domain.name: {"block_size": row.block_size, "num_tokens": row.num_tokens} for row in shown}
+    measures = {row.domain.name: Measure(block_size=row.block_size, num_tokens=row.num_tokens) for row in shown}
 
-    def cells_of(number: Callable[[Evaluation], float | None]) -> Table:
+    def cells_of(number: Callable[[Evaluation], float | None]) -> Cells:
         rows = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
         return [[None if cell is None else number(cell) for cell in row] for row in rows]
 
     table = cells_of(perplexity)
-    return {
-        "experts": [one.name for one in experts],
-        "domains": domains,
-        "measures": [measures[domain] for domain in domains],
-        "perplexity": table,
-        "accuracy": cells_of(accuracy),
-        "specialization": _specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
-    }
+    return PerplexityTable(
+        experts=[one.name for one in experts],
+        domains=domains,
+        measures=[measures[domain] for domain in domains],
+        perplexity=table,
+        accuracy=cells_of(accuracy),
+        specialization=_specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
+    )
 
 
 def perplexity(row: Evaluation) -> float:
@@ -161,7 +156,7 @@ def _measure(row: Evaluation) -> tuple[str, int, int]:
     return row.domain_id, row.block_size, row.num_tokens
 
 
-def _specialization(table: Table, homes: Sequence[str | None], domains: Sequence[str]) -> Table:
+def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence[str]) -> Cells:
     own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
     return [
         [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
@@ -169,7 +164,7 @@ def _specialization(table: Table, homes: Sequence[str | None], domains: Sequence
     ]
 
 
-def _own(table: Table, homes: Sequence[str | None], column: int, domain: str) -> float | None:
+def _own(table: Cells, homes: Sequence[str | None], column: int, domain: str) -> float | None:
     """Of several experts of one domain the best is its own."""
     values = [row[column] for row, home in zip(table, homes, strict=True) if home == domain]
     return min((value for value in values if value is not None), default=None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
+from workbench.answers.changes import DomainChange, Forgetting, MeanChange
 from workbench.generation import Plan, plan
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Domain, Evaluation, Expert
@@ -20,13 +20,11 @@ from workbench.store.storage import Storage
 TARGET, ROLES = "target", ("train", "novel")  # the paper's N is what was adapted to, its T the first of the roles
 
 
-def forgetting(session: Session, storage: Storage, before: str, after: str, *, split: str = "test") -> dict[str, Any]:
+def forgetting(session: Session, storage: Storage, before: str, after: str, *, split: str = "test") -> Forgetting:
     """Each domain on which both were scored on the same tokens, and the mean change over the domains of each role.
 
-    `domains` holds {domain, role, is_target, num_tokens, block_size, before, after, change_percent}, `averages`
-    {num_domains, change_percent} of the targets (“target”) and by role of the others; perplexities are per token, a
-    change above 0 is forgetting. A target is what was adapted to: the domain of an expert that only `after` has and
-    that began as the copy of another. `before` and `after` name mixtures or experts, each mixed by its own gate.
+    A target is what was adapted to: the domain of an expert that only `after` has and that began as the copy of
+    another. `before` and `after` name mixtures or experts, each mixed by its own gate.
     Raises MixtureError when their tokens are not the same tokens.
     """
     plans = [plan(session, storage, name) for name in (before, after)]
@@ -42,18 +40,18 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
             mixed_perplexity(session, storage, one, evaluations) for one, evaluations in zip(plans, both, strict=True)
         ]
         rows.append(
-            {
-                "domain": domain,
-                "role": roles[domain],
-                "is_target": domain in targets,
-                "num_tokens": num_tokens,
-                "block_size": block_size,
-                "before": values[0],
-                "after": values[1],
-                "change_percent": (values[1] / values[0] - 1) * 100,
-            }
+            DomainChange(
+                domain=domain,
+                role=roles[domain],
+                is_target=domain in targets,
+                num_tokens=num_tokens,
+                block_size=block_size,
+                before=values[0],
+                after=values[1],
+                change_percent=(values[1] / values[0] - 1) * 100,
+            )
         )
-    return {"before": before, "after": after, "split": split, "domains": rows, "averages": _averages(rows)}
+    return Forgetting(before=before, after=after, split=split, domains=rows, averages=_averages(rows))
 
 
 def _shared(session: Session, plans: Sequence[Plan], split: str) -> dict[Measure, tuple[list[Evaluation], ...]]:
@@ -72,12 +70,12 @@ def _targets(session: Session, before: Plan, after: Plan) -> set[str]:
     return {domain for row in rows for domain in domains_of(row)}
 
 
-def _averages(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _averages(rows: Sequence[DomainChange]) -> dict[str, MeanChange]:
     """The mean of the domains' changes, each of the same weight; None without a domain."""
     changes: dict[str, list[float]] = {name: [] for name in (TARGET, *ROLES)}
     for row in rows:
-        changes[TARGET if row["is_target"] else row["role"]].append(row["change_percent"])
+        changes[TARGET if row.is_target else row.role].append(row.change_percent)
     return {
-        name: {"num_domains": len(values), "change_percent": fmean(values) if values else None}
+        name: MeanChange(num_domains=len(values), change_percent=fmean(values) if values else None)
         for name, values in changes.items()
     }

@@ -13,12 +13,24 @@ from engine.events import BACKBONE
 from engine.methods.mode.sizes import part_sizes
 from engine.methods.registry import method_of
 from engine.models.flops import Shape
+from workbench.answers.parts import ExpertPart
 from workbench.errors import BadSpec
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.tables import Expert, SeedModel
 from workbench.store.storage import Storage
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """A part as the config of an expert's row stores it."""
+
+    name: str
+    domain: str | None
+    domains: list[str]
+    of: str
+    shape: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,10 +45,10 @@ class ModePart:
     of: str  # id of the expert that it was trained as
     shape: dict[str, Any]  # engine.methods.mode.config.ModeConfig
 
-    def told(self, domains: Sequence[str]) -> dict[str, Any]:
-        """As an expert's row keeps it, once these domains trained it, too."""
+    def trained_on(self, domains: Sequence[str]) -> StoredPart:
+        """The part once these domains trained it, too."""
         known = list(dict.fromkeys([*self.domains, *domains]))
-        return {"name": self.name, "domain": self.domain, "domains": known, "of": self.of, "shape": self.shape}
+        return StoredPart(self.name, self.domain, known, self.of, self.shape)
 
 
 def composition(rows: Sequence[Expert], spec: ComposeMode) -> list[ModePart]:
@@ -65,27 +77,24 @@ def part_names(session: Session, experts: Sequence[str]) -> list[str]:
     return [part.name for part in _parts_of([expert_row(session, name) for name in experts])]
 
 
-def parts_told(session: Session, storage: Storage, expert: str) -> list[dict[str, Any]]:
-    """The parts of an expert of MoDE as {name, domains, origin, num_blocks, layers, num_parameters}.
-
-    `origin` is the expert that a part was trained as (None: it is gone), `layers` are those of the part in a block.
-    """
+def parts_of(session: Session, storage: Storage, expert: str) -> list[ExpertPart]:
+    """The parts of a MoDE expert, in their order."""
     row = expert_row(session, expert)
     sizes = part_sizes(storage.path(row.artifact_id))
-    told = []
+    parts = []
     for part in row.config["parts"]:
         origin = session.get(Expert, part["of"] or row.id)
-        told.append(
-            {
-                "name": part["name"],
-                "domains": part["domains"],
-                "origin": origin.name if origin else None,
-                "num_blocks": part["shape"]["num_blocks"],
-                "layers": part["shape"]["expert_layers"],
-                "num_parameters": sizes[part["name"]],
-            }
+        parts.append(
+            ExpertPart(
+                name=part["name"],
+                domains=part["domains"],
+                origin=origin.name if origin else None,
+                num_blocks=part["shape"]["num_blocks"],
+                layers=part["shape"]["expert_layers"],
+                num_parameters=sizes[part["name"]],
+            )
         )
-    return told
+    return parts
 
 
 def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], spec: ComposeMode) -> list[str]:

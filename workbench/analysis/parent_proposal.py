@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.errors import ScoresError
 from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.answers.posteriors import ParentProposal
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
@@ -24,13 +24,11 @@ def is_scored(session: Session, mixture: str, domain: str, split: str = "dev") -
 
 def nearest(
     session: Session, storage: Storage, mixture: str, domain: str, *, split: str = "dev", num_blocks: int = PAPER_BLOCKS
-) -> dict[str, Any]:
-    """The `parent`, and the `posterior` of every possible one of the mixture by name, as the training would choose.
+) -> ParentProposal:
+    """The parent that a training would choose, with the posterior of every possible one of the mixture.
 
-    The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
-    answer says how many there were, and of which `block_size`. `learning_rate` is what a training takes that is told
-    none: a tenth of what the parent's line was trained with at first (None where that is not known). Raises
-    ScoresError when an expert is not scored.
+    The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each.
+    Raises ScoresError when an expert is not scored.
     """
     from engine.inference.scores import whole_blocks
     from engine.mixing.posterior import PosteriorGate, estimate_prior
@@ -54,16 +52,16 @@ def nearest(
     blocks_ENT = blocks_ENT[:, evenly_spaced(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]
-    return {
-        "mixture": mixture,
-        "domain": domain,
-        "parent": parent.name,
-        "posterior": dict(zip([one.name for one in experts], shares, strict=True)),
-        "num_blocks": blocks_ENT.shape[1],
-        "block_size": blocks_ENT.shape[2],
-        "split": split,
-        "learning_rate": _tenth(first_of_line(parent)),
-    }
+    return ParentProposal(
+        mixture=mixture,
+        domain=domain,
+        parent=parent.name,
+        posterior=dict(zip([one.name for one in experts], shares, strict=True)),
+        num_blocks=blocks_ENT.shape[1],
+        block_size=blocks_ENT.shape[2],
+        split=split,
+        learning_rate=_tenth(first_of_line(parent)),
+    )
 
 
 def _possible(row: Mixture) -> list[Expert]:

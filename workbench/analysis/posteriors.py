@@ -1,14 +1,15 @@
-"""Whom each domain's text is taken for: posteriors from stored scores, as maps and block by block (DEMix §5.1)."""
+"""Which expert each domain's text is taken for: posteriors from stored scores, block by block (DEMix §5.1)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import Evidence
 from workbench.analysis.scores import PAPER_BLOCKS, load, scored_domains
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.generation import plan
 from workbench.registry.tables import Domain, Expert
 from workbench.store.storage import Storage
@@ -29,15 +30,12 @@ def posterior_map(
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
     estimate: Estimate = "updating",
-) -> dict[str, Any]:
+) -> PosteriorMap:
     """The belief in each expert that takes part after the first `num_blocks` whole blocks of every scored domain.
 
     `estimate="updating"` is figure 4 of the paper: the prior that the updating method has learnt by then, which the
     newest blocks rule; `"mean"` is the mean end-of-block posterior, as in a cached prior. Both start from equal shares.
-    A row of `domains` holds `posterior` [expert] and its `trajectory` [expert][0 … blocks] (figures 7 and 8);
-    `stable_after` counts the blocks after which no share is more than 0.05 from its last value, and is None where that
-    is in the last tenth of them. `num_blocks` of a row is less than asked for where there is less text; a domain
-    without a whole block is named in `too_short`.
+    Trajectories are those of figures 7 and 8. A domain with less text has fewer blocks.
     """
     from engine.inference.scores import whole_blocks
     from engine.mixing.inference_modes import stable_after
@@ -54,27 +52,27 @@ def posterior_map(
             continue
         path_EN = _path(blocks_ENT, evidence, newest_weight, estimate)
         rows.append(
-            {
-                "domain": domain,
-                "role": roles[domain],
-                "num_blocks": blocks_ENT.shape[1],
-                "block_size": block_size,
-                "posterior": path_EN[:, -1].tolist(),
-                "trajectory": path_EN.tolist(),
-                "stable_after": stable_after(path_EN),
-            }
+            DomainPosterior(
+                domain=domain,
+                role=roles[domain],
+                num_blocks=blocks_ENT.shape[1],
+                block_size=block_size,
+                posterior=path_EN[:, -1].tolist(),
+                trajectory=path_EN.tolist(),
+                stable_after=stable_after(path_EN),
+            )
         )
-    return {
-        "experts": [expert.name for expert in planned.experts],
-        "homes": [homes.get(expert.id, "") for expert in planned.experts],
-        "split": split,
-        "evidence": evidence,
-        "estimate": estimate,
-        "num_blocks": num_blocks,
-        "newest_weight": newest_weight,
-        "domains": rows,
-        "too_short": too_short,
-    }
+    return PosteriorMap(
+        experts=[expert.name for expert in planned.experts],
+        homes=[homes.get(expert.id, "") for expert in planned.experts],
+        split=split,
+        evidence=evidence,
+        estimate=estimate,
+        num_blocks=num_blocks,
+        newest_weight=newest_weight,
+        domains=rows,
+        too_short=too_short,
+    )
 
 
 def _path(blocks_ENT: Tensor, evidence: Evidence, newest_weight: float, estimate: Estimate) -> Tensor:

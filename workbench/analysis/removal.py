@@ -18,6 +18,7 @@ from engine.errors import MixtureError
 from workbench.analysis.retrained_baselines import Retrained, retrained_without
 from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
 from workbench.analysis.unlearning import what_stays
+from workbench.answers.changes import DomainRemoval, ExpertRemoval, RemovalTable
 from workbench.errors import NotFound
 from workbench.registry.cards import ReportCard
 from workbench.registry.corpora import domain_row
@@ -74,17 +75,16 @@ class Row:
     without_domain: Column | None = None
     why: str = ""
 
-    def told(self) -> dict[str, Any]:
-        """The numbers as JSON; None where a column is not known."""
+    def answer(self) -> DomainRemoval:
+        """The perplexities; None where a column is not known."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        known = {name: column.perplexity if column else None for name, column in columns.items()}
-        return {
-            "domain": self.domain,
-            "num_tokens": self.num_tokens,
-            "block_size": self.block_size,
-            **known,
-            "why": self.why,
-        }
+        return DomainRemoval(
+            domain=self.domain,
+            num_tokens=self.num_tokens,
+            block_size=self.block_size,
+            **{name: column.perplexity if column else None for name, column in columns.items()},
+            why=self.why,
+        )
 
 
 def removal_table(
@@ -96,24 +96,24 @@ def removal_table(
     split: str = "test",
     evidence: Evidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
-) -> dict[str, Any]:
-    """Table 7: `rows` holds every expert that takes part, on its own domain; nothing is computed anew.
+) -> RemovalTable:
+    """Table 7: every expert that takes part, on its own domain; nothing is computed anew.
 
-    `not_removed` says of each what of its domain stays in the mixture. `retrained` names for a domain the mixture that
-    was trained without it.
+    `retrained` names for a domain the mixture that was trained without it.
     """
-    told = dict(retrained or {})
+    retrained = retrained or {}
     members = [expert for expert in taking_part(mixture_row(session, mixture)) if expert.domain is not None]
     homes = [expert.domain.name for expert in members if expert.domain is not None]
-    for domain in told:
+    for domain in retrained:
         if domain not in homes:
             raise NotFound("domain of an expert", domain, homes, where=f"in “{mixture}”")
     rows = []
     for expert, home in zip(members, homes, strict=True):
-        sides = sides_of(session, mixture, expert.name, told.get(home))
+        sides = sides_of(session, mixture, expert.name, retrained.get(home))
         row = removal_row(session, storage, sides, home, split=split, evidence=evidence, num_blocks=num_blocks)
-        rows.append({"expert": expert.name, **row.told(), "not_removed": what_stays(session, mixture, expert)})
-    return {"mixture": mixture, "split": split, "evidence": evidence, "num_blocks": num_blocks, "rows": rows}
+        not_removed = what_stays(session, mixture, expert)
+        rows.append(ExpertRemoval(**row.answer().model_dump(), expert=expert.name, not_removed=not_removed))
+    return RemovalTable(mixture=mixture, split=split, evidence=evidence, num_blocks=num_blocks, rows=rows)
 
 
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:

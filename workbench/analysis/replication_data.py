@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -80,10 +79,10 @@ def stored_distances(
     return found
 
 
-def classifications(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-    """What the few-shot classifications among these jobs found, by job."""
-    found = list_reports(session, kind="classification")
-    return {one.job_id: one.findings for one in found if one.job_id is not None and one.job_id in job_ids}
+def classifications(session: Session, job_ids: Collection[str]) -> dict[str, ReportCard]:
+    """The reports of the few-shot classifications among these jobs, by job."""
+    reports = list_reports(session, kind="classification")
+    return {card.job_id: card for card in reports if card.job_id is not None and card.job_id in job_ids}
 
 
 @dataclass(frozen=True)

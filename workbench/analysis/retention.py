@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import get_args
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,6 +16,15 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from workbench.analysis.evaluations import table_of
 from workbench.analysis.training_history import retained_by
+from workbench.answers.comparisons import (
+    Metric,
+    MissingScores,
+    Retention,
+    RetentionDefaults,
+    RetentionRow,
+    SuggestedEvaluation,
+)
+from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row
@@ -26,18 +35,12 @@ from workbench.registry.tokenizers import with_another_tokenizer
 
 def retention(
     session: Session, retain: str, *, targets: Sequence[str] = (), experts: Sequence[str] = (), split: str = "test"
-) -> dict[str, Any]:
+) -> Retention:
     """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
-    No experts named: all that were scored on `retain` and share the tokenizer that most of these have, the rest is
-    `left_out`; no targets named: what trained them. The expert that their seed
-    is a copy of stands with them (`is_seed`) and says what there was to keep. `rows` holds {expert, method, is_seed,
-    num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead}: `accuracy` and `perplexity` by domain,
-    `learned` (mean over the targets; of perplexities the geometric one) and `kept` as {accuracy, perplexity}, and so
-    `is_ahead`: whether no other has learned and kept more. None where nothing is known. All numbers of a domain are of
-    the same tokens: `measures` holds the {domain, block_size, num_tokens} of what is known, `missing` the {experts,
-    domains, why, command} of what is not, and `wishes` the {spec, command} of evaluations after which nothing is: of
-    all these experts, with one number of tokens. Raises MixtureError where experts share no tokenizer.
+    No experts named: all that were scored on `retain` and share the tokenizer that most of these have; no targets
+    named: what trained them. The expert that their seed is a copy of stands with them and says what there was to keep.
+    All numbers of a domain are of the same tokens. Raises MixtureError where experts share no tokenizer.
     """
     rows, left_out = [expert_row(session, name) for name in experts], list[Expert]()
     if not rows:
@@ -48,29 +51,30 @@ def retention(
     domains = [*(targets or _learned_by([row for row in rows if row not in known] or rows, retain)), retain]
     for name in domains:
         domain_row(session, name)
-    found = _Found(table_of(session, rows, split), split)
-    told = [{**_row(row, found, domains), "is_seed": row in known} for row in rows]
-    for number in ("accuracy", "perplexity"):
-        _mark_ahead(told, number)
-    missing = [*_missing(session, rows, found, domains)]
-    return {
-        "retain": retain,
-        "targets": domains[:-1],
-        "split": split,
-        "rows": told,
-        "left_out": [row.name for row in left_out],
-        "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
-        "missing": missing,
-        "wishes": [*_wishes(session, rows, found, missing)],
-    }
+    scores = _Scores(table_of(session, rows, split), split)
+    missing = [*_missing(session, rows, scores, domains)]
+    return Retention(
+        retain=retain,
+        targets=domains[:-1],
+        split=split,
+        rows=_with_ahead([_row(row, scores, domains, is_seed=row in known) for row in rows]),
+        left_out=[row.name for row in left_out],
+        measures=[
+            DomainMeasure(domain=name, **scores.measures[name].model_dump())
+            for name in domains
+            if name in scores.measures
+        ],
+        missing=missing,
+        evaluations=[*_evaluations(session, rows, scores, missing)],
+    )
 
 
-def suggest_defaults(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
-    """What a comparison of these experts is likely to be asked for: `retain` holds all domains, `targets` what they
-    learned, without what the expert learned that their seed is a copy of.
+def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefaults:
+    """Domains that a comparison of these experts is likely to need.
 
-    Those domains come first that most of their trainings were to retain, then those that fewest of them learned, of
-    these the ones that the copied expert had learned, and then the ones that most of them were scored on.
+    The targets are what they learned, without what the expert learned that their seed is a copy of. Those
+    domains come first that most of their trainings were to retain, then those that fewest of them learned, of these
+    the ones that the copied expert had learned, and then the ones that most of them were scored on.
     """
     rows = [expert_row(session, name) for name in experts]
     known = _seeds_of(session, rows)
@@ -80,7 +84,7 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> dict[str, list
     retained, knew = retained_by(session, experts), _learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
-    return {"retain": order, "targets": list(learned)}
+    return RetentionDefaults(retain=order, targets=list(learned))
 
 
 def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
@@ -90,21 +94,22 @@ def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
     return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
-class _Found:
-    """The table of evaluations, asked by names."""
+class _Scores:
+    """The table of evaluations by names."""
 
-    def __init__(self, table: Mapping[str, Any], split: str) -> None:
+    def __init__(self, table: PerplexityTable, split: str) -> None:
         self.split = split
-        self.measures: dict[str, dict[str, int]] = dict(zip(table["domains"], table["measures"], strict=True))
+        self.measures: dict[str, Measure] = dict(zip(table.domains, table.measures, strict=True))
+        cells: dict[Metric, list[list[float | None]]] = {"accuracy": table.accuracy, "perplexity": table.perplexity}
         self._cells = {
-            (number, expert, domain): value
-            for number in ("accuracy", "perplexity")
-            for expert, row in zip(table["experts"], table[number], strict=True)
-            for domain, value in zip(table["domains"], row, strict=True)
+            (metric, expert, domain): value
+            for metric, rows in cells.items()
+            for expert, row in zip(table.experts, rows, strict=True)
+            for domain, value in zip(table.domains, row, strict=True)
         }
 
-    def __call__(self, number: str, expert: str, domain: str) -> float | None:
-        return self._cells.get((number, expert, domain))
+    def get(self, metric: Metric, expert: str, domain: str) -> float | None:
+        return self._cells.get((metric, expert, domain))
 
 
 def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
@@ -137,22 +142,25 @@ def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
         )
 
 
-def _row(row: Expert, found: _Found, domains: Sequence[str]) -> dict[str, Any]:
-    numbers = {
-        number: {domain: found(number, row.name, domain) for domain in domains} for number in ("accuracy", "perplexity")
-    }
+def _row(row: Expert, scores: _Scores, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
+    accuracy = {domain: scores.get("accuracy", row.name, domain) for domain in domains}
+    perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
-    accuracy, perplexity = ([values[domain] for domain in targets] for values in numbers.values())
-    return {
-        "expert": row.name,
-        "method": row.method,
-        "num_parts": len(row.config.get("parts", ())),
-        "num_parameters": row.num_parameters,
-        **numbers,
-        "learned": {"accuracy": _mean(accuracy), "perplexity": _geometric_mean(perplexity)},
-        "kept": {number: values[retain] for number, values in numbers.items()},
-        "is_ahead": {},
-    }
+    return RetentionRow(
+        expert=row.name,
+        method=row.method,
+        is_seed=is_seed,
+        num_parts=len(row.config.get("parts", ())),
+        num_parameters=row.num_parameters,
+        accuracy=accuracy,
+        perplexity=perplexity,
+        learned={
+            "accuracy": _mean([accuracy[domain] for domain in targets]),
+            "perplexity": _geometric_mean([perplexity[domain] for domain in targets]),
+        },
+        kept={"accuracy": accuracy[retain], "perplexity": perplexity[retain]},
+        is_ahead={},
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -165,19 +173,28 @@ def _geometric_mean(values: Sequence[float | None]) -> float | None:
     return None if mean is None else math.exp(mean)
 
 
-def _mark_ahead(rows: Sequence[dict[str, Any]], number: str) -> None:
-    """Who is not behind another in both; higher accuracies and lower perplexities are better."""
-    sign = 1 if number == "accuracy" else -1
-    places = {
-        row["expert"]: (sign * row["learned"][number], sign * row["kept"][number])
+def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:
+    """The rows with whether each is ahead, by each metric."""
+    ahead = {metric: _ahead(rows, metric) for metric in get_args(Metric)}
+    return [
+        row.model_copy(update={"is_ahead": {metric: by_expert[row.expert] for metric, by_expert in ahead.items()}})
         for row in rows
-        if row["learned"][number] is not None and row["kept"][number] is not None
-    }
+    ]
+
+
+def _ahead(rows: Sequence[RetentionRow], metric: Metric) -> dict[str, bool | None]:
+    """Whether each expert is behind no other in both; higher accuracies and lower perplexities are better."""
+    sign = 1 if metric == "accuracy" else -1
+    places: dict[str, tuple[float, float] | None] = {}
     for row in rows:
-        own = places.get(row["expert"])
-        row["is_ahead"][number] = own and not any(
-            learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in places.values()
-        )
+        learned, kept = row.learned[metric], row.kept[metric]
+        places[row.expert] = None if learned is None or kept is None else (sign * learned, sign * kept)
+    known = [place for place in places.values() if place is not None]
+    return {
+        expert: own
+        and not any(learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in known)
+        for expert, own in places.items()
+    }
 
 
 # what is missing ---------------------------------------------------------------------------------------
@@ -194,26 +211,26 @@ class _Gap:
 
 
 def _missing(
-    session: Session, rows: Sequence[Expert], found: _Found, domains: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+    session: Session, rows: Sequence[Expert], scores: _Scores, domains: Sequence[str]
+) -> Iterator[MissingScores]:
     """What is missing, by the command that brings it: evaluations of one mixture for one reason."""
     mixtures = _mixtures(session, rows)
     gaps: dict[_Gap, list[tuple[str, str]]] = {}
     for row in rows:
         for domain in domains:
-            if found("accuracy", row.name, domain) is None:
-                why = NOT_SCORED if found("perplexity", row.name, domain) is None else NOT_COUNTED
+            if scores.get("accuracy", row.name, domain) is None:
+                why = NOT_SCORED if scores.get("perplexity", row.name, domain) is None else NOT_COUNTED
                 gaps.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
     for gap, cells in gaps.items():
         names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
         host = gap.mixture or min(mixtures.values(), default="MIXTURE")
-        wish = _evaluation(host, [] if gap.mixture else names, some, found, again=gap.why == NOT_COUNTED)
-        yield {"experts": names, "domains": some, "why": gap.why, "command": _command(wish)}
+        spec = _evaluation(host, [] if gap.mixture else names, some, scores, again=gap.why == NOT_COUNTED)
+        yield MissingScores(experts=names, domains=some, why=gap.why, command=_command(spec))
 
 
-def _wishes(
-    session: Session, rows: Sequence[Expert], found: _Found, missing: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _evaluations(
+    session: Session, rows: Sequence[Expert], scores: _Scores, missing: Sequence[MissingScores]
+) -> Iterator[SuggestedEvaluation]:
     """One evaluation for each reason; of what no other expert was scored on as long, all are scored."""
     mixtures = _mixtures(session, rows)
     if not mixtures:
@@ -221,30 +238,30 @@ def _wishes(
     members = Counter(mixtures.values())
     host = min(members, key=lambda name: (-members[name], name))
     for why in (NOT_SCORED, NOT_COUNTED):
-        gaps = [gap for gap in missing if gap["why"] == why]
-        some = [*dict.fromkeys(name for gap in gaps for name in gap["domains"])]
-        asked = {name for gap in gaps for name in gap["experts"]} if why == NOT_COUNTED else {row.name for row in rows}
-        also = [row.name for row in rows if row.name in asked and mixtures.get(row.id) != host]
+        gaps = [gap for gap in missing if gap.why == why]
+        some = [*dict.fromkeys(name for gap in gaps for name in gap.domains)]
+        names = {name for gap in gaps for name in gap.experts} if why == NOT_COUNTED else {row.name for row in rows}
+        also = [row.name for row in rows if row.name in names and mixtures.get(row.id) != host]
         if some:
-            wish = _evaluation(host, also, some, found, again=why == NOT_COUNTED)
-            yield {"spec": wish.model_dump(mode="json"), "command": _command(wish)}
+            spec = _evaluation(host, also, some, scores, again=why == NOT_COUNTED)
+            yield SuggestedEvaluation(spec=spec, command=_command(spec))
 
 
-def _evaluation(mixture: str, experts: list[str], domains: list[str], found: _Found, *, again: bool) -> Evaluate:
+def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _Scores, *, again: bool) -> Evaluate:
     """An evaluation with the measure of the longest text that any number here is of."""
-    most = max(found.measures.values(), key=lambda one: one["num_tokens"], default=None)
-    measure = {"block_size": most["block_size"], "max_tokens": max(100, most["num_tokens"])} if most else {}
-    wish = {"mixture": mixture, "experts": experts, "domains": domains, "split": found.split, "again": again}
-    return Evaluate.model_validate(wish | measure)
+    most = max(scores.measures.values(), key=lambda measure: measure.num_tokens, default=None)
+    measure = {"block_size": most.block_size, "max_tokens": max(100, most.num_tokens)} if most else {}
+    spec = {"mixture": mixture, "experts": experts, "domains": domains, "split": scores.split, "again": again}
+    return Evaluate.model_validate(spec | measure)
 
 
-def _command(wish: Evaluate) -> str:
-    command = ["workbench", "evaluate", "run", wish.mixture]
-    command += ["--experts", ",".join(wish.experts)] if wish.experts else []
-    command += ["--domains", ",".join(wish.domains), "--split", wish.split]
-    if wish.max_tokens:
-        command += ["--block-size", str(wish.block_size), "--max-tokens", str(wish.max_tokens)]
-    return shlex.join([*command, *(["--again"] if wish.again else [])])
+def _command(spec: Evaluate) -> str:
+    command = ["workbench", "evaluate", "run", spec.mixture]
+    command += ["--experts", ",".join(spec.experts)] if spec.experts else []
+    command += ["--domains", ",".join(spec.domains), "--split", spec.split]
+    if spec.max_tokens:
+        command += ["--block-size", str(spec.block_size), "--max-tokens", str(spec.max_tokens)]
+    return shlex.join([*command, *(["--again"] if spec.again else [])])
 
 
 def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:

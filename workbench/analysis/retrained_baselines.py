@@ -7,8 +7,7 @@ text may have the name by now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -62,10 +61,10 @@ class Source:
         return ""
 
 
-def sources_told(session: Session, domain_ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The texts of domains as the config of an expert keeps them."""
+def sources_of(session: Session, domain_ids: Iterable[str]) -> list[Source]:
+    """The texts of these domains; an unknown one for each domain that is gone."""
     rows = (session.get(Domain, id) for id in domain_ids)
-    return [asdict(Source.of(row) if row else Source()) for row in rows]
+    return [Source.of(row) if row else Source() for row in rows]
 
 
 def name_now(session: Session, expert: Expert, name: str) -> str:

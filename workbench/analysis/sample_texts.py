@@ -22,8 +22,8 @@ def example(session: Session, storage: Storage, mixture: str) -> str:
     row = mixture_row(session, mixture)
     experts = taking_part(row) or tuple(member.expert for member in row.members)
     domains = dict.fromkeys(name for expert in experts for name in domains_of(expert))
-    found = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
-    texts = [str(document["text"]).strip() for documents in found for document in documents]
+    previews = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
+    texts = [document.text.strip() for documents in previews for document in documents]
     bases = {storage.path(expert.base_id) for expert in experts}
     share = 1.0
     while (text := _beginnings(texts, share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -17,6 +17,16 @@ from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import key_of
 from workbench.analysis.evaluations import perplexity
+from workbench.answers.perplexities import (
+    MODES,
+    MixedDomain,
+    MixedScores,
+    Mode,
+    ModeAverages,
+    ModeComparison,
+    ModeDomain,
+)
+from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.generation import Plan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
@@ -33,7 +43,6 @@ if TYPE_CHECKING:
 
 PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
-Shares = tuple[dict[str, float], dict[str, Any]]  # of each expert by id, and where they come from
 
 
 def mix_scores(
@@ -42,25 +51,25 @@ def mix_scores(
     request: MixtureRequest | str,
     *,
     split: str = "test",
-) -> dict[str, Any]:
+) -> MixedScores:
     """Every domain's perplexity under the mixture and under each expert alone."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
         by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
         rows.append(
-            {
-                "domain": domain,
-                "num_tokens": evaluations[0].num_tokens,
-                "block_size": evaluations[0].block_size,
-                "perplexity": mixed_perplexity(session, storage, planned, evaluations),
-                "best_expert": min(by_expert, key=by_expert.__getitem__),
-                "perplexity_by_expert": by_expert,
-            }
+            MixedDomain(
+                domain=domain,
+                num_tokens=evaluations[0].num_tokens,
+                block_size=evaluations[0].block_size,
+                perplexity=mixed_perplexity(session, storage, planned, evaluations),
+                best_expert=min(by_expert, key=by_expert.__getitem__),
+                perplexity_by_expert=by_expert,
+            )
         )
-    return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
+    return MixedScores(experts=names, domains=rows, seconds=time.perf_counter() - started)
 
 
 def compare_modes(
@@ -72,15 +81,10 @@ def compare_modes(
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
     num_blocks: int = PAPER_BLOCKS,
-) -> dict[str, Any]:
-    """Every domain's perplexity under each of the paper's modes (tables 3 and 5); `domains` holds a row each.
+) -> ModeComparison:
+    """Every domain's perplexity under each of the paper's modes (tables 3 and 5).
 
-    The cached prior of a domain is estimated on `num_blocks` blocks of its dev split, and None where that was not
-    scored or is shorter. Beside the modes stand `mixture`, with the gate and weights that are saved, and `oracle`, the
-    best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token. `is_trained` says
-    whether the domain trained an expert that takes part; `averages` holds the mean perplexity over the domains that did
-    (`train`) and over the others (`novel`), None where a domain has no number: means of other domains must not be
-    compared.
+    The cached prior of a domain is estimated on `num_blocks` blocks of its dev split.
     """
     from engine.mixing.inference_modes import compare_inference_modes as compare
 
@@ -99,25 +103,31 @@ def compare_modes(
             scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
         )
         rows.append(
-            {
-                "domain": domain,
-                "role": roles[domain],
-                "is_trained": domain in trained,
-                "num_tokens": evaluations[0].num_tokens,
+            ModeDomain(
+                domain=domain,
+                role=roles[domain],
+                is_trained=domain in trained,
+                num_tokens=evaluations[0].num_tokens,
                 **asdict(modes),
-                "mixture": mixed_perplexity(session, storage, planned, evaluations),
-            }
+                mixture=mixed_perplexity(session, storage, planned, evaluations),
+            )
         )
-    groups = {"train": True, "novel": False}
-    averages = {name: _averages([row for row in rows if row["is_trained"] is group]) for name, group in groups.items()}
-    return {"experts": [expert.name for expert in planned.experts], "domains": rows, "averages": averages}
+    averages = ModeAverages(
+        train=_averages([row for row in rows if row.is_trained]),
+        novel=_averages([row for row in rows if not row.is_trained]),
+    )
+    return ModeComparison(experts=[expert.name for expert in planned.experts], domains=rows, averages=averages)
 
 
-def _averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def _averages(rows: Sequence[ModeDomain]) -> dict[Mode, float | None]:
     """The mean of each perplexity; None where one is missing, and {} for no rows."""
-    names = [name for name in rows[0] if name not in ("domain", "role", "is_trained", "num_tokens")] if rows else []
-    columns = {name: [row[name] for row in rows] for name in names}
-    return {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
+    columns = [row.by_mode() for row in rows]
+    return {mode: _mean([column[mode] for column in columns]) for mode in MODES} if rows else {}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def scored_domains(
@@ -250,8 +260,8 @@ def estimate_shares(
     split: str = "dev",
     num_blocks: int = PAPER_BLOCKS,
     evidence: Evidence = "prefix",
-) -> Shares:
-    """Each expert's share (by id) on exactly `num_blocks` scored blocks of a domain, and where it comes from.
+) -> EstimatedPrior:
+    """Each expert's share on exactly `num_blocks` scored blocks of a domain.
 
     Raises ScoresError when the domain was not scored under all experts, MixtureError when there are fewer blocks.
     """
@@ -264,15 +274,15 @@ def estimate_shares(
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)
     shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
-    source = {
-        "mixture": mixture,
-        "domain": domain,
-        "split": split,
-        "num_blocks": num_blocks,
-        "block_size": evaluations[0].block_size,
-        "evidence": evidence,
-    }
-    return shares, source
+    source = PriorSource(
+        mixture=mixture,
+        domain=domain,
+        split=split,
+        num_blocks=num_blocks,
+        block_size=evaluations[0].block_size,
+        evidence=evidence,
+    )
+    return EstimatedPrior(shares=shares, source=source)
 
 
 def _cached_prior(

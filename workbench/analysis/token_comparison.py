@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from workbench.analysis.scores import load, places
+from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.registry.tables import Domain, Evaluation, Expert
@@ -35,13 +36,10 @@ def compare_tokens(
     split: str = "test",
     num_passages: int = 3,
     max_tokens: int = 200,
-) -> dict[str, Any]:
+) -> TokenComparison:
     """The scored passages of a domain on which an expert does worst and best against a rival, token by token.
 
-    A passage is a block of text that was scored by itself. A difference is log p(expert) − log p(rival) in nats: above
-    0 the expert predicted the token better. `worst` and `best` hold passages with the number of the `document` they
-    begin in (from 0), their `mean` difference over all their `num_tokens`, and of the first `max_tokens` the `tokens`
-    as text and their `differences`. `overall` is the mean over all tokens.
+    Of each passage the first `max_tokens` are shown.
     Raises ScoresError when the two were not scored on the same tokens, or the tokens are gone.
     """
     first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
@@ -52,29 +50,29 @@ def compare_tokens(
     starts_N, documents_N = places(storage, pair[0])
     ranked = sorted(range(len(passages)), key=lambda n: (float(passages[n].mean()), n))
 
-    def told(n: int) -> dict[str, Any]:
+    def passage(n: int) -> Passage:
         differences, start = passages[n], int(starts_N[n]) + 1
         shown = tokenizer.stream(tokens.array[start - 1 : start].tolist())
         ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
-        return {
-            "document": int(documents_N[n]),
-            "mean": float(differences.mean()),
-            "num_tokens": len(differences),
-            "tokens": [shown.push(id) for id in ids],
-            "differences": differences[:max_tokens].tolist(),
-        }
+        return Passage(
+            document=int(documents_N[n]),
+            mean=float(differences.mean()),
+            num_tokens=len(differences),
+            tokens=[shown.push(id) for id in ids],
+            differences=differences[:max_tokens].tolist(),
+        )
 
-    return {
-        "domain": domain,
-        "expert": expert,
-        "rival": rival,
-        "split": split,
-        "num_passages": len(passages),
-        "num_documents": len(set(documents_N.tolist())),
-        "overall": float(np.concatenate(passages).mean()),
-        "worst": [told(n) for n in ranked[:num_passages]],
-        "best": [told(n) for n in reversed(ranked[num_passages:][-num_passages:])],
-    }
+    return TokenComparison(
+        domain=domain,
+        expert=expert,
+        rival=rival,
+        split=split,
+        num_passages=len(passages),
+        num_documents=len(set(documents_N.tolist())),
+        overall=float(np.concatenate(passages).mean()),
+        worst=[passage(n) for n in ranked[:num_passages]],
+        best=[passage(n) for n in reversed(ranked[num_passages:][-num_passages:])],
+    )
 
 
 def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: str) -> list[Evaluation]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
+from workbench.answers.comparisons import DomainHistory, TrainingHistory
 from workbench.errors import NotFound
 from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
@@ -23,12 +23,10 @@ from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
 
-def training_history(session: Session, expert: str) -> dict[str, Any]:
-    """Of each domain on which it was judged: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
+def training_history(session: Session, expert: str) -> TrainingHistory:
+    """The evaluations of an expert's training on each domain; it may still be in training.
 
-    `gates` are the mean weights of the backbone and each part by their names, in their order; none unless it is of
-    MoDE. `retained` says of a domain that it is not trained on. Where several were trained at once, each was judged on
-    its own domains alone. The expert may still be in training. Raises NotFound.
+    Where several were trained at once, each was evaluated on its own domains alone. Raises NotFound.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -43,22 +41,18 @@ def training_history(session: Session, expert: str) -> dict[str, Any]:
             gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
     others = _judged_on_by_others(session, expert, spec)
     retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
-    return {
-        "expert": expert,
-        "job": job.id,
-        "state": job.state,
-        "domains": [
-            {
-                "domain": name,
-                "retained": name in retained,
-                "steps": list(found),
-                "losses": list(found.values()),
-                "gates": [gates[name].get(step, {}) for step in found],
-            }
-            for name, found in losses.items()
-            if name not in others
-        ],
-    }
+    domains = [
+        DomainHistory(
+            domain=name,
+            retained=name in retained,
+            steps=list(by_step),
+            losses=list(by_step.values()),
+            gates=[gates[name].get(step, {}) for step in by_step],
+        )
+        for name, by_step in losses.items()
+        if name not in others
+    ]
+    return TrainingHistory(expert=expert, job=job.id, state=job.state, domains=domains)
 
 
 def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.answers.documents import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
@@ -51,10 +52,9 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, points.tobytes())
 
 
-def get_document(session: Session, storage: Storage, name: str, document: int | str) -> dict[str, Any]:
+def get_document(session: Session, storage: Storage, name: str, document: int | str) -> ClusteredDocument:
     """One document of a clustering by its index (as on the map) or id.
 
-    Returns id, text, source, domain, split, cluster (its number), is_fitted, is_pinned and is_blank.
     Raises CorpusError for an unknown one.
     """
     from engine.clusters.sources import find_document  # here, because only texts need Arrow
@@ -77,21 +77,15 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
         raise CorpusError(f"The document {id[:12]} is missing from “{source.name}”.", "Import it again.")
     flags = {flag: bool(getattr(documents, f"{flag}_N")[number]) for flag in ("is_fitted", "is_pinned", "is_blank")}
     cluster = int(documents.labels_N[number])
-    return {
-        "id": id,
-        "text": result.text,
-        "source": result.origin,
-        "domain": source.name,
-        "split": split,
-        "cluster": cluster,
-        **flags,
-    }
+    return ClusteredDocument(
+        id=id, text=result.text, source=result.origin, domain=source.name, split=split, cluster=cluster, **flags
+    )
 
 
-def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> dict[str, Any]:
+def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> TextChanges:
     """Differences between the clustered text and that of these domains (or of domains with the sources' names).
 
-    Returns num_missing, num_new, and the first ids of both. A deleted source has no documents.
+    A deleted source has no documents.
     """
     from engine.clusters.sources import document_ids
     from engine.text.split import SPLITS
@@ -103,12 +97,12 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
     )
     folders = [storage.path(domain.artifact_id) / domain.folder for domain in named]
     difference = known.changes(document_ids(folders, SPLITS))
-    return {
-        "num_missing": len(difference.missing),
-        "num_new": len(difference.new),
-        "missing": list(difference.missing[:LISTED]),
-        "new": list(difference.new[:LISTED]),
-    }
+    return TextChanges(
+        num_missing=len(difference.missing),
+        num_new=len(difference.new),
+        missing=list(difference.missing[:LISTED]),
+        new=list(difference.new[:LISTED]),
+    )
 
 
 def _present(session: Session, names: Sequence[str]) -> list[Domain]:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from workbench.answers.documents import Document
 from workbench.errors import BadSpec, StorageError
 from workbench.registry.cards import CorpusCard, DomainCard
 from workbench.registry.experts import domains_of
@@ -57,15 +58,16 @@ def training_domains(session: Session) -> list[str]:
 
 def preview_documents(
     session: Session, storage: Storage, name: str, split: str = "train", limit: int = 20, offset: int = 0
-) -> list[dict[str, Any]]:
-    """Some documents of a domain: id, text, source, group."""
+) -> list[Document]:
+    """Some documents of a domain."""
     from engine.text.split import read_split  # here, because only previews need Arrow
 
     domain = domain_row(session, name)
     folder = storage.path(domain.artifact_id) / domain.folder
     if not folder.is_dir():
         raise StorageError(f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again.")
-    return list(islice(read_split(folder, split), offset, offset + limit))
+    rows = islice(read_split(folder, split), offset, offset + limit)
+    return [Document.model_validate(row) for row in rows]
 
 
 def register_corpus(

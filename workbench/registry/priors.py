@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import absurdity
 from engine.errors import MixtureError
+from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.errors import BadSpec, NotFound
 from workbench.registry.cards import PriorCard
 from workbench.registry.experts import expert_row
@@ -17,7 +18,7 @@ from workbench.registry.names import by_name, clean_name, ensure_free
 from workbench.registry.tables import Expert, Prior
 
 if TYPE_CHECKING:
-    from workbench.analysis.scores import Shares
+    pass
 
 
 def list_priors(session: Session) -> list[PriorCard]:
@@ -36,20 +37,19 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
     if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
         raise BadSpec(["The weights of a prior must be at least 0 with a positive sum."])
     ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
-    return _store(session, name, ids, {})
+    return _store(session, name, ids, None)
 
 
-def keep_estimate(session: Session, name: str, estimate: Shares) -> PriorCard:
+def keep_estimate(session: Session, name: str, estimate: EstimatedPrior) -> PriorCard:
     """Stores the shares that `workbench.analysis.scores.estimate_shares` estimated, under a name.
 
     Estimating reads scores, so it must happen before the write transaction. Raises NotFound when an expert was deleted
     since.
     """
-    shares, source = estimate
-    existing = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(shares)))))
-    if deleted := next((id for id in shares if id not in existing), None):
+    existing = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(estimate.shares)))))
+    if deleted := next((id for id in estimate.shares if id not in existing), None):
         raise NotFound("expert", deleted, session.scalars(select(Expert.name)))
-    return _store(session, name, shares, source)
+    return _store(session, name, estimate.shares, estimate.source)
 
 
 def weights_under(session: Session, prior: str, experts: Iterable[str]) -> dict[str, float]:
@@ -69,10 +69,10 @@ def delete_prior(session: Session, name: str) -> None:
     session.delete(by_name(session, Prior, "prior", name))
 
 
-def _store(session: Session, name: str, shares: Mapping[str, float], source: Mapping[str, Any]) -> PriorCard:
+def _store(session: Session, name: str, shares: Mapping[str, float], source: PriorSource | None) -> PriorCard:
     name = clean_name("prior", name)
     ensure_free(session, Prior, "prior", name)
-    row = Prior(name=name, shares=dict(shares), source=dict(source))
+    row = Prior(name=name, shares=dict(shares), source=source.model_dump() if source else {})
     session.add(row)
     session.flush()
     return _card(session, row)

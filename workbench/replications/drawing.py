@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import plotly.graph_objects as go
@@ -62,7 +62,7 @@ def ratio_heatmap(
     drawn = heatmap(cells, across, down, *titles, "ratio")
     low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
     scale = colour_bar(min(low, 1.0), max(high, 1.05))
-    return drawn.update_traces(z=logs(cells), text=as_text(cells), texttemplate="%{text}", colorbar=scale)
+    return drawn.update_traces(z=logs(cells), text=as_text(cells), texttemplate="%{text}", colorbar=asdict(scale))
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from engine.analysis.fewshot.prompts import Ids, Prompt
 from engine.events import Progress
-from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.models.rows import Rows
 
 
 def score_options(

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.models.demix import Placement, Rows, current_rows
 from engine.models.families import ffn_places
+from engine.models.multi_expert import Placement
+from engine.models.rows import Rows, current_rows
 
 _STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
 

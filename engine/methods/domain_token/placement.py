@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.models.demix import Placement, current_rows
+from engine.models.multi_expert import Placement
+from engine.models.rows import current_rows
 
 _PLACE = "domain_token"
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from engine.config import LoraConfig
 from engine.methods.lora.adapters import adapters_of, fresh_adapter, merge
-from engine.models.demix import AdditiveLayer, MultiExpertModel, Placement
 from engine.models.families import linear_places
+from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
 
 
 class AdaptedLinear(AdditiveLayer):

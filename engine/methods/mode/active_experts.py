@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from engine.errors import ModelError
 from engine.methods.mode.flops import Learning, training_flops
 from engine.methods.mode.model import ModeModel
-from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
 from engine.models.likelihoods import TokenScores
 from engine.models.routers import RouterLosses, router_losses
+from engine.models.rows import Rows
 
 
 class GateShares:

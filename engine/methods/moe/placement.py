@@ -8,7 +8,7 @@ from typing import Any
 from engine.config import MoeConfig
 from engine.methods.demix.placement import FeedForward
 from engine.methods.moe.upcycle import upcycle
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 
 
 class Upcycled(FeedForward):

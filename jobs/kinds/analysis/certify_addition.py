@@ -16,6 +16,7 @@ from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from workbench.analysis.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
 from workbench.analysis.evaluations import measure_for
+from workbench.answers.changes import BesideParent
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.reports import register_report
 
@@ -55,7 +56,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
     later = [fault for one in looked if not one.recorded.before for fault in one.faults]
     num_tensors = 0
     found: list[Change] = []
-    alone: list[dict[str, Any]] = []
+    alone: list[BesideParent] = []
     if not faults:
         there = {one.id: one.kept for one in added.others if one.before}
         untouched = add_and_compare(added.base.kept, there, added.expert_id, added.newcomer)
@@ -79,7 +80,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
             "split": spec.split,
             "block_size": measure[0],
             "domains": [_told(one) for one in found],
-            "alone": alone,
+            "alone": [one.model_dump() for one in alone],
         },
     )
 
@@ -103,7 +104,7 @@ def _score(
         register_scores(session, work, scores)
 
 
-def _measure(work: Work, spec: CertifyAddition, measure: tuple[int, int]) -> tuple[list[Change], list[dict[str, Any]]]:
+def _measure(work: Work, spec: CertifyAddition, measure: tuple[int, int]) -> tuple[list[Change], list[BesideParent]]:
     told: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
     with work.reading() as session:
         found = changes(session, work.storage, spec.mixture, spec.expert, **told)

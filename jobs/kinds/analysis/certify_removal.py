@@ -258,7 +258,7 @@ def _findings(
         "split": spec.split,
         "evidence": spec.evidence,
         "num_blocks": spec.num_blocks,
-        "perplexity": [row.told() for row in rows],
+        "perplexity": [row.answer().model_dump() for row in rows],
         "shares": {name: dict(column.prior) for name, column in own.items() if column},
         "extraction": {
             "num_prefixes": spec.num_prefixes,

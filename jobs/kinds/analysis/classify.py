@@ -27,9 +27,9 @@ from engine.clusters.artifact import open_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
+from engine.methods.row_registry import read_limits
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates.cluster import DistanceConfig
-from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Register, Work

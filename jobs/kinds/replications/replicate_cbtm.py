@@ -74,8 +74,8 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
 
 def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, dict[str, Any]]:
     """What the classification of each seed found, as far as there is one."""
-    found = classifications(session, job_ids(asked))
-    by_key = {step.key: found[card.id] for step, card in asked if card and card.id in found}
+    reports = classifications(session, job_ids(asked))
+    by_key = {step.key: reports[card.id].findings for step, card in asked if card and card.id in reports}
     return {run.seed: by_key[key] for run in subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
 
 

@@ -76,7 +76,7 @@ def findings(
         "normalise": spec.normalise,
         "newest_weight": spec.newest_weight,
         "confidence": CONFIDENCE,
-        "manifest": planned.manifest(),
+        "manifest": planned.manifest().model_dump(),
         "rows": rows,
         "tasks": [_told(name, seeds, planned, words) for name, seeds in by_task.items()],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 from engine.methods.mode.descriptor import METHOD as MODE
 from engine.methods.mode.sizes import part_sizes
 from engine.methods.registry import get_method
+from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
-from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
-from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
 from workbench.registry.tables import Artifact
 from workbench.store.artifacts import register_artifact
@@ -89,7 +89,7 @@ def register_new_expert(
     texts: dict[str, Any] = {"domains": [domain.name for domain in expert.domains]} if several else {}
     for key, domains in ((OWN, expert.domains if several else ()), (OF_BASE, trained_base)):
         if domains:
-            texts[key] = sources_told(session, [domain.id for domain in domains])
+            texts[key] = [asdict(source) for source in sources_of(session, [domain.id for domain in domains])]
     artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
     measured = {} if expert.dev_loss is None else {"dev_perplexity": perplexity_of(expert.dev_loss)}
     register_expert(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from engine.device import choose_device
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
-from engine.models.demix_files import read_limits
+from engine.inference.loaded import load_base
+from engine.methods.row_registry import read_limits
 from engine.models.expert_model import ExpertModel
-from engine.models.loaded import load_base
 from engine.training.loop import require_context
 from jobs.attempt.work import Work
 

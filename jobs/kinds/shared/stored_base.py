@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.methods.base import Method
+from engine.models.trainable_model import TrainableModel
 from engine.text.tokenizer import Tokenizer
-from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Work
 from jobs.kinds.shared.stable_ids import made_by
 

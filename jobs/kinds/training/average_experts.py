@@ -14,7 +14,7 @@ from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.methods.registry import get_method, method_of
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert

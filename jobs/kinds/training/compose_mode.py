@@ -6,7 +6,7 @@ What it is made of stays as it is: the composition has copies of its own.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -78,7 +78,7 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
 def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     return {
         "shape": {"num_blocks": inputs.num_blocks},
-        "parts": [part.told(spec.domains) for part in inputs.parts],
+        "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
         "without": spec.without,

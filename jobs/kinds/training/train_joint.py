@@ -16,16 +16,17 @@ from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
+from engine.methods.joint_training import train_distributed
+from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method
+from engine.models.trainable_model import TrainableModel
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.launch import num_gpus, train_distributed
+from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
-from engine.training.recipe import Recipe
-from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss

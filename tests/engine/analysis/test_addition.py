@@ -12,9 +12,9 @@ import torch
 from engine.analysis.addition import add_and_compare
 from engine.errors import ModelError
 from engine.files import ArtifactRef, faults_in, new_folder, write_manifest
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import save_base, save_expert
-from engine.models.loaded import LoadedBase, load_base
+from engine.inference.loaded import LoadedBase, load_base
+from engine.methods.multi_expert_files import save_base, save_expert
+from engine.models.multi_expert import MultiExpertModel
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import Tokens
 
 GREEDY = SamplingConfig(temperature=0.0)

@@ -14,7 +14,7 @@ from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import Tokens
 
 LEFT = ["law", "news", "verse"]

@@ -15,17 +15,16 @@ from engine.errors import DamagedFile
 from engine.files import ArtifactRef, new_folder
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import Mixing
+from engine.inference.loaded import LoadedBase
 from engine.inference.model_cache import ModelCache
+from engine.methods import multi_expert_host
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
-from engine.methods.registry import new_placement
+from engine.methods.row_registry import load_demix, new_placement, read_limits
 from engine.mixing.cluster import ClusterGate
-from engine.models import multi_expert_host
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
-from engine.models.loaded import LoadedBase
+from engine.models.multi_expert import MultiExpertModel
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
 from tests.engine.methods.mode.backbones import backbone

@@ -15,13 +15,13 @@ from engine.events import Token
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
+from engine.inference.loaded import stored_bytes
 from engine.inference.model_cache import ModelCache
 from engine.inference.scores import score_text
 from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
-from engine.models.demix import Rows
-from engine.models.loaded import stored_bytes
+from engine.models.rows import Rows
 from engine.text.eval_sample import eval_sample
 from tests.engine.clustered import tiny_tokenizer
 from tests.engine.methods.mode.backbones import VOCAB, some_ids

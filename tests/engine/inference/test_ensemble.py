@@ -15,15 +15,16 @@ from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
 from engine.inference.generate import Mixing, generate, read_text
 from engine.inference.sampling import sampling_distribution
-from engine.methods.registry import new_placement
+from engine.methods.row_registry import new_placement
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.combine import mix
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gate_registry import build_gate, gate_type
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
 

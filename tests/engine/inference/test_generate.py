@@ -17,7 +17,8 @@ from engine.mixing.combine import mix
 from engine.mixing.gate_registry import build_gate, gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel, Rows
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizer_shapes import llama_like
 

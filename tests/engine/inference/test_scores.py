@@ -15,7 +15,8 @@ from engine.mixing.combine import mix
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import MultiExpertModel, Rows
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample, eval_sample
 

@@ -18,20 +18,20 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
+from engine.inference.loaded import LoadedBase, load_base
 from engine.inference.scores import mix_scores
 from engine.methods.base import Method, StoredExpert
+from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.demix import Rows
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops
-from engine.models.loaded import LoadedBase, load_base
+from engine.models.rows import Rows
+from engine.models.trainable_model import TrainableModel
 from engine.text.blocks import Tokens
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.recipe import Recipe
-from engine.training.trainable_model import TrainableModel
 
 VOCAB, CONTEXT = 300, 16
 SHAPE = ModelConfig("llama", num_layers=3, width=32, num_heads=2, ffn_width=64, max_positions=64)

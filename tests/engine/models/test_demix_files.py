@@ -10,8 +10,10 @@ import torch
 
 from engine.errors import DamagedFile, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.models.demix import MultiExpertModel, Rows
-from engine.models.demix_files import load_demix, read_limits, save_base, save_expert
+from engine.methods.multi_expert_files import save_base, save_expert
+from engine.methods.row_registry import load_demix, read_limits
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 
 
 def save(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:

@@ -16,10 +16,11 @@ from engine.methods.demix import flops as demix_flops
 from engine.methods.domain_token import flops as domain_token_flops
 from engine.methods.lora import flops as lora_flops
 from engine.methods.moe.upcycle import upcycle
-from engine.methods.registry import new_placement
-from engine.models.demix import MultiExpertModel, Rows
+from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.training.loop import train, trainable
 
 TOKENS, ROWS, VOCAB = 64, 4, 400

@@ -16,10 +16,11 @@ from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.inference.model_cache import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
-from engine.methods.registry import new_placement
-from engine.models.demix import MultiExpertModel, Rows
-from engine.models.demix_files import load_demix, save_expert
+from engine.methods.multi_expert_files import save_expert
+from engine.methods.row_registry import load_demix, new_placement
 from engine.models.families import LAYOUTS
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from tests.engine.models.test_surgery import decoder
 
 FAMILIES = sorted(set(LAYOUTS) - {"mixtral"})

@@ -14,9 +14,10 @@ from engine.config import MoeConfig, TrainingConfig
 from engine.errors import EngineError, ModelError
 from engine.events import Step
 from engine.methods.moe.upcycle import upcycle
-from engine.methods.registry import new_placement
-from engine.models.demix import MultiExpertModel, Rows
+from engine.methods.row_registry import new_placement
+from engine.models.multi_expert import MultiExpertModel
 from engine.models.routers import router_losses, routers
+from engine.models.rows import Rows
 from engine.training.loop import train
 from tests.engine.models.test_demix_files import save
 from tests.engine.models.test_surgery import decoder
@@ -130,7 +131,7 @@ def test_the_balance_takes_part_in_learning_and_not_in_the_loss_that_is_told(mak
 
 @torch.no_grad()
 def test_a_mixture_of_experts_goes_through_files_to_the_last_bit(tmp_path: Path) -> None:
-    from engine.models.demix_files import load_demix
+    from engine.methods.row_registry import load_demix
 
     model = mixture().eval()
     for parameter in model.expert_parameters("one").values():

@@ -21,9 +21,10 @@ from transformers import (
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError
 from engine.methods.demix.placement import ExpertLinear
-from engine.methods.registry import new_placement
-from engine.models.demix import MultiExpertModel, Rows
+from engine.methods.row_registry import new_placement
 from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 
 SIZES = {
     "hidden_size": 32,

@@ -19,8 +19,9 @@ from engine.inference import generate, scores
 from engine.methods.mode import block as mode_block
 from engine.methods.mode import model as mode_model
 from engine.mixing import fixed, posterior
-from engine.models.demix import MultiExpertModel, Rows
 from engine.models.likelihoods import TokenScores
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus

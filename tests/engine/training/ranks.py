@@ -15,9 +15,10 @@ import torch.distributed as dist
 
 from engine.config import ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Step
-from engine.methods.registry import methods, new_placement
-from engine.models.demix import MultiExpertModel
+from engine.methods.registry import methods
+from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
 from engine.training.data import DomainText
 from engine.training.distributed import RankGroup
 from engine.training.layout import layout_of

@@ -20,14 +20,15 @@ from safetensors.torch import load_file
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRank, NonFiniteLoss, TrainingError
 from engine.events import Event, Progress, Step
-from engine.methods.registry import methods, new_placement
-from engine.models.demix import MultiExpertModel
+from engine.methods.joint_training import Task, train_distributed
+from engine.methods.recipe import Recipe
+from engine.methods.registry import methods
+from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
+from engine.models.multi_expert import MultiExpertModel
 from engine.training.data import PackedDomain
-from engine.training.ipc import Task, from_line, read_failure, to_line, write_error
-from engine.training.launch import train_distributed
+from engine.training.ipc import from_line, read_failure, to_line, write_error
 from engine.training.loop import train
-from engine.training.recipe import Recipe
 
 CONFIG = TrainingConfig(
     num_steps=10,
@@ -171,7 +172,7 @@ def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(
 ) -> None:
     Task(seed, tuple(domains), CONFIG, tmp_path / "hand", "cpu").write(tmp_path / "task.json")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "engine.training.worker", str(tmp_path / "task.json")]
+    command += ["-m", "engine.methods.joint_worker", str(tmp_path / "task.json")]
     ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=200, check=True)
     seen = [from_line(line) for line in ended.stdout.splitlines() if line.startswith(b"{")]
     assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
@@ -205,8 +206,8 @@ def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from engine.training.launch import train_distributed
-from engine.training.ipc import Task
+from engine.methods.joint_training import train_distributed
+from engine.methods.joint_training import Task
 task = Task.read(Path({str(tmp_path / "task.json")!r}))
 for event in train_distributed(2, task.seed_folder, task.domains, task.config, task.folder):
     print(event, flush=True)

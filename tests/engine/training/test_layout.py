@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from engine.errors import TrainingError
-from engine.models.demix import Rows
+from engine.models.rows import Rows
 from engine.training.data import BlockSampler
 from engine.training.layout import Layout, layout_of, most_ranks
 

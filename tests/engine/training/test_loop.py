@@ -17,14 +17,15 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Saved, Step, TrainingFinished
 from engine.files import write_manifest
+from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
-from engine.models.demix import MultiExpertModel, Rows
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
 from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm
-from engine.training.recipe import Recipe
 
 KEYS = ["law", "code", "news", "verse"]
 CONFIG = TrainingConfig(

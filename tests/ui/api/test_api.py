@@ -23,6 +23,7 @@ from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
+from workbench.answers.server import Health
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -362,7 +363,7 @@ def test_health_names_the_device_that_computes_not_the_one_wished_for(
     with TestClient(create_app(Settings(home=mixed), playground=False), base_url="http://localhost") as api:
 
         def said() -> str:
-            return device_sign(api.get("/healthz").json()).sentence
+            return device_sign(Health.model_validate(api.get("/healthz").json())).sentence
 
         assert said() == "asked for “auto”; known once a model is loaded"
         complete(api)

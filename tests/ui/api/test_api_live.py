@@ -31,16 +31,16 @@ def client(server: uvicorn.Server, settings: Settings) -> Iterator[Client]:
 
 
 def busy(client: Client) -> int:
-    return int(client.health()["busy"])
+    return client.health().busy
 
 
 def test_our_client_streams_what_it_completes(client: Client) -> None:
     wish = {"model": "both", "prompt": "the sea", "max_tokens": 3}
 
-    streamed = "".join(chunk["choices"][0]["text"] for chunk in client.stream(**wish))
+    streamed = "".join(chunk.choices[0].text for chunk in client.stream(**wish))
 
-    assert streamed == client.complete(**wish)["choices"][0]["text"] == " sea0 sea1 sea2"
-    assert [one["id"] for one in client.models()] == ["both", "both/code", "both/law"]
+    assert streamed == client.complete(**wish).choices[0].text == " sea0 sea1 sea2"
+    assert [model.id for model in client.models()] == ["both", "both/code", "both/law"]
 
 
 def test_a_reader_that_leaves_frees_its_slot(client: Client, host: Any, wait_until: WaitUntil) -> None:
@@ -96,7 +96,7 @@ def waiting(client: Client, host: Any, wait_until: WaitUntil) -> Iterator[list[h
     with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
         next(first), next(second)
         thread.start()
-        wait_until(lambda: client.health()["waiting"] == 1)
+        wait_until(lambda: client.health().waiting == 1)
         yield answers
     host.fail_at = 0  # so that what waited ends
     thread.join()
@@ -124,7 +124,7 @@ def test_who_waited_and_left_makes_room_for_another(client: Client, host: Any, w
             with pytest.raises(ServerDown, match="in time"), Client(client_settings(client)) as hasty:
                 hasty._http.timeout = 0.3
                 hasty.complete(**ENDLESS)
-            wait_until(lambda: client.health()["waiting"] == 0)
+            wait_until(lambda: client.health().waiting == 0)
 
 
 def test_who_waits_when_the_server_stops_is_told_so(
@@ -148,7 +148,7 @@ def test_many_at_once_each_get_their_own_answer(client: Client, host: Any) -> No
     answers: dict[int, str] = {}
 
     def ask(number: int) -> None:
-        answers[number] = client.complete(model="both", prompt=f"word{number}", max_tokens=5)["choices"][0]["text"]
+        answers[number] = client.complete(model="both", prompt=f"word{number}", max_tokens=5).choices[0].text
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
     for thread in threads:

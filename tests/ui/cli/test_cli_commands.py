@@ -11,6 +11,7 @@ import pytest
 
 from ui.cli.app import main
 from ui.cli.output import print_fields
+from workbench.answers.perplexities import MixedDomain, MixedScores
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -315,7 +316,8 @@ def test_a_cancelled_job_names_the_command_that_lets_it_go_on(home: Path, capsys
 def test_the_expert_that_has_no_scores_is_named(
     mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": []})
+    nothing = MixedScores(experts=[], domains=[], seconds=0.0)
+    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: nothing)
     monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
     assert main(["mixture", "perplexity", "both"]) == 0
     told = capsys.readouterr().out
@@ -326,15 +328,16 @@ def test_the_expert_that_has_no_scores_is_named(
 def test_the_best_expert_alone_stands_with_its_perplexity(
     mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = {
-        "domain": "sea",
-        "num_tokens": 90,
-        "block_size": 8,
-        "perplexity": 5.5,
-        "best_expert": "both/law",
-        "perplexity_by_expert": {"both/code": 9.25, "both/law": 6.75},
-    }
-    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": [row]})
+    row = MixedDomain(
+        domain="sea",
+        num_tokens=90,
+        block_size=8,
+        perplexity=5.5,
+        best_expert="both/law",
+        perplexity_by_expert={"both/code": 9.25, "both/law": 6.75},
+    )
+    answer = MixedScores(experts=["both/code", "both/law"], domains=[row], seconds=0.0)
+    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: answer)
     assert main(["mixture", "perplexity", "both"]) == 0
     header, told, *_ = capsys.readouterr().out.splitlines()
     assert header.split()[-2:] == ["Its", "perplexity"]

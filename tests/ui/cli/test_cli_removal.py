@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.ui.removals import certify, findings, row
+from tests.ui.removals import certify, findings, removed
 from ui.cli.app import main
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
@@ -105,7 +105,11 @@ def test_what_is_unknown_at_submission_is_refused_at_once(capsys: pytest.Capture
 
 
 def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_domain() -> None:
-    rows = [row("law", 10.0, 25.0, 20.0), row("code", 8.0, 9.0, 12.0), row("sea", 5.0, None, None, why="short")]
+    rows = [
+        removed("law", 10.0, 25.0, 20.0),
+        removed("code", 8.0, 9.0, 12.0),
+        removed("sea", 5.0, None, None, why="short"),
+    ]
     picture = removal_bars(rows)
     assert picture is not None
     assert [bar.name for bar in picture.figure.data] == ["+Expert", "–Expert", "–Domain"]
@@ -114,7 +118,7 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
     assert "On 1 of 2 domains –Expert is at or above –Domain" in picture.words
     assert [one["change (%)"] for one in picture.table] == [150.0, 12.5, None]
     assert removal_bars(rows[2:]) is None
-    two = removal_bars([row("law", 10.0, 25.0, None)])
+    two = removal_bars([removed("law", 10.0, 25.0, None)])
     assert two is not None
     assert [bar.name for bar in two.figure.data] == ["+Expert", "–Expert"]
 
@@ -125,7 +129,7 @@ def test_rows_hold_every_measure_of_every_mixture() -> None:
     assert [one["mixture"] for one in rows] == ["+Expert", "–Expert"] * 3
     assert (rows[0]["mean"], rows[0]["change"]) == (0.25, None)
     assert (rows[1]["change"], rows[1]["change from"], rows[1]["change to"]) == (-0.125, -0.2, -0.05)
-    assert "expert" not in perplexity_rows(found["perplexity"])[0]
+    assert "expert" not in perplexity_rows([removed("law", 10.0, 15.0, 20.0)])[0]
 
 
 def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,23 +20,27 @@ from ui.api.app import create_app
 from ui.playground.app import Player, _first_choice
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from ui.present.charts.chart import colour_of
+from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
+from workbench.answers.server import Model
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
-MANIFEST = {
-    "experts": [
-        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
-        {"name": "law", "sha256": "cd" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
-    ],
-    "tokenizer_sha256": "01" * 32,
-}
+
+
+def manifest(**parts_by_expert: list[str] | None) -> Manifest:
+    """The files behind an answer of these experts, with the active parts of those that have some."""
+    experts = [
+        ManifestExpert(id=name, name=name, sha256="ab" * 32, weight=1.0, base_sha256="ef" * 32, parts=parts)
+        for name, parts in parts_by_expert.items()
+    ]
+    return Manifest(model="m", experts=experts, tokenizer_sha256="01" * 32, gate={}, clustering_sha256=None)
 
 
 def answer_of(*weights: float) -> Answer:
     """An answer of one token for each weight of the first expert."""
-    answer = Answer(HOSTILE, [HOSTILE, "law"], MANIFEST)
+    answer = Answer(HOSTILE, [HOSTILE, "law"], manifest(**{HOSTILE: None, "law": None}))
     for weight in weights:
         answer = answer.with_event(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
     return answer
@@ -167,8 +171,11 @@ def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> 
     assert "0.25 / 0.38" in both
 
 
-def known(**experts: list[str]) -> list[dict[str, Any]]:
-    return [{"id": name.replace("_", "/"), "experts": own} for name, own in experts.items()]
+def known(**experts: list[str]) -> list[Model]:
+    return [
+        Model(id=name.replace("_", "/"), created=0, kind="mixture", experts=own, members=own, parts={})
+        for name, own in experts.items()
+    ]
 
 
 def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> None:
@@ -181,8 +188,7 @@ def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> N
 
 def alone(*gates: GateWeights) -> str:
     """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
-    manifest = {**MANIFEST, "experts": [{**MANIFEST["experts"][0], "name": "apps", "parts": ["code", HOSTILE]}]}
-    answer = Answer("the", ["law", "apps"], manifest, parts={"apps": ["code", HOSTILE]})
+    answer = Answer("the", ["law", "apps"], manifest(apps=["code", HOSTILE]), parts={"apps": ["code", HOSTILE]})
     for number, told in enumerate(gates):
         answer = answer.with_event(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
     return answer_html(answer)
@@ -221,10 +227,11 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     asked: list[Any] = []
     read = host.posterior
 
-    def posterior(plan: Any, text: str) -> dict[str, Any]:
+    def posterior(plan: Any, text: str) -> TextPosterior:
         asked.append((plan.experts[0].name, plan.experts[0].parts, text))
-        found = read(plan, text)
-        return {**found, "logprobs": [one * (3 - len(plan.experts[0].parts or ())) for one in found["logprobs"]]}
+        answer = read(plan, text)
+        logprobs = [one * (3 - len(plan.experts[0].parts or ())) for one in answer.logprobs]
+        return answer.model_copy(update={"logprobs": logprobs})
 
     host.posterior = posterior
     last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]

@@ -9,8 +9,12 @@ import pytest
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerRefused
+from workbench.answers.changes import RemovalTable
+from workbench.answers.perplexities import MixedDomain, MixedScores, ModeAverages, ModeComparison, ModeDomain
+from workbench.answers.posteriors import DomainPosterior, Passage, PosteriorMap, TokenComparison
 from workbench.job_records import jobs
 from workbench.registry import corpora, mixtures, priors, reports
+from workbench.registry.cards import PriorCard
 from workbench.registry.database import reading, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -32,10 +36,12 @@ class Answers:
 
         return ask
 
-    def mix(self, **_: Any) -> dict[str, Any]:
-        return {"domains": [{"domain": "code", "num_tokens": 9, "block_size": 8, "perplexity": 4.0}], "seconds": 0.002}
+    def mix(self, **_: Any) -> MixedScores:
+        best = {"best_expert": "first/code", "perplexity_by_expert": {"first/code": 4.0}}
+        row = MixedDomain(domain="code", num_tokens=9, block_size=8, perplexity=4.0, **best)
+        return MixedScores(experts=["first/code"], domains=[row], seconds=0.002)
 
-    def modes(self, **_: Any) -> dict[str, Any]:
+    def modes(self, **_: Any) -> ModeComparison:
         ways = {
             "naive": 3.0,
             "label": 3.0,
@@ -47,38 +53,40 @@ class Answers:
             "oracle": 2.5,
         }
         rows = [
-            {"domain": name, "role": _role(name), "is_trained": name in DOMAINS[:2], "num_tokens": 90, **ways}
+            ModeDomain(domain=name, role=_role(name), is_trained=name in DOMAINS[:2], num_tokens=90, **ways)
             for name in DOMAINS
         ]
-        return {"experts": ["first/code"], "domains": rows, "averages": {"train": ways, "novel": ways}}
+        averages = ModeAverages.model_validate({"train": ways, "novel": ways})
+        return ModeComparison(experts=["first/code"], domains=rows, averages=averages)
 
-    def posteriors(self, **wish: Any) -> dict[str, Any]:
-        def row(name: str, stable: int | None) -> dict[str, Any]:
-            return {
-                "domain": name,
-                "role": _role(name),
-                "num_blocks": 2,
-                "block_size": 8,
-                "posterior": [0.9, 0.1],
-                "trajectory": [[0.5, 0.8, 0.9], [0.5, 0.2, 0.1]],
-                "stable_after": stable,
-            }
+    def posteriors(self, **wish: Any) -> PosteriorMap:
+        def row(name: str, stable: int | None) -> DomainPosterior:
+            return DomainPosterior(
+                domain=name,
+                role=_role(name),
+                num_blocks=2,
+                block_size=8,
+                posterior=[0.9, 0.1],
+                trajectory=[[0.5, 0.8, 0.9], [0.5, 0.2, 0.1]],
+                stable_after=stable,
+            )
 
         rows = [row("code", 1), row("prose", 2), row("poems", None)]
-        return {
+        del wish["mixture"]
+        return PosteriorMap(
             **wish,
-            "experts": ["first/code", "first/prose"],
-            "homes": ["code", "prose"],
-            "newest_weight": 0.7,
-            "domains": rows,
-            "too_short": ["drops"],
-        }
+            experts=["first/code", "first/prose"],
+            homes=["code", "prose"],
+            newest_weight=0.7,
+            domains=rows,
+            too_short=["drops"],
+        )
 
-    def contrast(self, **wish: Any) -> dict[str, Any]:
-        passage = {"document": 3, "mean": -0.5, "num_tokens": 9, "tokens": ["<b>", "x"], "differences": [-1.5, 0.5]}
-        return {**wish, "overall": -0.25, "num_passages": 9, "num_documents": 7, "worst": [passage], "best": []}
+    def contrast(self, **wish: Any) -> TokenComparison:
+        passage = Passage(document=3, mean=-0.5, num_tokens=9, tokens=["<b>", "x"], differences=[-1.5, 0.5])
+        return TokenComparison(**wish, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
 
-    def estimate_prior(self, **_: Any) -> dict[str, Any]:
+    def estimate_prior(self, **_: Any) -> PriorCard:
         raise ServerRefused("A prior must be estimated on 100 blocks, but there are 2 instead.", "Score more.")
 
 
@@ -139,7 +147,8 @@ def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
 
 
 def test_removals_have_their_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "removal", lambda _client, **_: {"rows": [], "num_blocks": 100})
+    no_removals = RemovalTable(mixture="first", split="test", evidence="prefix", num_blocks=100, rows=[])
+    monkeypatch.setattr(Client, "removal", lambda _client, **_: no_removals)
     app = settled(open_room("specialization", specialization__view="Removal"))
     assert not app.exception
     assert app.selectbox(key="removal.expert").options[0] == "first/code"
@@ -189,7 +198,17 @@ def test_another_evidence_asks_again(answers: Answers) -> None:
 
 
 def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = {"domains": [], "too_short": [], "split": "test", "num_blocks": 100}
+    nothing = PosteriorMap(
+        experts=[],
+        homes=[],
+        split="test",
+        evidence="prefix",
+        estimate="updating",
+        num_blocks=100,
+        newest_weight=0.7,
+        domains=[],
+        too_short=[],
+    )
     monkeypatch.setattr(Client, "posteriors", lambda _client, **_: nothing)
     with transaction() as session:
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):

@@ -14,6 +14,9 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerDown
+from workbench.answers.changes import Forgetting
+from workbench.answers.perplexities import MixedDomain, MixedScores
+from workbench.answers.posteriors import Manifest, ParentProposal, PosteriorAnswer
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -176,16 +179,16 @@ def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
     assert len([one for one in read(rows.list_jobs) if one.kind == "certify-addition"]) == 1
 
 
-def _nearest(_self: Client, **wish: Any) -> dict[str, Any]:
-    return {
+def _nearest(_self: Client, **wish: Any) -> ParentProposal:
+    return ParentProposal(
         **wish,
-        "parent": "first/prose",
-        "posterior": {"first/code": 0.1, "first/prose": 0.9},
-        "num_blocks": 12,
-        "block_size": 128,
-        "split": "dev",
-        "learning_rate": 5e-4,
-    }
+        parent="first/prose",
+        posterior={"first/code": 0.1, "first/prose": 0.9},
+        num_blocks=12,
+        block_size=128,
+        split="dev",
+        learning_rate=5e-4,
+    )
 
 
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +206,12 @@ def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monke
 def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def forgetting(_self: Client, **wish: Any) -> dict[str, Any]:
+    def forgetting(_self: Client, **wish: Any) -> Forgetting:
         asked.append(wish)
         row = {"role": "train", "num_tokens": 9, "block_size": 8, "before": 10.0}
-        return {
+        answer = {
+            **wish,
+            "split": "test",
             "domains": [
                 {**row, "domain": "code", "is_target": False, "after": 15.0, "change_percent": 50.0},
                 {**row, "domain": "prose", "is_target": True, "after": 5.0, "change_percent": -50.0},
@@ -217,6 +222,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
                 "novel": {"num_domains": 0, "change_percent": None},
             },
         }
+        return Forgetting.model_validate(answer)
 
     monkeypatch.setattr(Client, "forgetting", forgetting)
     app = open_room("experts", experts__chosen=["laws again"])
@@ -284,11 +290,18 @@ def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
     assert "stopping (cancel asked)" in told(app)
 
 
-def mixed(_self: Client, **wish: Any) -> dict[str, Any]:
+def mixed(_self: Client, **wish: Any) -> MixedScores:
     """An honest stand-in for the server: the perplexity is the number of experts that take part."""
     active = wish.get("active") or [m.expert for m in read(mixtures.get_mixture, "first").members if m.active]
-    row = {"domain": "code", "num_tokens": 9, "block_size": 8, "perplexity": float(len(active))}
-    return {"domains": [row], "seconds": 0.002}
+    row = MixedDomain(
+        domain="code",
+        num_tokens=9,
+        block_size=8,
+        perplexity=float(len(active)),
+        best_expert="first/code",
+        perplexity_by_expert={"first/code": 9.0},
+    )
+    return MixedScores(experts=list(active), domains=[row], seconds=0.002)
 
 
 def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +319,7 @@ def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.
 def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[dict[str, Any]] = []
 
-    def mix(client: Client, **request: Any) -> dict[str, Any]:
+    def mix(client: Client, **request: Any) -> MixedScores:
         requests.append(request)
         return mixed(client, **request)
 
@@ -348,7 +361,7 @@ def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_self: Client, **_wish: Any) -> dict[str, Any]:
+    def away(_self: Client, **_wish: Any) -> MixedScores:
         raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
 
     monkeypatch.setattr(Client, "mix", away)
@@ -360,7 +373,15 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
 
 
 def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"tokens": ["<b>", "x"], "weights": [[0.7, 0.3], [0.2, 0.8]], "experts": ["e", "f"]}
+    answer = PosteriorAnswer(
+        experts=["e", "f"],
+        tokens=["<b>", "x"],
+        weights=[[0.7, 0.3], [0.2, 0.8]],
+        logprobs=[-1.0, -1.0],
+        best=[("x", -1.0), ("x", -1.0)],
+        gate_weights=[{}, {}],
+        manifest=Manifest(model="first", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None),
+    )
     monkeypatch.setattr(Client, "posterior", lambda _self, **_wish: answer)
     app = open_room("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()

@@ -21,6 +21,7 @@ from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.studio.shared import show_chart
+from workbench.answers.perplexities import ClusterGrid
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.cards import ClusteringCard, JobCard
@@ -409,8 +410,8 @@ def _trained(name: str, num_steps: int) -> None:
 # the grid -------------------------------------------------------------------------------------------
 
 
-def grid(perplexity: list[list[float]], **told: Any) -> dict[str, Any]:
-    return {
+def grid(perplexity: list[list[float]]) -> ClusterGrid:
+    answer = {
         "mixture": "elms",
         "experts": ["a", "b", "c", "d"],
         "split": "test",
@@ -418,10 +419,11 @@ def grid(perplexity: list[list[float]], **told: Any) -> dict[str, Any]:
         "top_ks": [1, 2, 4],
         "perplexity": perplexity,
         "saved": {"temperature": 1.0, "top_k": 2},
+        "distance_power": 2.0,
         "seconds": 0.03,
         "domains": [{"domain": "topics/0", "num_tokens": 9, "perplexity": perplexity}],
-        **told,
     }
+    return ClusterGrid.model_validate(answer)
 
 
 INNER = [[9.0, 8.5, 8.4], [9.0, 8.0, 7.9], [9.0, 8.2, 8.3]]

@@ -16,6 +16,7 @@ from ui.client import Client
 from ui.kinds.train_form_parts import EXPERT
 from ui.playground.app import FIRST_PROMPT, Player
 from ui.present.pages import LEARNED_AND_KEPT
+from workbench.answers.perplexities import MixedScores
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -46,7 +47,7 @@ def next_room(app: Any, button: str, room: str) -> Any:
 @pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize("room", ["mixtures", "specialization"])
 def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
+    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
     monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
     key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[room]
     app = open_room(room, **{key: "p", f"{room.removesuffix('s')}.split": "dev"})
@@ -79,7 +80,7 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
 def test_a_room_opens_on_the_newest_mixture_that_was_scored(
     room: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
+    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="a blend", experts=["first/code", "c/code"]))
     app = open_room(room, **({"train.what": EXPERT} if room == "train" else {}))

@@ -13,6 +13,7 @@ from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.expert_table import expert_row
 from ui.present.text.measures import measure_words, unknown_accuracy_words
 from ui.studio.app_pages.overview import holdings
+from workbench.answers.perplexities import DomainMeasure, PerplexityTable
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row as row_of
@@ -48,9 +49,9 @@ def cards(filled_home: Path) -> list[ExpertCard]:
 
 
 def test_a_caption_names_the_block_size_and_what_differs() -> None:
-    rows = [{"domain": name, "block_size": 128, "num_tokens": 4096} for name in ("law", "sea")]
+    rows = [DomainMeasure(domain=name, block_size=128, num_tokens=4096) for name in ("law", "sea")]
     assert measure_words(rows) == "In blocks of 128 tokens, 4,096 tokens of each domain."
-    odd = {"domain": "code", "block_size": 256, "num_tokens": 512}
+    odd = DomainMeasure(domain="code", block_size=256, num_tokens=512)
     assert measure_words([*rows, odd]).endswith("; but code in blocks of 256, 512 tokens.")
     assert measure_words([]) == ""
 
@@ -74,11 +75,18 @@ def test_accuracy_at_home_is_told_in_percent_and_left_open_where_it_was_not_coun
 
 
 def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
-    table = {"perplexity": [[10.0, 9.0], [None, 8.0]], "accuracy": [[0.25, None], [None, None]]}
+    table = PerplexityTable(
+        experts=["a", "b"],
+        domains=["law", "sea"],
+        measures=[],
+        perplexity=[[10.0, 9.0], [None, 8.0]],
+        accuracy=[[0.25, None], [None, None]],
+        specialization=[],
+    )
     told = unknown_accuracy_words(table, "mix")
     assert told.startswith("The accuracy of 2 scores is not known")
     assert told.endswith("workbench evaluate run mix --again.")
-    assert unknown_accuracy_words({**table, "accuracy": [[0.25, 0.1], [None, 0.0]]}, "mix") == ""
+    assert unknown_accuracy_words(table.model_copy(update={"accuracy": [[0.25, 0.1], [None, 0.0]]}), "mix") == ""
 
 
 @pytest.mark.usefixtures("filled_home")

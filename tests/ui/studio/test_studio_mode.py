@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.models.flops import Shape
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.cli.app import main
@@ -17,6 +18,7 @@ from ui.present.throughput import cost_words, counted_as
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.analysis.mode_parts import mode_complaints
+from workbench.answers.costs import MixtureCosts
 from workbench.job_records import jobs as rows
 from workbench.job_records.forecasts import forecast
 from workbench.kinds.training.train_mode import TrainMode
@@ -208,29 +210,30 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
 
 
 def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
-    found = {
-        "context": 256,
-        "num_experts": 1,
-        "num_parts": [2],
-        "forward": 1e6,
-        "mixture": 1e6,
-        "training": 3e6,
-        "adapting": 2e6,
-        "composing": {"experts": 4e6, "gates": 2.5e6},
-    }
-    assert cost_words(found) == (
+    costs = MixtureCosts(
+        context=256,
+        num_experts=1,
+        num_parts=[2],
+        forward=1_000_000,
+        mixture=1_000_000,
+        training=3_000_000,
+        adapting=2_000_000,
+        composing={"experts": 4_000_000, "gates": 2_500_000},
+        shape=Shape(1, 8, 8, 8, 32, 2, 300, 8),
+    )
+    assert cost_words(costs) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
         "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
         "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, gates alone 2.5 MFLOPs; the whole backbone without parts 3 MFLOPs."
     )
-    several = cost_words({**found, "num_experts": 2, "num_parts": [2, 1], "mixture": 2e6})
+    several = cost_words(costs.model_copy(update={"num_experts": 2, "num_parts": [2, 1], "mixture": 2_000_000}))
     assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several
-    of_both = {**found, "num_experts": 2, "num_parts": [2, 0], "mixture": 2e6}
+    of_both = costs.model_copy(update={"num_experts": 2, "num_parts": [2, 0], "mixture": 2_000_000})
     assert "this mixture of 2 experts costs 2 MFLOPs" in cost_words(of_both)
-    for one in (found, of_both):
+    for one in (costs, of_both):
         assert "dense model" not in cost_words(one)
         assert "DEMix" not in counted_as(one)
-    assert "DEMix" in counted_as({**found, "num_parts": [0, 0]})
+    assert "DEMix" in counted_as(costs.model_copy(update={"num_parts": [0, 0]}))
 
 
 def tables(app: Any) -> list[list[dict[str, Any]]]:

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from engine.events import GateWeights
 from tests.ui.studio.conftest import HOSTILE, _artifact
 from tests.ui.studio.visits import named, open_room, settled, told
 from ui.client import Client
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.text.mode_gates import means, rows_inside
+from workbench.answers.perplexities import MixedScores
+from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.settings import get_settings
@@ -19,8 +22,18 @@ from workbench.specs import MixtureSpec
 from workbench.store.storage import get_storage
 
 PARTS = ["code", HOSTILE]
-TOKEN = {"backbone": [0.5, 0.1], "parts": {"code": [0.3, 0.2], HOSTILE: [0.2, 0.7]}}
-ALONE = {"backbone": [0.4, 0.2], "parts": {HOSTILE: [0.6, 0.8]}}
+TOKEN = GateWeights((0.5, 0.1), {"code": (0.3, 0.2), HOSTILE: (0.2, 0.7)})
+ALONE = GateWeights((0.4, 0.2), {HOSTILE: (0.6, 0.8)})
+
+
+def read(expert: str, tokens: list[str], gates: list[dict[str, GateWeights]]) -> PosteriorAnswer:
+    """A text that one expert read."""
+    made_by = Manifest(model=expert, experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)
+    numbers = {"logprobs": [-1.0] * len(tokens), "best": [("x", -1.0)] * len(tokens)}
+    weights = [[1.0]] * len(tokens)
+    return PosteriorAnswer(
+        experts=[expert], tokens=tokens, weights=weights, gate_weights=gates, manifest=made_by, **numbers
+    )
 
 
 @pytest.fixture
@@ -54,15 +67,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The wishes that the page sends; the second of three tokens comes without the expert."""
     wishes: list[dict[str, Any]] = []
 
-    def posterior(_self: Client, **wish: Any) -> dict[str, Any]:
+    def posterior(_self: Client, **wish: Any) -> PosteriorAnswer:
         wishes.append(wish)
         gates = TOKEN if len(wish["parts"]["apps/composed"]) == 2 else ALONE
-        return {
-            "tokens": ["<b>", "x", " y"],
-            "weights": [[1.0]] * 3,
-            "experts": ["apps/composed"],
-            "gate_weights": [{"apps/composed": gates}, {}, {"apps/composed": gates}],
-        }
+        return read("apps/composed", ["<b>", "x", " y"], [{"apps/composed": gates}, {}, {"apps/composed": gates}])
 
     monkeypatch.setattr(Client, "posterior", posterior)
     return wishes
@@ -107,7 +115,7 @@ def test_a_part_that_is_switched_off_is_not_asked_for_and_weighs_nothing(asked: 
 
 @pytest.mark.usefixtures("composed")
 def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
+    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
     app = open_room("mixtures", mixture="apps")
     assert "what switching one does needs a forward pass" in told(app)
     assert "forward pass" not in told(open_room("mixtures", mixture="first"))
@@ -117,9 +125,9 @@ def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pyte
 def test_a_mixture_without_parts_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     wishes: list[dict[str, Any]] = []
 
-    def posterior(_self: Client, **wish: Any) -> dict[str, Any]:
+    def posterior(_self: Client, **wish: Any) -> PosteriorAnswer:
         wishes.append(wish)
-        return {"tokens": ["x"], "weights": [[1.0]], "experts": ["e"], "gate_weights": [{}]}
+        return read("e", ["x"], [{}])
 
     monkeypatch.setattr(Client, "posterior", posterior)
     app = open_room("posteriors", posterior__mixture="first")

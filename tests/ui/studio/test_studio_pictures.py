@@ -21,6 +21,9 @@ from ui.present.text.token_comparison import tinted_difference
 from ui.present.throughput import operations
 from ui.studio.experts.forgetting import forgetting_picture
 from ui.studio.experts.parents import parent_picture
+from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
+from workbench.answers.perplexities import MixedDomain, ModeDomain
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.cards import MetricPoint
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -107,9 +110,17 @@ def test_a_curve_tells_where_it_began_and_ended() -> None:
 
 
 def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
-    saved = [{"domain": "a", "num_tokens": 9, "perplexity": 10.0}, {"domain": "b", "num_tokens": 9, "perplexity": 8.0}]
-    now = [{**saved[0], "perplexity": 15.0}, {**saved[1], "perplexity": 8.1}]
-    picture = mixture_bars(saved, now)
+    def row(domain: str, perplexity: float) -> MixedDomain:
+        return MixedDomain(
+            domain=domain,
+            num_tokens=9,
+            block_size=8,
+            perplexity=perplexity,
+            best_expert="e",
+            perplexity_by_expert={"e": 9.0},
+        )
+
+    picture = mixture_bars([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
     assert "on a, from 10.00 to 15.00 per token (+50.0 %)" in picture.words
     assert picture.table[0]["change (%)"] == pytest.approx(50.0)
 
@@ -182,20 +193,21 @@ def test_the_home_expert_of_a_domain_is_the_best_of_its_own() -> None:
 
 
 CELLS = [
-    {"expert": EVIL, "domain": "a", "home": "a", "ratio": 1.0, "overlap": 1.0},
-    {"expert": EVIL, "domain": EVIL, "home": "a", "ratio": 2.0, "overlap": 0.1},
-    {"expert": EVIL, "domain": "new", "home": "a", "ratio": 3.0, "overlap": None},
+    AffinityCell(expert=EVIL, domain="a", home="a", ratio=1.0, overlap=1.0),
+    AffinityCell(expert=EVIL, domain=EVIL, home="a", ratio=2.0, overlap=0.1),
+    AffinityCell(expert=EVIL, domain="new", home="a", ratio=3.0, overlap=None),
 ]
-AFFINITY = {
-    "cells": CELLS,
-    "report": "r",
-    "without_homes": None,
-    "with_homes": None,
-    "why_not": "Too few.",
-    "changed": ["new"],
-    "unmeasured": [],
-    "unpaired": [],
-}
+AFFINITY = Affinity(
+    cells=CELLS,
+    report="r",
+    measured_at=0.0,
+    without_homes=None,
+    with_homes=None,
+    why_not="Too few.",
+    changed=["new"],
+    unmeasured=[],
+    unpaired=[],
+)
 
 
 def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
@@ -205,37 +217,47 @@ def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
     assert picture.figure.layout.yaxis.type == "log"
     assert len(picture.table) == 3
     assert "<img" not in picture.figure.to_json()
-    assert affinity_scatter({**AFFINITY, "cells": CELLS[:1]}) is None
+    assert affinity_scatter(AFFINITY.model_copy(update={"cells": CELLS[:1]})) is None
 
 
 def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
-    chance = {"r": 0.5, "t": 1.2, "p": 0.3, "num_cells": 6}
+    chance = Correlation(r=0.5, t=1.2, p=0.3, num_cells=6)
+    sure = chance.model_copy(update={"p": 0.0001})
     assert verdict(chance).startswith("no correlation can be told from chance: r = 0.50")
-    assert "carry over better" in verdict({**chance, "p": 0.0001})
-    assert "p < 0.001" in verdict({**chance, "p": 0.0001})
-    assert "carry over worse" in verdict({**chance, "r": -0.5, "p": 0.01})
-    words = affinity_words({**AFFINITY, "without_homes": chance, "with_homes": {**chance, "num_cells": 7}})
+    assert "carry over better" in verdict(sure)
+    assert "p < 0.001" in verdict(sure)
+    assert "carry over worse" in verdict(Correlation(r=-0.5, t=1.2, p=0.01, num_cells=6))
+    words = affinity_words(
+        AFFINITY.model_copy(update={"without_homes": chance, "with_homes": chance.model_copy(update={"num_cells": 7})})
+    )
     assert "over 7 cells" in words[1]
     assert "changed since the overlap was measured, so it does not count: new." in words[-1]
 
 
-POSTERIOR = {
-    "experts": ["m/a", EVIL],
-    "homes": ["a", ""],
-    "domains": [],
-    "num_blocks": 2,
-}
-ROW = {
-    "domain": EVIL,
-    "num_blocks": 2,
-    "posterior": [0.25, 0.75],
-    "trajectory": [[0.5, 0.3, 0.25], [0.5, 0.7, 0.75]],
-    "stable_after": 1,
-}
+POSTERIOR = PosteriorMap(
+    experts=["m/a", EVIL],
+    homes=["a", ""],
+    split="dev",
+    evidence="prefix",
+    estimate="mean",
+    num_blocks=2,
+    newest_weight=0.7,
+    domains=[],
+    too_short=[],
+)
+ROW = DomainPosterior(
+    domain=EVIL,
+    role="train",
+    num_blocks=2,
+    block_size=8,
+    posterior=[0.25, 0.75],
+    trajectory=[[0.5, 0.3, 0.25], [0.5, 0.7, 0.75]],
+    stable_after=1,
+)
 
 
 def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
-    at_home = posterior_heatmap(POSTERIOR, [ROW, {**ROW, "domain": "a"}], "Training domains")
+    at_home = posterior_heatmap(POSTERIOR, [ROW, ROW.model_copy(update={"domain": "a"})], "Training domains")
     assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in at_home.figure.layout.shapes] == [(0, 1)]
     assert f"{EVIL} 0.75" in at_home.words
     assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains").words
@@ -243,7 +265,7 @@ def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
 
 
 def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
-    rows = [ROW, {**ROW, "domain": "b", "stable_after": None}]
+    rows = [ROW, ROW.model_copy(update={"domain": "b", "stable_after": None})]
     picture = posterior_paths(POSTERIOR, rows, "Novel domains")
     assert [line.x0 for line in picture.figure.layout.shapes] == [1]
     assert "b not within 2 blocks" in picture.words
@@ -252,8 +274,19 @@ def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
 
 
 def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
-    rows = [{"domain": "a", "num_tokens": 9, "naive": 3.0, "label": None, "mixture": 2.0, "oracle": 2.5}]
-    picture = oracle_gap(rows)
+    others = {"average": 4.0, "uniform": 4.0, "updating": 4.0, "cached": None}
+    row = ModeDomain(
+        domain="a",
+        role="train",
+        is_trained=True,
+        num_tokens=9,
+        naive=3.0,
+        label=None,
+        mixture=2.0,
+        oracle=2.5,
+        **others,
+    )
+    picture = oracle_gap([row])
     assert picture.table[0]["the mixture as saved: gap (nats per token)"] == pytest.approx(math.log(2 / 2.5))
     assert "beats the oracle on 1 of 1 domains" in picture.words
 

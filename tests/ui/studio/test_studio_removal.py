@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.removals import certify, row
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
-from workbench.analysis.retrained_baselines import OF_BASE, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, sources_of
+from workbench.answers.changes import RemovalTable
 from workbench.job_records import jobs
 from workbench.registry import mixtures, reports
 from workbench.registry.database import transaction
@@ -27,11 +29,19 @@ def view() -> None:
     show_removal("first")
 
 
-def costs(_self: Client, **wish: Any) -> dict[str, Any]:
+def table(*rows: dict[str, Any]) -> RemovalTable:
+    """What removing each expert costs."""
+    answer = {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100, "rows": rows}
+    return RemovalTable.model_validate(answer)
+
+
+def costs(_self: Client, **wish: Any) -> RemovalTable:
     """An honest stand-in for the server: –Domain where a mixture was chosen for it."""
     never = 20.0 if "code" in wish["retrained"] else None
-    rows = [row("code", 10.0, 15.0, never, expert="first/code"), row("prose", None, None, None, why="No dev scores.")]
-    return {"rows": rows, "num_blocks": 100}
+    return table(
+        row("code", 10.0, 15.0, never, expert="first/code", not_removed=""),
+        row("prose", None, None, None, why="No dev scores.", expert="first/prose", not_removed=""),
+    )
 
 
 @pytest.fixture
@@ -39,7 +49,7 @@ def without_code() -> None:
     """A mixture that has no expert of code, on a base that was trained on prose alone."""
     with transaction() as session:
         prose = expert_row(session, "first/prose")
-        prose.config = {**prose.config, OF_BASE: sources_told(session, [str(prose.domain_id)])}
+        prose.config = {**prose.config, OF_BASE: [asdict(one) for one in sources_of(session, [str(prose.domain_id)])]}
         mixtures.create_mixture(session, MixtureSpec(name="no code", experts=["first/prose"]))
 
 
@@ -58,7 +68,7 @@ def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
 
 
 def test_costs_that_nobody_knows_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = {"rows": [row("code", None, None, None, why="Not scored.", expert="first/code")], "num_blocks": 100}
+    unknown = table(row("code", None, None, None, why="Not scored.", expert="first/code", not_removed=""))
     monkeypatch.setattr(Client, "removal", lambda _self, **_wish: unknown)
     app = settled(AppTest.from_function(view, default_timeout=30).run())
     assert "The costs are not known yet" in told(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from workbench.analysis import evaluations
+from workbench.answers.comparisons import Retention
 from workbench.job_records import jobs
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.corpora import domain_row
@@ -126,15 +128,23 @@ def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> 
         pytest.approx(0.2, abs=1e-3),
         pytest.approx(0.4, abs=1e-3),
     ]
-    assert number_of(found) == "accuracy"
+    assert number_of(Retention.model_validate(found)) == "accuracy"
 
 
-def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
-    return {
+def compared(
+    *rows: tuple[str, float, float, bool],
+    by_perplexity: Mapping[str, tuple[float | None, float | None, bool | None]] | None = None,
+) -> Retention:
+    """Experts with what they learned, kept and whether they are ahead by accuracy, and by expert by perplexity."""
+    others = {name: (by_perplexity or {}).get(name, (None, None, None)) for name, *_ in rows}
+    answer = {
         "retain": "general",
         "targets": ["code", "law"],
+        "split": "test",
+        "left_out": [],
         "measures": [],
         "missing": [],
+        "evaluations": [],
         "rows": [
             {
                 "expert": name,
@@ -144,32 +154,27 @@ def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
                 "is_seed": name == "<b>",
                 "accuracy": {"code": learned, "law": learned, "general": kept},
                 "perplexity": {"code": None, "law": None, "general": None},
-                "learned": {"accuracy": learned, "perplexity": None},
-                "kept": {"accuracy": kept, "perplexity": None},
-                "is_ahead": {"accuracy": ahead, "perplexity": None},
+                "learned": {"accuracy": learned, "perplexity": others[name][0]},
+                "kept": {"accuracy": kept, "perplexity": others[name][1]},
+                "is_ahead": {"accuracy": ahead, "perplexity": others[name][2]},
             }
             for name, learned, kept, ahead in rows
         ],
     }
+    return Retention.model_validate(answer)
 
 
 def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> None:
-    found = found_of(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True))
-    for row, (learned, kept) in zip(found["rows"], ((9.0, 5.0), (8.0, 4.0)), strict=True):
-        row["learned"]["perplexity"], row["kept"]["perplexity"] = learned, kept
-        row["is_ahead"]["perplexity"] = row["expert"] == "b"
-    words = retention_words(found, "accuracy")
+    rows = ("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True)
+    words = retention_words(compared(*rows, by_perplexity={"a": (9.0, 5.0, False), "b": (8.0, 4.0, True)}), "accuracy")
     assert words.startswith("By accuracy. Learned most: a (50.0 % on average over code, law). Kept most: b")
     assert words.endswith("By perplexity it is otherwise: learned most b, kept most b, ahead b.")
-    for row in found["rows"]:
-        row["is_ahead"]["perplexity"] = None
-    assert "otherwise" not in retention_words(found, "accuracy")
+    assert "otherwise" not in retention_words(compared(*rows), "accuracy")
 
 
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
-    found = found_of(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True))
-    for row in found["rows"]:
-        row["is_ahead"]["perplexity"] = True
+    known = {"a": (None, None, True), "b": (None, None, True)}
+    found = compared(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True), by_perplexity=known)
     assert verdict_title(found) == "Accuracy on what was to be learned (code, law) and on what was to be kept (general)"
     assert verdict_rows(found)[0] == {
         "expert": "b",
@@ -189,11 +194,13 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
         ("general (kept)", "b", 60.0, None),
         ("general (kept)", "a", 50.0, None),
     ]
-    assert len(domain_rows({**found, "targets": ["code"]})) == 4  # the mean of one target is that target
+    assert (
+        len(domain_rows(found.model_copy(update={"targets": ["code"]}))) == 4
+    )  # the mean of one target is that target
 
 
 def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
-    found = found_of(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
+    found = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
     picture = retention_scatter(found, "accuracy")
     assert picture is not None
     assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
@@ -209,7 +216,7 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
 
 
 def test_names_that_would_overlap_are_left_to_the_pointer_those_ahead_stay() -> None:
-    found = found_of(
+    found = compared(
         ("try-1/close", 0.500, 0.499, False),
         ("try-1/first", 0.501, 0.500, True),
         ("try-1/far", 0.1, 0.2, False),

@@ -21,6 +21,7 @@ from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.health import worker_sign
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.cards import JobCard
@@ -237,9 +238,27 @@ def test_a_job_that_has_not_ended_has_no_result() -> None:
 
 
 def test_a_posterior_is_told_after_as_many_blocks_as_were_used() -> None:
-    found = {"estimate": "mean", "evidence": "prefix", "split": "dev", "num_blocks": 100}
-    assert posterior_title({**found, "domains": [{"num_blocks": 31}, {"num_blocks": 10}]}).startswith(
-        "Posterior after 10 to 31 blocks of dev text"
+    assert posterior_title(posterior_after(31, 10)).startswith("Posterior after 10 to 31 blocks of dev text")
+    assert posterior_title(posterior_after(1)).startswith("Posterior after 1 block of dev text")
+    assert posterior_title(posterior_after()).startswith("Posterior after 100 blocks")
+
+
+def posterior_after(*blocks: int) -> PosteriorMap:
+    """A map with a domain for each number of blocks."""
+    rows = [
+        DomainPosterior(
+            domain="d", role="train", num_blocks=number, block_size=8, posterior=[], trajectory=[], stable_after=None
+        )
+        for number in blocks
+    ]
+    return PosteriorMap(
+        experts=[],
+        homes=[],
+        split="dev",
+        evidence="prefix",
+        estimate="mean",
+        num_blocks=100,
+        newest_weight=0.7,
+        domains=rows,
+        too_short=[],
     )
-    assert posterior_title({**found, "domains": [{"num_blocks": 1}]}).startswith("Posterior after 1 block of dev text")
-    assert posterior_title({**found, "domains": []}).startswith("Posterior after 100 blocks")

@@ -59,34 +59,34 @@ def test_the_correlation_is_that_of_the_cells_away_from_home(world: World) -> No
     ratios = np.array(PERPLEXITIES) / np.diag(PERPLEXITIES)
     away = ~np.eye(3, dtype=bool)
     expected = np.corrcoef(-ratios[away], np.array(OVERLAPS)[away])[0, 1]
-    assert found["without_homes"]["r"] == pytest.approx(expected)
-    assert (found["without_homes"]["num_cells"], found["with_homes"]["num_cells"]) == (6, 9)
-    assert found["with_homes"]["r"] == pytest.approx(np.corrcoef(-ratios.ravel(), np.ravel(OVERLAPS))[0, 1])
-    assert found["changed"] == found["unmeasured"] == []
+    assert found.without_homes.r == pytest.approx(expected)
+    assert (found.without_homes.num_cells, found.with_homes.num_cells) == (6, 9)
+    assert found.with_homes.r == pytest.approx(np.corrcoef(-ratios.ravel(), np.ravel(OVERLAPS))[0, 1])
+    assert found.changed == found.unmeasured == []
 
 
 def test_before_the_first_measurement_there_are_ratios_alone(world: World) -> None:
     scored(world)
     found = affinity(world.session, "mix")
-    assert (found["report"], found["without_homes"]) == (None, None)
-    assert {cell["overlap"] for cell in found["cells"]} == {None}
-    assert len(found["cells"]) == 9
+    assert (found.report, found.without_homes) == (None, None)
+    assert {cell.overlap for cell in found.cells} == {None}
+    assert len(found.cells) == 9
 
 
 def test_a_domain_that_was_not_measured_is_named(world: World) -> None:
     scored(world)
     measured(world, DOMAINS[:2])
     found = affinity(world.session, "mix")
-    assert found["unmeasured"] == ["sea"]
-    assert "at least 3 cells" in found["why_not"]
+    assert found.unmeasured == ["sea"]
+    assert "at least 3 cells" in found.why_not
 
 
 def test_without_scores_there_is_nothing_to_correlate(world: World) -> None:
     world.experts("law")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
     found = affinity(world.session, "mix")
-    assert found["cells"] == []
-    assert found["without_homes"] is None
+    assert found.cells == []
+    assert found.without_homes is None
 
 
 def test_text_that_a_measurement_will_read_is_not_deleted(world: World) -> None:
@@ -101,10 +101,10 @@ def test_a_later_measurement_of_other_domains_hides_none_before_it(world: World)
     measured(world)
     measured(world, DOMAINS[:2], [[1.0, 0.9], [0.9, 1.0]])
     found = affinity(world.session, "mix")
-    overlaps = {(cell["home"], cell["domain"]): cell["overlap"] for cell in found["cells"]}
+    overlaps = {(cell.home, cell.domain): cell.overlap for cell in found.cells}
     assert overlaps["law", "sea"] == 0.1
     assert overlaps["law", "news"] == 0.9  # of two, the newest
-    assert found["changed"] == found["unmeasured"] == found["unpaired"] == []
+    assert found.changed == found.unmeasured == found.unpaired == []
 
 
 def test_domains_that_were_never_measured_together_are_named_as_a_pair(world: World) -> None:
@@ -112,4 +112,4 @@ def test_domains_that_were_never_measured_together_are_named_as_a_pair(world: Wo
     measured(world, ["law", "news"])
     measured(world, ["sea", "news"])
     found = affinity(world.session, "mix")
-    assert (found["unmeasured"], found["unpaired"]) == ([], ["law and sea"])
+    assert (found.unmeasured, found.unpaired) == ([], ["law and sea"])

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from workbench.analysis import evaluations
+from workbench.answers.perplexities import Measure
 from workbench.errors import BadSpec, NotFound, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
@@ -50,9 +51,9 @@ def test_accuracy_is_the_share_of_right_tokens_and_unknown_where_they_were_not_c
     assert score(world, "news", "law", 7.5).accuracy is None
     assert score(world, "law", "news", 7.5, num_correct=0).accuracy == 0
     table = evaluations.perplexity_table(world.session, None)
-    assert table["accuracy"] == [[pytest.approx(0.4), 0], [None, None]]
+    assert table.accuracy == [[pytest.approx(0.4), 0], [None, None]]
     score(world, "news", "law", 7.5, num_correct=50)  # scored again
-    assert evaluations.perplexity_table(world.session, None)["accuracy"] == [[0.4, 0], [0.5, None]]
+    assert evaluations.perplexity_table(world.session, None).accuracy == [[0.4, 0], [0.5, None]]
 
 
 def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
@@ -94,10 +95,10 @@ def test_the_table_sets_every_expert_against_every_domain(world: World) -> None:
     score(world, "news", "law", 20.0)
     score(world, "news", "news", 5.0)
     table = evaluations.perplexity_table(world.session, "mix")
-    assert (table["experts"], table["domains"]) == (["news", "law"], ["law", "news"])
-    assert table["perplexity"] == [[pytest.approx(20), pytest.approx(5)], [pytest.approx(10), None]]
-    assert table["specialization"] == [[pytest.approx(2), pytest.approx(1)], [pytest.approx(1), None]]
-    assert evaluations.perplexity_table(world.session, None)["experts"] == ["law", "news"]
+    assert (table.experts, table.domains) == (["news", "law"], ["law", "news"])
+    assert table.perplexity == [[pytest.approx(20), pytest.approx(5)], [pytest.approx(10), None]]
+    assert table.specialization == [[pytest.approx(2), pytest.approx(1)], [pytest.approx(1), None]]
+    assert evaluations.perplexity_table(world.session, None).experts == ["law", "news"]
 
 
 def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> None:
@@ -106,8 +107,8 @@ def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> Non
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
     score(world, "law", "novel", 30.0)
     table = evaluations.perplexity_table(world.session, "mix")
-    assert table["perplexity"] == [[pytest.approx(30)]]
-    assert table["specialization"] == [[None]]
+    assert table.perplexity == [[pytest.approx(30)]]
+    assert table.specialization == [[None]]
 
 
 def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) -> None:
@@ -116,10 +117,10 @@ def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) ->
         score(world, expert, "law", perplexity)
     score(world, "law", "law", 4.0, num_tokens=999)
     table = evaluations.perplexity_table(world.session, None)
-    assert table["perplexity"] == [[pytest.approx(10)], [pytest.approx(20)]]
+    assert table.perplexity == [[pytest.approx(10)], [pytest.approx(20)]]
     score(world, "news", "law", 5.0, num_tokens=999)
     newest = evaluations.perplexity_table(world.session, None)
-    assert newest["perplexity"] == [[pytest.approx(4)], [pytest.approx(5)]]
+    assert newest.perplexity == [[pytest.approx(4)], [pytest.approx(5)]]
 
 
 def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world: World) -> None:
@@ -136,14 +137,14 @@ def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world:
     assert evaluations.measure_for(world.session, "mix", "test") == (128, 32_768)
     assert evaluations.measure_for(world.session, "mix", "test", 32, 500) == (32, 500)
     assert evaluations.measure_for(world.session, "mix", "dev") == (64, evaluations.USUAL_TOKENS)
-    measures = evaluations.perplexity_table(world.session, "mix")["measures"]
-    assert measures == [{"block_size": 128, "num_tokens": tokens} for tokens in (32_768, 900)]
+    measures = evaluations.perplexity_table(world.session, "mix").measures
+    assert measures == [Measure(block_size=128, num_tokens=tokens) for tokens in (32_768, 900)]
 
 
 def test_splits_are_kept_apart(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 10.0, split="dev")
-    assert evaluations.perplexity_table(world.session, None, "test")["domains"] == []
+    assert evaluations.perplexity_table(world.session, None, "test").domains == []
     assert len(evaluations.list_evaluations(world.session, split="dev", domain="law")) == 1
     with pytest.raises(NotFound):
         evaluations.perplexity_table(world.session, "mix")

@@ -58,14 +58,14 @@ def test_the_change_on_each_domain_and_its_mean_over_the_domains_of_a_role(adapt
         for name, perplexity in zip(("before", "after"), pair, strict=True):
             score(adapted, f"{name}/law", domain, perplexity)
     found = forgetting(adapted.session, adapted.storage, "before", "after")
-    told = {row["domain"]: row for row in found["domains"]}
-    assert {name: row["change_percent"] for name, row in told.items()} == {
+    told = {row.domain: row for row in found.domains}
+    assert {name: row.change_percent for name, row in told.items()} == {
         "law": pytest.approx(50),
         "code": pytest.approx(10),
         "sea": pytest.approx(-25),
     }
-    assert (told["law"]["before"], told["law"]["after"]) == (pytest.approx(10), pytest.approx(15))
-    assert found["averages"] == {
+    assert (told["law"].before, told["law"].after) == (pytest.approx(10), pytest.approx(15))
+    assert {name: mean.model_dump() for name, mean in found.averages.items()} == {
         "target": {"num_domains": 0, "change_percent": None},
         "train": {"num_domains": 2, "change_percent": pytest.approx(30)},
         "novel": {"num_domains": 1, "change_percent": pytest.approx(-25)},
@@ -81,8 +81,8 @@ def test_what_was_adapted_to_stands_by_itself(adapted: World) -> None:  # table 
         for name, perplexity in zip(("before/law", "dapt/sea"), pair, strict=True):
             score(adapted, name, domain, perplexity)
     found = forgetting(adapted.session, adapted.storage, "before", "dapt")
-    assert {row["domain"]: row["is_target"] for row in found["domains"]} == {"law": False, "sea": True, "moon": False}
-    assert {name: mean["change_percent"] for name, mean in found["averages"].items()} == {
+    assert {row.domain: row.is_target for row in found.domains} == {"law": False, "sea": True, "moon": False}
+    assert {name: mean.change_percent for name, mean in found.averages.items()} == {
         "target": pytest.approx(-50),
         "train": pytest.approx(50),
         "novel": pytest.approx(10),
@@ -97,9 +97,9 @@ def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: Worl
     score(adapted, "before/law", "sea", 10.0)
     score(adapted, "after/law", "sea", 10.0, block_size=16)
     found = forgetting(adapted.session, adapted.storage, "before", "after")
-    assert [(row["domain"], row["num_tokens"]) for row in found["domains"]] == [("law", 128)]
-    assert found["domains"][0]["change_percent"] == pytest.approx(100)
-    assert found["averages"]["novel"] == {"num_domains": 0, "change_percent": None}
+    assert [(row.domain, row.num_tokens) for row in found.domains] == [("law", 128)]
+    assert found.domains[0].change_percent == pytest.approx(100)
+    assert found.averages["novel"].model_dump() == {"num_domains": 0, "change_percent": None}
 
 
 def test_perplexities_of_other_tokenizers_are_not_compared(adapted: World) -> None:
@@ -115,5 +115,5 @@ def test_a_mixture_is_read_by_its_own_gate_with_every_expert_that_takes_part(ada
     mixtures.add_member(adapted.session, "two", "better")
     for name, perplexity in (("before/law", 10.0), ("after/law", 10.0), ("better", 5.0)):
         score(adapted, name, "law", perplexity)
-    (row,) = forgetting(adapted.session, adapted.storage, "before", "two")["domains"]
-    assert 5 < row["after"] < 6  # the posterior soon trusts the better one
+    (row,) = forgetting(adapted.session, adapted.storage, "before", "two").domains
+    assert 5 < row.after < 6  # the posterior soon trusts the better one

@@ -14,6 +14,7 @@ from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import evaluations
 from workbench.analysis.retention import NOT_COUNTED, NOT_SCORED, retention, suggest_defaults
+from workbench.answers.comparisons import Retention, RetentionDefaults
 from workbench.errors import NotFound
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -57,37 +58,37 @@ def trained(world: World) -> World:
     return world
 
 
-def ask(world: World, *targets: str, **other: Any) -> dict[str, Any]:
+def ask(world: World, *targets: str, **other: Any) -> Retention:
     return retention(world.session, "general", targets=targets, **other)
 
 
 def test_what_was_learned_stands_against_what_was_kept(trained: World) -> None:
     found = ask(trained, "code", "law")
-    rows = {row["expert"]: row for row in found["rows"]}
-    assert rows["whole/code"]["accuracy"] == {"code": 0.5, "law": 0.4, "general": 0.2}
-    assert rows["whole/code"]["learned"] == {
+    rows = {row.expert: row for row in found.rows}
+    assert rows["whole/code"].accuracy == {"code": 0.5, "law": 0.4, "general": 0.2}
+    assert rows["whole/code"].learned == {
         "accuracy": pytest.approx(0.45),
         "perplexity": pytest.approx(math.sqrt(2 * 2.5)),
     }
-    assert rows["mode/code"]["kept"] == {"accuracy": 0.3, "perplexity": pytest.approx(1 / 0.3)}
-    assert found["missing"] == []
+    assert rows["mode/code"].kept == {"accuracy": 0.3, "perplexity": pytest.approx(1 / 0.3)}
+    assert found.missing == []
 
 
 def test_ahead_is_who_is_not_behind_another_in_both(trained: World) -> None:
     for number in ("accuracy", "perplexity"):
-        ahead = [row["expert"] for row in ask(trained, "code", "law")["rows"] if row["is_ahead"][number]]
+        ahead = [row.expert for row in ask(trained, "code", "law").rows if row.is_ahead[number]]
         assert ahead == ["mode/code", "whole/code"]
 
 
 def test_targets_are_what_the_experts_were_trained_on_unless_named(trained: World) -> None:
-    assert ask(trained)["targets"] == ["code"]
+    assert ask(trained).targets == ["code"]
     trained.expert("lawyer", "law")
-    assert ask(trained, experts=["lawyer", "mode/code"])["targets"] == ["law", "code"]
+    assert ask(trained, experts=["lawyer", "mode/code"]).targets == ["law", "code"]
 
 
 def test_without_names_all_that_were_scored_on_the_domain_are_compared(trained: World) -> None:
     trained.expert("unscored", "law")
-    assert [row["expert"] for row in ask(trained)["rows"]] == ["mode/code", "poor/code", "whole/code"]
+    assert [row.expert for row in ask(trained).rows] == ["mode/code", "poor/code", "whole/code"]
     with pytest.raises(NotFound, match="nothing of the kind"):
         ask(trained, "nothing of the kind")
 
@@ -98,10 +99,10 @@ def test_of_all_that_were_scored_those_of_the_most_common_tokenizer_are_compared
     trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
     score(trained, "foreign", "general", 0.9)
     found = ask(trained, "code")
-    assert found["left_out"] == ["foreign"]
-    assert "foreign" not in {row["expert"] for row in found["rows"]}
+    assert found.left_out == ["foreign"]
+    assert "foreign" not in {row.expert for row in found.rows}
     assert left_out_words(found).startswith("Left out, since their tokenizer is another: foreign.")
-    assert left_out_words({**found, "left_out": []}) == ""
+    assert left_out_words(found.model_copy(update={"left_out": []})) == ""
 
 
 def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:
@@ -122,9 +123,9 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
     for domain in ("code", "general"):
         score(trained, "new", domain, 0.9, block_size=16)
     found = ask(trained, "code", experts=["mode/code", "whole/code", "new"])
-    row = found["rows"][-1]
-    assert (row["learned"]["accuracy"], row["kept"]["perplexity"], row["is_ahead"]["accuracy"]) == (None, None, None)
-    assert [(gap["experts"], gap["domains"], gap["why"]) for gap in found["missing"]] == [
+    row = found.rows[-1]
+    assert (row.learned["accuracy"], row.kept["perplexity"], row.is_ahead["accuracy"]) == (None, None, None)
+    assert [(gap.experts, gap.domains, gap.why) for gap in found.missing] == [
         (["new"], ["code", "general"], NOT_SCORED)
     ]
 
@@ -135,10 +136,10 @@ def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, m
     score(trained, "poor/code", "code", None)
     trained.expert("alone", "law")
     found = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])
-    for gap in found["missing"]:
-        assert main(shlex.split(gap["command"])[1:]) in (0, None)
+    for gap in found.missing:
+        assert main(shlex.split(gap.command)[1:]) in (0, None)
     same = {"split": "test", "block_size": 8, "max_tokens": 200}
-    assert [gap["why"] for gap in found["missing"]] == [NOT_COUNTED, NOT_SCORED]
+    assert [gap.why for gap in found.missing] == [NOT_COUNTED, NOT_SCORED]
     assert wished == [
         Evaluate(mixture="poor", domains=["code"], again=True, **same),
         Evaluate(mixture="mode", experts=["alone"], domains=["code", "general"], **same),
@@ -150,16 +151,16 @@ def test_what_is_missing_is_scored_of_all_on_one_number_of_tokens(trained: World
         score(trained, expert, "code", 0.5, num_tokens=400)
     trained.expert("alone", "law")
     found = ask(trained, "code", "law", experts=["mode/code", "whole/code", "alone"])
-    assert len({gap["command"].split("--max-tokens")[1] for gap in found["missing"]}) == 1
-    (wish,) = found["wishes"]
+    assert len({gap.command.split("--max-tokens")[1] for gap in found.missing}) == 1
+    (evaluation,) = found.evaluations
     names = {"mixture": "mode", "experts": ["whole/code", "alone"], "domains": ["code", "law", "general"]}
-    assert Evaluate(**wish["spec"]) == Evaluate(**names, split="test", block_size=8, max_tokens=400)
-    assert ask(trained, "code", experts=["mode/code", "whole/code"])["wishes"] == []
+    assert evaluation.spec == Evaluate(**names, split="test", block_size=8, max_tokens=400)
+    assert ask(trained, "code", experts=["mode/code", "whole/code"]).evaluations == []
 
 
 def test_what_is_likely_to_be_kept_was_scored(trained: World) -> None:
     trained.corpus("more", "a cluster", "unscored")
-    assert suggest_defaults(trained.session, ["mode/code", "whole/code"])["retain"] == [
+    assert suggest_defaults(trained.session, ["mode/code", "whole/code"]).retain == [
         "general",
         "law",
         "a cluster",
@@ -182,21 +183,23 @@ def begin_from_a_copy(world: World, expert: str) -> None:
 
 def test_a_comparison_is_likely_to_be_asked_for_what_was_retained_else_for_what_the_seed_knew(trained: World) -> None:
     names = ["mode/code", "whole/code"]
-    assert suggest_defaults(trained.session, names) == {"retain": ["general", "law", "code"], "targets": ["code"]}
+    assert suggest_defaults(trained.session, names) == RetentionDefaults(
+        retain=["general", "law", "code"], targets=["code"]
+    )
     begin_from_a_copy(trained, "mode/code")
     found = suggest_defaults(trained.session, [*names, "first"])
-    assert found == {"retain": ["law", "general", "code"], "targets": ["code"]}
+    assert found == RetentionDefaults(retain=["law", "general", "code"], targets=["code"])
     wish = TrainMode(name="m", seed_model="copy", domains=["code"], retain=["general"])
     experts.expert_row(trained.session, "whole/code").job_id = jobs.create_job(trained.session, wish)
-    assert suggest_defaults(trained.session, names)["retain"] == ["general", "law", "code"]
+    assert suggest_defaults(trained.session, names).retain == ["general", "law", "code"]
 
 
 def test_the_expert_that_the_seed_is_a_copy_of_says_what_there_was_to_keep(trained: World) -> None:
     begin_from_a_copy(trained, "mode/code")
     found = ask(trained, experts=["mode/code", "whole/code"])
-    assert [(row["expert"], row["is_seed"]) for row in found["rows"]] == [
+    assert [(row.expert, row.is_seed) for row in found.rows] == [
         ("mode/code", False),
         ("whole/code", False),
         ("first", True),
     ]
-    assert found["targets"] == ["code"]  # what the seed was trained on is no target
+    assert found.targets == ["code"]  # what the seed was trained on is no target

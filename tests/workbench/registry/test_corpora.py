@@ -69,7 +69,7 @@ def test_documents_can_be_looked_at(world: World) -> None:
     later = corpora.preview_documents(world.session, world.storage, "law", "train", limit=3, offset=2)
     assert len(first) == 3
     assert first[2] == later[0]
-    assert first[0]["text"].startswith("text ")
+    assert first[0].text.startswith("text ")
 
 
 def test_documents_that_are_gone_are_missed(world: World) -> None:

@@ -93,9 +93,9 @@ def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) 
     assert card.base_ids == [law.base_id, elm.base_id]
     planned = plan(world.session, world.storage, "mix")
     assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
-    told = planned.manifest()["experts"]
-    assert told[0]["base_sha256"] == told[1]["base_sha256"] != told[2]["base_sha256"]
-    assert planned.base.sha256 == told[0]["base_sha256"]
+    told = planned.manifest().experts
+    assert told[0].base_sha256 == told[1].base_sha256 != told[2].base_sha256
+    assert planned.base.sha256 == told[0].base_sha256
 
 
 def test_a_request_reads_its_mixture_once(world: World) -> None:

@@ -99,17 +99,19 @@ def changes(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = cluster_documents.changes(session, get_storage(), name, split_commas([domains]))
+        changes = cluster_documents.changes(session, get_storage(), name, split_commas([domains]))
     if as_json:
-        print_json(found)
+        print_json(changes)
         return
-    if not found["num_missing"] and not found["num_new"]:
+    if not changes.num_missing and not changes.num_new:
         say("Nothing changed: no document is missing and none is new.")
         return
-    for what, label in (("missing", "that were clustered are missing"), ("new", "are new")):
-        ids = found[what]
-        more = ", …" if found[f"num_{what}"] > len(ids) else ""
-        say(f"{pluralize(found[f'num_{what}'], 'document')} {label}" + (f": {', '.join(ids)}{more}" if ids else "."))
+    for number, ids, words in (
+        (changes.num_missing, changes.missing, "that were clustered are missing"),
+        (changes.num_new, changes.new, "are new"),
+    ):
+        more = ", …" if number > len(ids) else ""
+        say(f"{pluralize(number, 'document')} {words}" + (f": {', '.join(ids)}{more}" if ids else "."))
 
 
 @app.command("rename")

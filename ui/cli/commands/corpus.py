@@ -89,7 +89,7 @@ def show(
         return
     print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
     for document in preview:
-        say(f"\n— {document['source']}\n{harmless(document['text'][:400])}")
+        say(f"\n— {document.source}\n{harmless(document.text[:400])}")
 
 
 @app.command("report")

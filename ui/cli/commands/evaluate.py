@@ -35,6 +35,7 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from ui.present.text.token_comparison import contrast_words
+from workbench.answers.perplexities import PerplexityTable
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
@@ -64,25 +65,25 @@ def show(
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = perplexity_table(session, mixture, split)
+        answer = perplexity_table(session, mixture, split)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    if not found["domains"]:
+    if not answer.domains:
         flag = "" if split == "test" else f" --split {split}"
         command = f"workbench evaluate run {shlex.quote(mixture)}{flag}"
         say(f"There are no scores of “{mixture}” yet. Create them with: {command}")
         return
-    _print("Perplexity (lower is better)", found, found["perplexity"])
-    if words := table_measure_words(found):
+    _print("Perplexity (lower is better)", answer, answer.perplexity)
+    if words := table_measure_words(answer):
         say(words)
-    _show_accuracy(mixture, found)
-    if found.get("specialization"):
+    _show_accuracy(mixture, answer)
+    if answer.specialization:
         say("")
         _print(
             "Ratio to the in-domain expert (above 1: worse than the in-domain expert)",
-            found,
-            found["specialization"],
+            answer,
+            answer.specialization,
         )
 
 
@@ -104,14 +105,14 @@ def grid(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = cluster_grid(session, get_storage(), mixture, split=split, temperatures=temperatures)
+        answer = cluster_grid(session, get_storage(), mixture, split=split, temperatures=temperatures)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    rows = grid_rows(found, found["perplexity"]) if found["domains"] else []
+    rows = grid_rows(answer, answer.perplexity) if answer.domains else []
     _print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
     if rows:
-        say(grid_words(found, found["perplexity"]))
+        say(grid_words(answer, answer.perplexity))
 
 
 @app.command("forgetting")
@@ -131,13 +132,13 @@ def forgetting(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = compare(session, get_storage(), before, after, split=split)
+        answer = compare(session, get_storage(), before, after, split=split)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
-    _print_rows(forgetting_rows(found), empty=empty)
-    for sentence in forgetting_words(found):
+    _print_rows(forgetting_rows(answer), empty=empty)
+    for sentence in forgetting_words(answer):
         say(sentence)
 
 
@@ -164,21 +165,21 @@ def retention(
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = compare(session, retain, targets=split_commas(targets), experts=split_commas(experts), split=split)
+        answer = compare(session, retain, targets=split_commas(targets), experts=split_commas(experts), split=split)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    if not found["rows"]:
+    if not answer.rows:
         say(f"No expert has scores on {retain} ({split}). Score a mixture with: workbench evaluate run MIXTURE")
         return
-    say(verdict_title(found))
-    _print_rows(verdict_rows(found))
+    say(verdict_title(answer))
+    _print_rows(verdict_rows(answer))
     say("")
-    _print_rows(domain_rows(found))
-    for sentence in (text_words(found), left_out_words(found), retention_words(found, number_of(found))):
+    _print_rows(domain_rows(answer))
+    for sentence in (text_words(answer), left_out_words(answer), retention_words(answer, number_of(answer))):
         if sentence:
             say(sentence)
-    for sentence, command in missing_words(found):
+    for sentence, command in missing_words(answer):
         say(f"{sentence} Create it with: {command}")
 
 
@@ -199,7 +200,7 @@ def removal(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = removal_table(
+        answer = removal_table(
             session,
             get_storage(),
             mixture,
@@ -209,17 +210,17 @@ def removal(
             num_blocks=blocks,
         )
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    print_removal(found["rows"])
-    for row in found["rows"]:
-        if row["why"]:
-            say(f"{row['domain']}: {row['why']}")
-    if any(row["why"] for row in found["rows"]):
+    print_removal(answer.rows)
+    for row in answer.rows:
+        if row.why:
+            say(f"{row.domain}: {row.why}")
+    if any(row.why for row in answer.rows):
         command = f"workbench evaluate run {shlex.quote(mixture)}"
         options = f"--split dev --max-tokens of at least {blocks} x the block size"
         say(f"Score what is missing with: {command}, and for the priors with {options}.")
-    for sentence in not_removed(found["rows"]):
+    for sentence in not_removed(answer.rows):
         say(sentence)
 
 
@@ -254,15 +255,15 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = find(session, mixture, split)
+        answer = find(session, mixture, split)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    rows = [(one["expert"], one["domain"], one["ratio"], one["overlap"]) for one in found["cells"]]
+    rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
     print_table(columns, rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {mixture}")
     say("")
-    for sentence in affinity_words(found):
+    for sentence in affinity_words(answer):
         say(sentence)
 
 
@@ -287,7 +288,7 @@ def posteriors(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = posterior_map(
+        answer = posterior_map(
             session,
             get_storage(),
             mixture,
@@ -298,15 +299,15 @@ def posteriors(
             estimate=estimate,
         )
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    say(posterior_title(found))
+    say(posterior_title(answer))
     rows = [
-        (row["domain"], row["role"], stable_words(row), *(f"{share:.3f}" for share in row["posterior"]))
-        for row in found["domains"]
+        (row.domain, row.role, stable_words(row), *(f"{share:.3f}" for share in row.posterior))
+        for row in answer.domains
     ]
     empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
-    print_table(["Domain", "Role", "Stable", *found["experts"]], rows, empty=empty)
+    print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=empty)
 
 
 @app.command("contrast")
@@ -328,33 +329,33 @@ def contrast(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = find(session, get_storage(), domain, expert, rival, split=split)
+        answer = find(session, get_storage(), domain, expert, rival, split=split)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    say(contrast_words(found))
+    say(contrast_words(answer))
     rows = [
         (
             title,
-            passage["document"] + 1,
-            passage["num_tokens"],
-            passage["mean"],
-            harmless(" ".join("".join(passage["tokens"]).split())[:80]),
+            passage.document + 1,
+            passage.num_tokens,
+            passage.mean,
+            harmless(" ".join("".join(passage.tokens).split())[:80]),
         )
-        for title in ("worst", "best")
-        for passage in found[title]
+        for title, passages in (("worst", answer.worst), ("best", answer.best))
+        for passage in passages
     ]
     print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="There are no scores.")
     say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
 
 
-def _show_accuracy(mixture: str, found: dict[str, Any]) -> None:
+def _show_accuracy(mixture: str, answer: PerplexityTable) -> None:
     """The accuracy table, and how to measure what is missing."""
-    if any(value is not None for row in found["accuracy"] for value in row):
+    if any(value is not None for row in answer.accuracy for value in row):
         say("")
-        shares = [[*map(in_percent, row)] for row in found["accuracy"]]
-        _print("Accuracy: % of tokens that were the most probable one (higher is better)", found, shares)
-    if words := unknown_accuracy_words(found, shlex.quote(mixture)):
+        shares = [[*map(in_percent, row)] for row in answer.accuracy]
+        _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
+    if words := unknown_accuracy_words(answer, shlex.quote(mixture)):
         say(words)
 
 
@@ -364,7 +365,7 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str = "") -> None:
     print_table(columns, [list(row.values()) for row in rows], empty=empty)
 
 
-def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:
+def _print(title: str, answer: PerplexityTable, values: list[list[float | None]]) -> None:
     say(title)
-    rows = [[expert, *row] for expert, row in zip(found["experts"], values, strict=True)]
-    print_table(["Expert \\ domain", *found["domains"]], rows, empty="")
+    rows = [[expert, *row] for expert, row in zip(answer.experts, values, strict=True)]
+    print_table(["Expert \\ domain", *answer.domains], rows, empty="")

@@ -135,13 +135,13 @@ def nearest(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = find(session, get_storage(), mixture, domain, split=split, num_blocks=blocks)
+        proposal = find(session, get_storage(), mixture, domain, split=split, num_blocks=blocks)
     if as_json:
-        print_json(found)
+        print_json(proposal)
         return
-    ranked = sorted(found["posterior"].items(), key=lambda pair: -pair[1])
+    ranked = sorted(proposal.posterior.items(), key=lambda pair: -pair[1])
     print_table(["Expert", "Mean posterior"], [(name, f"{share:.3f}") for name, share in ranked], empty="No expert.")
-    say(proposal_words(found))
+    say(proposal_words(proposal))
 
 
 @app.command("certify")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.config import SamplingConfig
-from engine.events import BACKBONE
+from engine.events import BACKBONE, GateWeights
 from ui.cli.completion import names_of
 from ui.cli.mix_options import (
     NO_CHANGES,
@@ -37,6 +37,7 @@ from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
+    from workbench.answers.posteriors import Manifest
 
 COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
 
@@ -47,7 +48,23 @@ class Piece:
 
     text: str
     weights: dict[str, float]
-    gates: dict[str, Any] = field(default_factory=dict)
+    gates: Mapping[str, GateWeights] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a text ended, and which files made it."""
+
+    finish_reason: str
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True)
+class MeanGates:
+    """Mean weights inside an expert of MoDE, over all tokens and blocks."""
+
+    backbone: float
+    parts: dict[str, float]
 
 
 @dataclass
@@ -55,7 +72,7 @@ class Generated:
     """The text so far, with the weights behind it."""
 
     pieces: list[Piece] = field(default_factory=list)
-    end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
+    end: Ending | None = None
 
     def mean_weights(self) -> dict[str, float]:
         """The mean weight of each expert over all tokens, the greatest first."""
@@ -64,14 +81,14 @@ class Generated:
         means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
-    def mean_gates(self) -> dict[str, dict[str, Any]]:
-        """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
+    def mean_gates(self) -> dict[str, MeanGates]:
+        """The mean weights inside each expert of MoDE."""
         gates = [piece.gates for piece in self.pieces]
-        found = {}
+        by_expert = {}
         for expert, parts in parts_inside(gates).items():
             backbone, *others = means(rows_inside(gates, expert, parts))
-            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
-        return found
+            by_expert[expert] = MeanGates(backbone, dict(zip(parts, others, strict=True)))
+        return by_expert
 
 
 @takes_gate
@@ -109,17 +126,16 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         tokens = [asdict(piece) for piece in generated.pieces]
         text = "".join(piece.text for piece in generated.pieces)
         average = {"mean_weights": generated.mean_weights(), "mean_gates": generated.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **average, **generated.end})
+        end = {} if generated.end is None else vars(generated.end)
+        print_json({"text": text, "tokens": tokens, **average, **end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
         f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
     )
     print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
-    for expert, told in generated.mean_gates().items():
-        inside = ", ".join(
-            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
-        )
+    for expert, gates in generated.mean_gates().items():
+        inside = ", ".join(f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
         print_note(f"Inside {expert}: {inside}.")
 
 
@@ -150,10 +166,10 @@ def _from_server(
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
-            for choice in chunk["choices"]:
-                yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
-                if choice["finish_reason"]:
-                    generated.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+            for choice in chunk.choices:
+                yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
+                if choice.finish_reason:
+                    generated.end = Ending(choice.finish_reason, chunk.manifest)
 
 
 def _from_here(
@@ -167,9 +183,9 @@ def _from_here(
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             if isinstance(one, Token):
-                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
+                yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                generated.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                generated.end = Ending(one.reason, plan.manifest())
                 yield Piece(one.text, {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,6 +34,7 @@ from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_wo
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
+from workbench.answers.perplexities import MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
 from workbench.spec_base import Spec
@@ -215,9 +216,9 @@ def perplexity(
     from workbench.settings import get_settings
 
     members = members_of(name)
-    wish = mix_request(name, members, experts, off, gate, prior)
-    found = mix_scores(get_settings(), wish, split)
-    print_json(found) if as_json else _print_scores(found, name, wish.active or members.active, split)
+    request = mix_request(name, members, experts, off, gate, prior)
+    answer = mix_scores(get_settings(), request, split)
+    print_json(answer) if as_json else _print_scores(answer, name, request.active or members.active, split)
 
 
 @app.command("modes")
@@ -238,7 +239,7 @@ def modes(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = compare_modes(
+        answer = compare_modes(
             session,
             get_storage(),
             name,
@@ -248,19 +249,17 @@ def modes(
             num_blocks=blocks,
         )
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    ways = ("naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle")
-    rows = [(row["domain"], row["num_tokens"], *(row[way] for way in ways)) for row in found["domains"]]
-    rows += [(mean.title, None, *(mean.by_way[way] for way in ways)) for mean in means(found)]
-    titles = {"mixture": "As saved"}
-    columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
+    rows = [(row.domain, row.num_tokens, *row.by_mode().values()) for row in answer.domains]
+    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in MODES)) for mean in means(answer)]
+    columns = ["Domain", "Tokens", *("As saved" if mode == "mixture" else mode.capitalize() for mode in MODES)]
     print_table(columns, rows, empty=NO_SCORES)
-    for sentence in [*legend(), trained_words(found)] if rows else []:
+    for sentence in [*legend(), trained_words(answer)] if rows else []:
         say(sentence)
-    if len(found["experts"]) == 1:
+    if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if any(None in (row["label"], row["cached"]) for row in found["domains"]):
+    if any(None in (row.label, row.cached) for row in answer.domains):
         say(NO_CACHED.format(num_blocks=blocks))
 
 
@@ -276,12 +275,12 @@ def cost(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = mixture_costs(session, get_storage(), name, context=context)
+        answer = mixture_costs(session, get_storage(), name, context=context)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    say(cost_words(found))
-    say(counted_as(found))
+    say(cost_words(answer))
+    say(counted_as(answer))
 
 
 @app.command("average")
@@ -313,27 +312,21 @@ def _print(card: MixtureCard, as_json: bool) -> None:
         say(words)
 
 
-def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:
-    rows = [
-        (
-            one["domain"],
-            one["num_tokens"],
-            one["perplexity"],
-            one["best_expert"],
-            one["perplexity_by_expert"][one["best_expert"]],
-        )
-        for one in found["domains"]
-    ]
+def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:
     from ui.present.missing_scores import gap_words
 
-    if not rows:
+    if not answer.domains:
         say(
             f"{gap_words(experts, split)} Create them with: workbench evaluate run {shlex.quote(mixture)}{_flag(split)}"
         )
         return
+    rows = [
+        (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
+        for row in answer.domains
+    ]
     columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
-    say(measure_words(found["domains"]))
+    say(measure_words(answer.domains))
 
 
 def _flag(split: str) -> str:

@@ -11,6 +11,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.options import How, Json, takes
 from ui.cli.output import print_json, print_table
+from workbench.answers.comparisons import TrainingHistory
 from workbench.kinds.training.compose_mode import ComposeMode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -44,11 +45,11 @@ def history(
     from workbench.registry.database import reading
 
     with reading() as session:
-        courses = [training_history(session, name) for name in experts]
+        histories = [training_history(session, name) for name in experts]
     if as_json:
-        print_json(courses)
+        print_json(histories)
         return
-    rows = [row for course in courses for row in _rows(course, step_by_step=len(courses) == 1)]
+    rows = [row for history in histories for row in _rows(history, step_by_step=len(histories) == 1)]
     print_table(
         ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gate weights"],
         rows,
@@ -56,9 +57,10 @@ def history(
     )
 
 
-def _rows(course: dict[str, Any], step_by_step: bool) -> Iterator[tuple[Any, ...]]:
-    for one in course["domains"]:
-        looks = list(zip(one["steps"], one["losses"], one["gates"], strict=True))
-        for step, loss, gates in looks if step_by_step or len(looks) == 1 else (looks[0], looks[-1]):
-            told = ", ".join(f"{name} {weight:.3f}" for name, weight in gates.items())
-            yield course["expert"], one["domain"], "retained" if one["retained"] else "", step, f"{loss:.3f}", told
+def _rows(history: TrainingHistory, step_by_step: bool) -> Iterator[tuple[Any, ...]]:
+    for one in history.domains:
+        evaluations = list(zip(one.steps, one.losses, one.gates, strict=True))
+        shown = evaluations if step_by_step or len(evaluations) == 1 else (evaluations[0], evaluations[-1])
+        for step, loss, gates in shown:
+            weights = ", ".join(f"{name} {weight:.3f}" for name, weight in gates.items())
+            yield history.expert, one.domain, "retained" if one.retained else "", step, f"{loss:.3f}", weights

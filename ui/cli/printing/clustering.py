@@ -76,7 +76,7 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
         return
     print_fields(found.model_dump(exclude={"id", "representatives"}))
     for one in documents:
-        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{harmless(one['text'][:400])}")
+        say(f"\n— {one.id[:12]}, {one.domain}, {one.split}\n{harmless(one.text[:400])}")
 
 
 def _find(card: ClusteringCard, cluster: str) -> ClusterCard:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ui.cli.output import day, print_table, say
-from ui.present.text.removal import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
+from workbench.answers.changes import DomainRemoval
 from workbench.registry.cards import ReportCard
 
 
@@ -16,16 +17,17 @@ def print_certificate(report: ReportCard) -> None:
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
     say(found["sentence"])
     say(f"\n{prior_words(found)}")
-    print_removal(found["perplexity"])
-    for row in found["perplexity"]:
-        if row["why"]:
-            say(f"{row['domain']}: {row['why']}")
+    rows = [DomainRemoval.model_validate(row) for row in found["perplexity"]]
+    print_removal(rows)
+    for row in rows:
+        if row.why:
+            say(f"{row.domain}: {row.why}")
     say(f"\n{extraction_words(found['extraction'])}")
     _print(extraction_rows(found["extraction"]))
     say(f"\n{found['not_removed']}")
 
 
-def print_removal(rows: Iterable[Row]) -> None:
+def print_removal(rows: Iterable[DomainRemoval]) -> None:
     """Prints perplexities with an expert, without it, and of models trained without its domain."""
     _print(perplexity_rows(rows))
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart
+from workbench.answers.perplexities import ClusterGrid
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
 
 
-def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> Chart:
+def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Chart:
     """Perplexities by temperature and top-k, with the lowest, the paper's temperature and what is saved marked."""
-    temperatures, top_ks = found["temperatures"], found["top_ks"]
+    temperatures, top_ks = grid.temperatures, grid.top_ks
     figure = new_heatmap(
         "experts at each token (top k)",
         "temperature",
-        [_told(k, found) for k in top_ks],
+        [_top_k_words(k, grid) for k in top_ks],
         [f"{t:g} (paper)" if t == PAPER_TEMPERATURE else f"{t:g}" for t in temperatures],
         z=perplexity,
         zmax=_ceiling(perplexity),
@@ -28,35 +29,35 @@ def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]
         hovertemplate="%{z:.3f} per token<extra></extra>",
     )
     frame_cell(figure, *_best(perplexity))
-    if found["saved"]["temperature"] in temperatures and found["saved"]["top_k"] in top_ks:
-        saved = temperatures.index(found["saved"]["temperature"]), top_ks.index(found["saved"]["top_k"])
+    if grid.saved.temperature in temperatures and grid.saved.top_k in top_ks:
+        saved = temperatures.index(grid.saved.temperature), top_ks.index(grid.saved.top_k)
         frame_cell(figure, *saved, dash="dot")
-    return Chart(figure, _title(found, perplexity), _words(found, perplexity), grid_rows(found, perplexity))
+    return Chart(figure, _title(grid, perplexity), _words(grid, perplexity), grid_rows(grid, perplexity))
 
 
-def grid_rows(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+def grid_rows(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """A row for each temperature, a column for each top-k."""
     return [
-        {"temperature": temperature, **{f"top {k}": value for k, value in zip(found["top_ks"], row, strict=True)}}
-        for temperature, row in zip(found["temperatures"], perplexity, strict=True)
+        {"temperature": temperature, **{f"top {k}": value for k, value in zip(grid.top_ks, row, strict=True)}}
+        for temperature, row in zip(grid.temperatures, perplexity, strict=True)
     ]
 
 
-def grid_words(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> str:
+def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     """The lowest perplexity and where it is; whether temperature matters at all here."""
     row, column = _best(perplexity)
-    temperature, k = found["temperatures"][row], found["top_ks"][column]
-    told = f"Lowest at temperature {temperature:g} with top {k}: {perplexity[row][column]:,.2f} per token."
-    paper = perplexity[found["temperatures"].index(PAPER_TEMPERATURE)] if _has_paper(found) else None
+    temperature, k = grid.temperatures[row], grid.top_ks[column]
+    lowest = f"Lowest at temperature {temperature:g} with top {k}: {perplexity[row][column]:,.2f} per token."
+    paper = perplexity[grid.temperatures.index(PAPER_TEMPERATURE)] if _has_paper(grid) else None
     if paper is None:
-        return told
+        return lowest
     change = (min(paper) / perplexity[row][column] - 1) * 100
     beside = "as good as that" if change < _SAME * 100 else f"{change:.1f} % above it"
-    return f"{told} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
+    return f"{lowest} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
 
 
-def _has_paper(found: Mapping[str, Any]) -> bool:
-    return PAPER_TEMPERATURE in found["temperatures"]
+def _has_paper(grid: ClusterGrid) -> bool:
+    return PAPER_TEMPERATURE in grid.temperatures
 
 
 def _best(perplexity: Sequence[Sequence[float]]) -> tuple[int, int]:
@@ -64,8 +65,8 @@ def _best(perplexity: Sequence[Sequence[float]]) -> tuple[int, int]:
     return min(cells, key=lambda cell: perplexity[cell[0]][cell[1]])
 
 
-def _told(k: int, found: Mapping[str, Any]) -> str:
-    return f"all {k}" if k == len(found["experts"]) else str(k)
+def _top_k_words(k: int, grid: ClusterGrid) -> str:
+    return f"all {k}" if k == len(grid.experts) else str(k)
 
 
 def _ceiling(perplexity: Sequence[Sequence[float]]) -> float:
@@ -74,17 +75,17 @@ def _ceiling(perplexity: Sequence[Sequence[float]]) -> float:
     return max(values[int(0.9 * (len(values) - 1))], values[0] * 1.001)
 
 
-def _title(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> str:
+def _title(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     columns = list(zip(*perplexity, strict=True))
     best = [column.index(min(column)) for column in columns[1:]]  # with one expert temperature changes nothing
-    inner = sum(0 < place < len(found["temperatures"]) - 1 for place in best)
+    inner = sum(0 < place < len(grid.temperatures) - 1 for place in best)
     if best and inner == len(best):
         return "How sharp should the choice be? Read down a column: its lowest cell lies between the ends"
     return "How sharp should the choice be? Read down a column: an end is best somewhere, so look beyond it"
 
 
-def _words(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> str:
+def _words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     return (
         "Heatmap of perplexity by temperature (rows) and experts at each token (columns). "
-        f"{grid_words(found, perplexity)} The solid frame is the lowest cell, the dotted one what is saved."
+        f"{grid_words(grid, perplexity)} The solid frame is the lowest cell, the dotted one what is saved."
     )

@@ -9,6 +9,8 @@ from ui.present.charts.chart import GREY, Chart, colour_of, label, name_axis, ne
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, told_measure
 from ui.present.text.removal import LABELS, change, perplexity_rows
+from workbench.answers.changes import DomainRemoval
+from workbench.answers.perplexities import MixedDomain
 from workbench.palette import COLOURS
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
@@ -56,27 +58,27 @@ def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
     return f"{'; '.join(map(told, list(lines)[:4]))}{more}."
 
 
-def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Chart:
-    """Perplexity on each domain, as saved and with what is chosen now (rows of `/v1/workbench/mix`)."""
-    before = {row["domain"]: row["perplexity"] for row in saved}
-    domains = [row["domain"] for row in now]
+def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Chart:
+    """Perplexity on each domain, as saved and with what is chosen now."""
+    before = {row.domain: row.perplexity for row in saved}
+    domains = [row.domain for row in now]
     figure = new_figure("domain", PERPLEXITY)
     places = name_axis(figure, "x", domains)
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
-    figure.add_bar(x=places, y=[r["perplexity"] for r in now], name="chosen now", marker_color=COLOURS[0])
-    table = [_mix_row(row, before.get(row["domain"])) for row in now]
+    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=COLOURS[0])
+    table = [_mix_row(row, before.get(row.domain)) for row in now]
     return Chart(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
 
 
-def _mix_row(row: Mapping[str, Any], before: float | None) -> dict[str, Any]:
-    now = row["perplexity"]
+def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
+    now = row.perplexity
     return {
-        "domain": row["domain"],
-        "tokens": row["num_tokens"],
+        "domain": row.domain,
+        "tokens": row.num_tokens,
         "perplexity as saved": before,
         "perplexity now": now,
         "change (%)": (now / before - 1) * 100 if now and before else None,
-        "best single expert": row.get("best_expert"),
+        "best single expert": row.best_expert,
     }
 
 
@@ -135,29 +137,33 @@ def _winners(names: Sequence[str], domains: Sequence[str], found: Mapping[tuple[
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
 
-def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
+def removal_bars(rows: Sequence[DomainRemoval]) -> Chart | None:
     """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
     known = [row for row in rows if change(row) is not None]
     if not known:
         return None
     figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", [row["domain"] for row in known])
+    places = name_axis(figure, "x", [row.domain for row in known])
     for (name, title), colour in zip(LABELS.items(), (COLOURS[0], COLOURS[1], GREY), strict=True):
-        if any(row[name] is not None for row in known):
-            figure.add_bar(x=places, y=[row[name] for row in known], name=title, marker_color=colour)
-    never = any(row["without_domain"] is not None for row in known)
+        if any(getattr(row, name) is not None for row in known):
+            figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker_color=colour)
+    never = any(row.without_domain is not None for row in known)
     read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
     title = f"What removing an expert costs at home: {read}"
     return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
 
 
-def _removal_words(known: Sequence[Mapping[str, Any]]) -> str:
+def _removal_words(known: Sequence[DomainRemoval]) -> str:
     worst = max(known, key=lambda row: float(change(row) or 0.0))
-    near = [row for row in known if row["without_domain"] is not None]
-    reached = [row for row in near if row["without_expert"] >= row["without_domain"]]
-    never = f" On {len(reached)} of {len(near)} domains –Expert is at or above –Domain." if near else ""
+    near = [
+        (row.without_expert, row.without_domain)
+        for row in known
+        if row.without_expert is not None and row.without_domain is not None
+    ]
+    num_reached = sum(without_expert >= without_domain for without_expert, without_domain in near)
+    never = f" On {num_reached} of {len(near)} domains –Expert is at or above –Domain." if near else ""
     return (
         "Bar chart of perplexity by domain, with the domain's own expert, without it, and retrained without the "
-        f"domain where there is such a mixture. The largest rise is on {worst['domain']}, from "
-        f"{worst['with_expert']:,.2f} to {worst['without_expert']:,.2f} per token ({change(worst):+.1f} %).{never}"
+        f"domain where there is such a mixture. The largest rise is on {worst.domain}, from "
+        f"{worst.with_expert:,.2f} to {worst.without_expert:,.2f} per token ({change(worst):+.1f} %).{never}"
     )

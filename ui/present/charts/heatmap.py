@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -114,7 +114,7 @@ def _painted(scores: Scores) -> go.Figure:
         customdata=_hover(scores),
         hovertemplate="%{customdata}<br>ratio %{text}<extra></extra>",
         numbers="%{text}",
-        colorbar=colour_bar(1.0, ceiling),
+        colorbar=asdict(colour_bar(1.0, ceiling)),
     )
 
 

@@ -10,21 +10,21 @@ from plotly.subplots import make_subplots
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import MARK, Chart, colour_of, label
 from ui.present.text.posteriors import stable_words
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 
-Row = Mapping[str, Any]
 _COLUMNS = 2
 _ROW_PIXELS = 190
 
 
-def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Chart:
+def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
     """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
-    experts, domains = found["experts"], [row["domain"] for row in rows]
+    experts, domains = answer.experts, [row.domain for row in rows]
     figure = new_heatmap(
         "expert",
         "domain of the text",
         experts,
         domains,
-        z=[row["posterior"] for row in rows],
+        z=[row.posterior for row in rows],
         zmin=0,
         zmax=1,
         numbers="%{z:.2f}",
@@ -32,16 +32,16 @@ def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) 
         hovertemplate="%{customdata}<br>%{z:.3f}<extra></extra>",
         colorbar={"title": "posterior"},
     )
-    _frame_homes(figure, found["homes"], domains)
+    _frame_homes(figure, answer.homes, domains)
     return Chart(
         figure,
         f"{kind}: read a row; who is believed to have written it?",
-        _map_words(found, rows),
+        _map_words(answer, rows),
         [
             {
-                "domain": row["domain"],
-                "blocks": row["num_blocks"],
-                **dict(zip(experts, row["posterior"], strict=True)),
+                "domain": row.domain,
+                "blocks": row.num_blocks,
+                **dict(zip(experts, row.posterior, strict=True)),
                 "stable": stable_words(row),
             }
             for row in rows
@@ -55,22 +55,22 @@ def _frame_homes(figure: Any, homes: Sequence[str], domains: Sequence[str]) -> N
             frame_cell(figure, domains.index(home), column)
 
 
-def _map_words(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    told = [f"{row['domain']}: {_leader(found, row)}" for row in rows[:8]]
+def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
+    leaders = [f"{row.domain}: {_leader(answer, row)}" for row in rows[:8]]
     more = f"; {len(rows) - 8} more are in the table" if len(rows) > 8 else ""
-    frames = " A frame marks a domain's own expert." if any(row["domain"] in found["homes"] for row in rows) else ""
-    return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(told)}{more}.{frames}"
+    frames = " A frame marks a domain's own expert." if any(row.domain in answer.homes for row in rows) else ""
+    return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(leaders)}{more}.{frames}"
 
 
-def _leader(found: Mapping[str, Any], row: Row) -> str:
-    share = max(row["posterior"])
-    return f"{found['experts'][row['posterior'].index(share)]} {share:.2f}"
+def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
+    share = max(row.posterior)
+    return f"{answer.experts[row.posterior.index(share)]} {share:.2f}"
 
 
-def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Chart:
+def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
     """The belief in each expert before each block, a panel for each domain; a dashed line where nothing moves on."""
     num_rows = -(-len(rows) // _COLUMNS)
-    titles = [f"{label(row['domain'], 30)}: stable {stable_words(row)}" for row in rows]
+    titles = [f"{label(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
     figure = make_subplots(
         num_rows,
         _COLUMNS,
@@ -81,7 +81,7 @@ def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) ->
     )
     for place, row in enumerate(rows):
         where = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        _draw_paths(figure, found["experts"], row, where, is_first=place == 0)
+        _draw_paths(figure, answer.experts, row, where, is_first=place == 0)
     figure.update_layout(
         height=90 + _ROW_PIXELS * num_rows,
         margin={"l": 8, "r": 8, "t": 30, "b": 8},
@@ -91,12 +91,14 @@ def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) ->
     figure.update_yaxes(title="posterior (0 to 1)", col=1)
     figure.update_xaxes(title="blocks seen", row=num_rows)
     return Chart(
-        figure, f"{kind}: a line that has gone flat is a prior one can keep", _path_words(rows), _steps(found, rows)
+        figure, f"{kind}: a line that has gone flat is a prior one can keep", _path_words(rows), _steps(answer, rows)
     )
 
 
-def _draw_paths(figure: Any, experts: Sequence[str], row: Row, where: Mapping[str, int], *, is_first: bool) -> None:
-    for column, (expert, path) in enumerate(zip(experts, row["trajectory"], strict=True)):
+def _draw_paths(
+    figure: Any, experts: Sequence[str], row: DomainPosterior, where: Mapping[str, int], *, is_first: bool
+) -> None:
+    for column, (expert, path) in enumerate(zip(experts, row.trajectory, strict=True)):
         figure.add_scatter(
             y=path,
             name=label(expert),
@@ -107,21 +109,21 @@ def _draw_paths(figure: Any, experts: Sequence[str], row: Row, where: Mapping[st
             hovertemplate="after %{x} blocks: %{y:.3f}<extra>" + label(expert) + "</extra>",
             **where,
         )
-    if row["stable_after"] is not None:
-        figure.add_vline(x=row["stable_after"], line={"color": MARK, "dash": "dash"}, **where)
+    if row.stable_after is not None:
+        figure.add_vline(x=row.stable_after, line={"color": MARK, "dash": "dash"}, **where)
 
 
-def _path_words(rows: Sequence[Row]) -> str:
-    told = "; ".join(f"{row['domain']} {stable_words(row)}" for row in rows[:8])
+def _path_words(rows: Sequence[DomainPosterior]) -> str:
+    stable = "; ".join(f"{row.domain} {stable_words(row)}" for row in rows[:8])
     return (
         "Line charts of the posterior over blocks. A dashed line marks the block from which on no share moves "
-        f"by more than 0.05: {told}."
+        f"by more than 0.05: {stable}."
     )
 
 
-def _steps(found: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _steps(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> list[dict[str, Any]]:
     return [
-        {"domain": row["domain"], "blocks seen": step, **dict(zip(found["experts"], shares, strict=True))}
+        {"domain": row.domain, "blocks seen": step, **dict(zip(answer.experts, shares, strict=True))}
         for row in rows
-        for step, shares in enumerate(zip(*row["trajectory"], strict=True))
+        for step, shares in enumerate(zip(*row.trajectory, strict=True))
     ]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ui.present.charts.chart import Chart, colour_of, label, new_figure
 from ui.present.text.correlations import numbers
+from workbench.answers.comparisons import Affinity, AffinityCell
 
 
-def affinity_scatter(found: Mapping[str, Any]) -> Chart | None:
+def affinity_scatter(answer: Affinity) -> Chart | None:
     """Every cell away from home that has both numbers; None when there is none. The table holds all cells."""
-    away = [cell for cell in found["cells"] if cell["home"] != cell["domain"] and cell["overlap"] is not None]
+    away = [cell for cell in answer.cells if cell.home != cell.domain and cell.overlap is not None]
     if not away:
         return None
     figure = new_figure(
@@ -19,49 +20,50 @@ def affinity_scatter(found: Mapping[str, Any]) -> Chart | None:
     )
     figure.update_layout(hovermode="closest")
     figure.update_yaxes(type="log")
-    for place, expert in enumerate(dict.fromkeys(cell["expert"] for cell in found["cells"])):
-        own = [cell for cell in away if cell["expert"] == expert]
+    for place, expert in enumerate(dict.fromkeys(cell.expert for cell in answer.cells)):
+        own = [cell for cell in away if cell.expert == expert]
         figure.add_scatter(
-            x=[cell["overlap"] for cell in own],
-            y=[cell["ratio"] for cell in own],
+            x=[cell.overlap for cell in own],
+            y=[cell.ratio for cell in own],
             name=label(expert),
             mode="markers",
             marker={"color": colour_of(place), "size": 10},
-            text=[f"{label(expert)} on {label(cell['domain'])}" for cell in own],
+            text=[f"{label(expert)} on {label(cell.domain)}" for cell in own],
             hovertemplate="%{text}<br>overlap %{x:.3f}, ratio %{y:.2f}<extra></extra>",
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (
-        f"Scatter plot of {len(away)} cells away from home. The least text is shared by {_told(low)}, "
-        f"the most by {_told(high)}."
+        f"Scatter plot of {len(away)} cells away from home. The least text is shared by {_cell_words(low)}, "
+        f"the most by {_cell_words(high)}."
     )
-    return Chart(figure, _title(found), words, _table(found["cells"]))
+    return Chart(figure, _title(answer), words, _table(answer.cells))
 
 
-def _overlap(cell: Mapping[str, Any]) -> float:
-    return float(cell["overlap"])
+def _overlap(cell: AffinityCell) -> float:
+    assert cell.overlap is not None  # only such cells are drawn
+    return cell.overlap
 
 
-def _told(cell: Mapping[str, Any]) -> str:
-    return f"{cell['home']} and {cell['domain']} (overlap {cell['overlap']:.3f}; {cell['expert']}: {cell['ratio']:.2f})"
+def _cell_words(cell: AffinityCell) -> str:
+    return f"{cell.home} and {cell.domain} (overlap {cell.overlap:.3f}; {cell.expert}: {cell.ratio:.2f})"
 
 
-def _title(found: Mapping[str, Any]) -> str:
-    correlation = found["without_homes"]
+def _title(answer: Affinity) -> str:
+    correlation = answer.without_homes
     if correlation is None:
         return "Lower is better: do points fall to the right? There are too few cells to tell"
     falling = "Do points fall to the right? Then experts carry over where text is shared, and r is above 0"
     return f"{falling}: {numbers(correlation)}"
 
 
-def _table(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _table(cells: Sequence[AffinityCell]) -> list[dict[str, Any]]:
     return [
         {
-            "expert": cell["expert"],
-            "domain": cell["domain"],
-            "at home": cell["home"] == cell["domain"],
-            "ratio to own expert": cell["ratio"],
-            "bigram overlap": cell["overlap"],
+            "expert": cell.expert,
+            "domain": cell.domain,
+            "at home": cell.home == cell.domain,
+            "ratio to own expert": cell.ratio,
+            "bigram overlap": cell.overlap,
         }
         for cell in cells
     ]

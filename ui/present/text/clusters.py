@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ui.present.text.formatting import listed, pluralize
+from workbench.answers.documents import TextChanges
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 SHOWN_TERMS = 8
@@ -70,9 +71,9 @@ def stale_words(card: ClusteringCard) -> str:
     return f"{pluralize(len(stale), 'expert')} of clusters that changed, so {own} are others now: {listed(stale)}."
 
 
-def changes_words(found: dict[str, Any]) -> str:
+def changes_words(changes: TextChanges) -> str:
     """How text differs from what was clustered."""
-    missing, new = found["num_missing"], found["num_new"]
+    missing, new = changes.num_missing, changes.num_new
     if not missing and not new:
         return "Nothing changed: every document that was clustered is there, and no other."
     told = [

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ui.present.text.formatting import listed
+from workbench.answers.comparisons import Affinity, Correlation
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench evaluate overlap"
@@ -13,42 +11,42 @@ SIGN = "r is of affinity, which is minus the ratio, with the overlap: it is abov
 _SURE = 0.05
 
 
-def affinity_words(found: Mapping[str, Any]) -> list[str]:
+def affinity_words(answer: Affinity) -> list[str]:
     """What to read in `workbench.analysis.affinity.affinity`: both correlations, and what they do not know."""
-    if found["report"] is None:
+    if answer.report is None:
         return [f"The overlap of the domains has not been measured yet. Measure it with: {HOW_TO_MEASURE}"]
-    gaps = gap_sentences(found)
-    if found["without_homes"] is None:
-        return [found["why_not"], *gaps]
-    told = [f"Away from home: {verdict(found['without_homes'])}"]
-    if found["with_homes"] is not None:
-        told.append(f"With the experts' own cells, as in the paper's figure: {numbers(found['with_homes'])}.")
-    return [*told, SIGN, PAPER, *gaps]
+    gaps = gap_sentences(answer)
+    if answer.without_homes is None:
+        return [answer.why_not, *gaps]
+    sentences = [f"Away from home: {verdict(answer.without_homes)}"]
+    if answer.with_homes is not None:
+        sentences.append(f"With the experts' own cells, as in the paper's figure: {numbers(answer.with_homes)}.")
+    return [*sentences, SIGN, PAPER, *gaps]
 
 
-def verdict(correlation: Mapping[str, Any]) -> str:
+def verdict(correlation: Correlation) -> str:
     """What a correlation says, and its numbers."""
-    if correlation["p"] >= _SURE:
-        told = "no correlation can be told from chance"
-    elif correlation["r"] > 0:
-        told = "experts carry over better to domains that share their bigrams"
+    if correlation.p >= _SURE:
+        finding = "no correlation can be told from chance"
+    elif correlation.r > 0:
+        finding = "experts carry over better to domains that share their bigrams"
     else:
-        told = "experts carry over worse to domains that share their bigrams"
-    return f"{told}: {numbers(correlation)}."
+        finding = "experts carry over worse to domains that share their bigrams"
+    return f"{finding}: {numbers(correlation)}."
 
 
-def numbers(correlation: Mapping[str, Any]) -> str:
+def numbers(correlation: Correlation) -> str:
     """`r = 0.40, t = 3.45, p = 0.001 over 64 cells`."""
-    p = correlation["p"]
+    p = correlation.p
     chance = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    return f"r = {correlation['r']:.2f}, t = {correlation['t']:.2f}, {chance} over {correlation['num_cells']} cells"
+    return f"r = {correlation.r:.2f}, t = {correlation.t:.2f}, {chance} over {correlation.num_cells} cells"
 
 
-def gap_sentences(found: Mapping[str, Any]) -> list[str]:
+def gap_sentences(answer: Affinity) -> list[str]:
     """Which domains have no overlap that holds."""
-    sentences = {
-        "changed": "The text has changed since the overlap was measured, so it does not count: {}.",
-        "unmeasured": "The overlap was measured without: {}.",
-        "unpaired": "Never measured together: {}.",
-    }
-    return [words.format(listed(found[name])) for name, words in sentences.items() if found[name]]
+    sentences = (
+        (answer.changed, "The text has changed since the overlap was measured, so it does not count: {}."),
+        (answer.unmeasured, "The overlap was measured without: {}."),
+        (answer.unpaired, "Never measured together: {}."),
+    )
+    return [words.format(listed(names)) for names, words in sentences if names]

@@ -1,4 +1,4 @@
-"""The ways to use experts, compared: what each is, and the means over domains. Pure."""
+"""The inference modes compared: what each is, and the means over domains. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ui.present.text.formatting import listed, pluralize
+from workbench.answers.perplexities import Mode, ModeComparison
 
-WAYS = {
+ByMode = Mapping[Mode, float | None]
+
+MODE_WORDS: dict[Mode, str] = {
     "naive": "the best single expert on this very text: a choice that peeks, as in the paper",
     "label": "the expert of the text's own domain",
     "average": "equal weights at every token",
@@ -18,53 +21,59 @@ WAYS = {
     "mixture": "the gate and the weights that are saved",
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: what choosing alone could reach"
-TOLD = {**WAYS, "oracle": ORACLE}
+ALL_WORDS: dict[Mode, str] = {**MODE_WORDS, "oracle": ORACLE}
 NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
 _ROLES = {"train": "training", "novel": "novel"}  # of a domain, whichever model it may train
-_GROUPS = {True: ("train", "that trained its experts"), False: ("novel", "that did not")}
+_GROUPS = {True: "that trained its experts", False: "that did not"}
 
 
 class Mean(NamedTuple):
-    """The mean perplexity of every way over a group of domains; None where a domain has no number."""
+    """The mean perplexity of every mode over a group of domains; None where a domain has no number."""
 
     title: str
-    by_way: Mapping[str, float | None]
+    by_mode: ByMode
 
 
-def means(found: Mapping[str, Any]) -> list[Mean]:
+def means(answer: ModeComparison) -> list[Mean]:
     """The means over the domains that trained the mixture's experts and over others, where there are several."""
-    counts = Counter(row["is_trained"] for row in found["domains"])
+    counts = Counter(row.is_trained for row in answer.domains)
+    averages = {True: answer.averages.train, False: answer.averages.novel}
     return [
-        Mean(f"Mean of {pluralize(counts[is_trained], 'domain')} {words}", found["averages"][name])
-        for is_trained, (name, words) in _GROUPS.items()
+        Mean(f"Mean of {pluralize(counts[is_trained], 'domain')} {words}", averages[is_trained])
+        for is_trained, words in _GROUPS.items()
         if counts[is_trained] > 1
     ]
 
 
-def trained_words(found: Mapping[str, Any]) -> str:
+def trained_words(answer: ModeComparison) -> str:
     """Which of the scored domains trained the mixture's experts."""
-    names = [row["domain"] for row in found["domains"] if row["is_trained"]]
+    names = [row.domain for row in answer.domains if row.is_trained]
     return f"Of these, its experts were trained on {listed(names)}." if names else "None of these trained its experts."
 
 
 def legend() -> list[str]:
-    """What each way is, a line each."""
-    return [f"{'As saved' if way == 'mixture' else way.capitalize()}: {told}." for way, told in TOLD.items()]
+    """What each mode is, a line each."""
+    return [f"{'As saved' if mode == 'mixture' else mode.capitalize()}: {words}." for mode, words in ALL_WORDS.items()]
 
 
-def best_way(row: Mapping[str, Any]) -> str:
+def best_mode(by_mode: ByMode) -> Mode | None:
     """The mode with the lowest perplexity, of those that do not peek at the text (naive does)."""
-    known = {way: row[way] for way in WAYS if way != "naive" and row[way] is not None}
-    return min(known, key=known.__getitem__) if known else ""
+    known: dict[Mode, float] = {
+        mode: value for mode in MODE_WORDS if mode != "naive" and (value := by_mode[mode]) is not None
+    }
+    if not known:
+        return None
+    best: Mode = min(known, key=known.__getitem__)
+    return best
 
 
-def table_rows(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def table_rows(answer: ModeComparison) -> Iterator[dict[str, Any]]:
     """A row for each domain and for each mean, as the data table shows it."""
-    for row in found["domains"]:
-        yield {"domain": row["domain"], "role": _ROLES[row["role"]], "tokens": row["num_tokens"], **_numbers(row)}
-    for mean in means(found):
-        yield {"domain": mean.title, "role": "", "tokens": None, **_numbers(mean.by_way)}
+    for row in answer.domains:
+        yield {"domain": row.domain, "role": _ROLES[row.role], "tokens": row.num_tokens, **_numbers(row.by_mode())}
+    for mean in means(answer):
+        yield {"domain": mean.title, "role": "", "tokens": None, **_numbers(mean.by_mode)}
 
 
-def _numbers(by_way: Mapping[str, Any]) -> dict[str, Any]:
-    return {("as saved" if way == "mixture" else way): by_way[way] for way in (*WAYS, "oracle")}
+def _numbers(by_mode: ByMode) -> dict[str, Any]:
+    return {("as saved" if mode == "mixture" else mode): by_mode[mode] for mode in ALL_WORDS}

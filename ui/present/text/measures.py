@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ui.present.text.formatting import pluralize
+from workbench.answers.perplexities import DomainMeasure, PerplexityTable
 from workbench.registry.cards import EvaluationCard
 
 
-def measure_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence on rows of {domain, block_size, num_tokens}; domains in blocks of another size are named."""
+def measure_words(rows: Sequence[DomainMeasure]) -> str:
+    """One sentence on the measures of domains; those in blocks of another size are named."""
     if not rows:
         return ""
-    usual = _usual(row["block_size"] for row in rows)
-    told = f"In blocks of {usual:,} tokens, {_tokens([row for row in rows if row['block_size'] == usual])}"
-    odd = [row for row in rows if row["block_size"] != usual]
-    others = [f"{row['domain']} in blocks of {row['block_size']:,}, {row['num_tokens']:,} tokens" for row in odd]
-    return f"{told}; but {', '.join(others)}." if others else f"{told}."
+    usual = _usual(row.block_size for row in rows)
+    usual_words = f"In blocks of {usual:,} tokens, {_tokens([row for row in rows if row.block_size == usual])}"
+    odd = [row for row in rows if row.block_size != usual]
+    others = [f"{row.domain} in blocks of {row.block_size:,}, {row.num_tokens:,} tokens" for row in odd]
+    return f"{usual_words}; but {', '.join(others)}." if others else f"{usual_words}."
 
 
-def table_measure_words(table: Mapping[str, Any]) -> str:
+def table_measure_words(table: PerplexityTable) -> str:
     """The same sentence on a table of experts and domains."""
-    pairs = zip(table["domains"], table["measures"], strict=True)
-    return measure_words([{"domain": domain, **measure} for domain, measure in pairs])
+    pairs = zip(table.domains, table.measures, strict=True)
+    return measure_words([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
 
 
-def unknown_accuracy_words(table: Mapping[str, Any], mixture: str) -> str:
+def unknown_accuracy_words(table: PerplexityTable, mixture: str) -> str:
     """One sentence where scores were stored without their accuracy, and how to count it; none where all are known."""
-    pairs = zip(table["perplexity"], table["accuracy"], strict=True)
+    pairs = zip(table.perplexity, table.accuracy, strict=True)
     unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
     if not unknown:
         return ""
@@ -66,6 +66,6 @@ def _usual(sizes: Iterable[int]) -> int:
     return Counter(sizes).most_common(1)[0][0]
 
 
-def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
-    least, most = min(row["num_tokens"] for row in rows), max(row["num_tokens"] for row in rows)
+def _tokens(rows: Sequence[DomainMeasure]) -> str:
+    least, most = min(row.num_tokens for row in rows), max(row.num_tokens for row in rows)
     return f"{most:,} tokens of each domain" if least == most else f"{least:,} to {most:,} tokens of a domain"

@@ -1,26 +1,25 @@
 """What the gates inside an expert of MoDE weighed, as rows to read: its backbone first, then its parts. Pure.
 
-The API tells it at each token by expert: {"backbone": [block], "parts": {name: [block]}}, of the parts that were
-active. An expert that slept at a token is left out there.
+An expert that did not run at a token is left out there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-Told = Mapping[str, Any]
-Gates = Sequence[Mapping[str, Told]]  # by token and expert
+from engine.events import GateWeights
+
+Gates = Sequence[Mapping[str, GateWeights]]  # by token and expert
 
 
 def parts_inside(gates: Gates) -> dict[str, list[str]]:
     """The active parts of every expert that has some."""
-    return {expert: list(told["parts"]) for one in gates for expert, told in one.items()}
+    return {expert: list(weights.parts) for one in gates for expert, weights in one.items()}
 
 
 def num_blocks(gates: Gates, expert: str) -> int:
     """Into how many blocks its backbone is divided."""
-    return next(len(one[expert]["backbone"]) for one in gates if expert in one)
+    return next(len(one[expert].backbone) for one in gates if expert in one)
 
 
 def rows_inside(gates: Gates, expert: str, parts: Sequence[str], block: int | None = None) -> list[list[float]]:
@@ -36,7 +35,7 @@ def means(rows: Sequence[Sequence[float]]) -> list[float]:
     return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
-def _row(told: Told, parts: Sequence[str], block: int | None) -> list[float]:
-    off = [0.0] * len(told["backbone"])
-    weights = [told["backbone"], *(told["parts"].get(part, off) for part in parts)]
+def _row(gates: GateWeights, parts: Sequence[str], block: int | None) -> list[float]:
+    off = (0.0,) * len(gates.backbone)
+    weights = [gates.backbone, *(gates.parts.get(part, off) for part in parts)]
     return [sum(blocks) / len(blocks) if block is None else blocks[block] for blocks in weights]

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
 from ui.present.text.inference_modes import ORACLE
+from workbench.answers.perplexities import Mode, ModeDomain
 from workbench.palette import COLOURS
 
-_WAYS = {"naive": "best single expert", "label": "the domain's own expert", "mixture": "the mixture as saved"}
-_COLOURS = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
+_MODES: dict[Mode, str] = {
+    "naive": "best single expert",
+    "label": "the domain's own expert",
+    "mixture": "the mixture as saved",
+}
+_COLOURS: dict[Mode, str] = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
 
 
-def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Chart:
+def oracle_gap(rows: Sequence[ModeDomain]) -> Chart:
     """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
     figure = new_figure("domain", "above the oracle (nats per token)")
-    places = name_axis(figure, "x", [row["domain"] for row in rows])
-    for way, title in _WAYS.items():
-        values = [gap(row, way) for row in rows]
-        figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[way])
+    places = name_axis(figure, "x", [row.domain for row in rows])
+    for mode, title in _MODES.items():
+        values = [gap(row, mode) for row in rows]
+        figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[mode])
     title = "How far from choosing the best expert for each block: shorter is better, below 0 mixing beats choosing"
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
-def gap(row: Mapping[str, Any], way: str) -> float | None:
+def gap(row: ModeDomain, mode: Mode) -> float | None:
     """log(perplexity / the oracle's) in nats per token; None where the mode has no number."""
-    return None if row[way] is None else math.log(row[way] / row["oracle"])
+    perplexity = row.by_mode()[mode]
+    return None if perplexity is None else math.log(perplexity / row.oracle)
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    gaps = {f"{title}: gap (nats per token)": gap(row, way) for way, title in _WAYS.items()}
-    perplexities = {title: row[way] for way, title in {"oracle": "oracle", **_WAYS}.items()}
-    return {"domain": row["domain"], "tokens": row["num_tokens"], **perplexities, **gaps}
+def _row(row: ModeDomain) -> dict[str, Any]:
+    gaps = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
+    by_mode = row.by_mode()
+    perplexities = {"oracle": row.oracle, **{title: by_mode[mode] for mode, title in _MODES.items()}}
+    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gaps}
 
 
-def _words(rows: Sequence[Mapping[str, Any]]) -> str:
-    gaps = {row["domain"]: gap(row, "mixture") or 0.0 for row in rows}
+def _words(rows: Sequence[ModeDomain]) -> str:
+    gaps = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
     worst = max(gaps, key=gaps.__getitem__)
     beaten = sum(value < 0 for value in gaps.values())
     return (

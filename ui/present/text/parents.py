@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ui.present.text.formatting import pluralize
+from workbench.answers.posteriors import ParentProposal
 
 
-def proposal_words(found: Mapping[str, Any]) -> str:
+def proposal_words(proposal: ParentProposal) -> str:
     """What `workbench.analysis.parent_proposal` proposes, before anything is trained."""
-    parent, share = found["parent"], found["posterior"][found["parent"]]
-    told = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(found['num_blocks'])}"
-    rate = found["learning_rate"]
-    words = f"{told} of {found['block_size']} tokens ({found['split']})."
+    parent, share = proposal.parent, proposal.posterior[proposal.parent]
+    chosen = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(proposal.num_blocks)}"
+    rate = proposal.learning_rate
+    words = f"{chosen} of {proposal.block_size} tokens ({proposal.split})."
     if rate is None:
         return words
     learns = f"its copy learns at {rate:g}, a tenth of what its line was trained with at first"

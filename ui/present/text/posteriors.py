@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ui.present.text.formatting import pluralize
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 
 _ESTIMATES = {
     "updating": "by the updating method (newest block {newest_weight:.0%})",
@@ -14,29 +12,27 @@ _ESTIMATES = {
 _EVIDENCE = {"prefix": "the whole prefix (paper)", "last_token": "the last token (released code)"}
 
 
-def posterior_title(found: Mapping[str, Any]) -> str:
+def posterior_title(answer: PosteriorMap) -> str:
     """`Posterior after 10 to 31 blocks of dev text, by the updating method …, evidence: the whole prefix (paper)`."""
-    how = _ESTIMATES[found["estimate"]].format(**found)
-    used = sorted(row["num_blocks"] for row in found["domains"]) or [found["num_blocks"]]
+    how = _ESTIMATES[answer.estimate].format(newest_weight=answer.newest_weight)
+    used = sorted(row.num_blocks for row in answer.domains) or [answer.num_blocks]
     blocks = pluralize(used[-1], "block")
     blocks = blocks if used[0] == used[-1] else f"{used[0]:,} to {blocks}"
-    return f"Posterior after {blocks} of {found['split']} text, {how}, evidence: {_EVIDENCE[found['evidence']]}"
+    return f"Posterior after {blocks} of {answer.split} text, {how}, evidence: {_EVIDENCE[answer.evidence]}"
 
 
-def stable_words(row: Mapping[str, Any]) -> str:
+def stable_words(row: DomainPosterior) -> str:
     """From which block on no share is more than 0.05 from where it ends; not where that is in the last tenth."""
-    if row["stable_after"] is None:
-        return f"not within {pluralize(row['num_blocks'], 'block')}"
-    return f"after {row['stable_after']} of {pluralize(row['num_blocks'], 'block')}"
+    if row.stable_after is None:
+        return f"not within {pluralize(row.num_blocks, 'block')}"
+    return f"after {row.stable_after} of {pluralize(row.num_blocks, 'block')}"
 
 
-def short_words(found: Mapping[str, Any]) -> str:
+def short_words(answer: PosteriorMap) -> str:
     """Which domains have fewer blocks than asked for; empty where none has."""
-    short = [
-        f"{row['domain']} ({row['num_blocks']})" for row in found["domains"] if row["num_blocks"] < found["num_blocks"]
-    ]
-    told = [
+    short = [f"{row.domain} ({row.num_blocks})" for row in answer.domains if row.num_blocks < answer.num_blocks]
+    sentences = [
         f"Fewer blocks than asked for, since no more is scored: {', '.join(short)}." if short else "",
-        f"Less than one whole block: {', '.join(found['too_short'])}." if found["too_short"] else "",
+        f"Less than one whole block: {', '.join(answer.too_short)}." if answer.too_short else "",
     ]
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))

@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from workbench.answers.changes import DomainRemoval, ExpertRemoval
+
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
 MEASURES = {
     "match": "true tokens in their place (share)",
     "longest_run": "longest run in common (tokens)",
     "rouge_l": "ROUGE-L over tokens (share)",
 }
-Row = Mapping[str, Any]
 
 
-def perplexity_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def perplexity_rows(rows: Iterable[DomainRemoval]) -> list[dict[str, Any]]:
     """One row for each domain, or for each expert on its own; None where a column is not known."""
     return [
         {
-            **({"expert": row["expert"]} if "expert" in row else {}),
-            "domain": row["domain"],
-            "tokens": row["num_tokens"],
-            **{label: row[name] for name, label in LABELS.items()},
+            **({"expert": row.expert} if isinstance(row, ExpertRemoval) else {}),
+            "domain": row.domain,
+            "tokens": row.num_tokens,
+            **{label: getattr(row, name) for name, label in LABELS.items()},
             "change (%)": change(row),
         }
         for row in rows
     ]
 
 
-def change(row: Row) -> float | None:
+def change(row: DomainRemoval) -> float | None:
     """By how much perplexity rises without the expert, in percent."""
-    before, after = row["with_expert"], row["without_expert"]
+    before, after = row.with_expert, row.without_expert
     return None if before is None or after is None else (after / before - 1) * 100
 
 
@@ -67,9 +68,9 @@ def extraction_words(found: Mapping[str, Any]) -> str:
     )
 
 
-def not_removed(rows: Iterable[Row]) -> list[str]:
+def not_removed(rows: Iterable[ExpertRemoval]) -> list[str]:
     """What of its domain stays in the mixture without each expert."""
-    return [f"{row['expert']}: {row['not_removed']}" for row in rows if row["not_removed"]]
+    return [f"{row.expert}: {row.not_removed}" for row in rows if row.not_removed]
 
 
 def prior_words(findings: Mapping[str, Any]) -> str:

@@ -3,142 +3,156 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from ui.present.text.formatting import listed, millions, pluralize
 from ui.present.text.measures import in_percent, measure_words
+from workbench.answers.comparisons import Metric, Retention, RetentionRow
 
-Findings = Mapping[str, Any]
-_NUMBERS = ("accuracy", "perplexity")
+_METRICS: tuple[Metric, ...] = get_args(Metric)
+ByMetric = Mapping[Metric, float | None]
 HOW_TO_READ = (
     "An expert is ahead when no other has both learned and kept as much, and one of the two better. Accuracy is the "
     "share of tokens that were the most probable one; a mean of perplexities over targets is the geometric one."
 )
 
 
-def number_of(found: Findings) -> str:
+def number_of(answer: Retention) -> Metric:
     """What to compare by: accuracy where every comparable expert has it, else perplexity."""
-    known = {number: len(placed(found, number)) for number in _NUMBERS}
+    known = {metric: sum(row.is_ahead[metric] is not None for row in answer.rows) for metric in _METRICS}
     return "accuracy" if known["accuracy"] and known["accuracy"] == known["perplexity"] else "perplexity"
 
 
-def placed(found: Findings, number: str) -> list[Mapping[str, Any]]:
+class Placed(NamedTuple):
+    """An expert of which both is known by one metric: what it learned and what it kept."""
+
+    row: RetentionRow
+    learned: float
+    kept: float
+    is_ahead: bool
+
+
+def placed(answer: Retention, number: Metric) -> list[Placed]:
     """The experts of which it is known both what they learned and what they kept."""
-    return [row for row in found["rows"] if row["is_ahead"][number] is not None]
-
-
-def retention_rows(found: Findings) -> list[dict[str, Any]]:
-    """Every expert with every number, those first that kept most, and last those of which it is not known."""
-    return [_row(found, row) for row in _in_order(found)]
-
-
-def verdict_title(found: Findings) -> str:
-    """Which number tells what was learned and kept, and of which domains."""
-    learned, number = listed(list(found["targets"])), number_of(found)
-    return f"{number.capitalize()} on what was to be learned ({learned}) and on what was to be kept ({found['retain']})"
-
-
-def verdict_rows(found: Findings) -> list[dict[str, Any]]:
-    """Every expert with what it learned on average and what it kept, in the same order: few columns for any targets."""
-    number = number_of(found)
-    unit = "%" if number == "accuracy" else number
     return [
-        {
-            "expert": row["expert"],
-            "method": method_words(row),
-            "parameters": millions(row["num_parameters"]),
-            f"learned ({unit})": _in_unit(row["learned"], number),
-            f"kept ({unit})": _in_unit(row["kept"], number),
-            "ahead": _ahead_words(row, number),
-        }
-        for row in _in_order(found)
+        Placed(row, learned, kept, bool(row.is_ahead[number]))
+        for row in answer.rows
+        if (learned := row.learned[number]) is not None and (kept := row.kept[number]) is not None
     ]
 
 
-def domain_rows(found: Findings) -> list[dict[str, Any]]:
+def retention_rows(answer: Retention) -> list[dict[str, Any]]:
+    """Every expert with every number, those first that kept most, and last those of which it is not known."""
+    return [_row(answer, row) for row in _in_order(answer)]
+
+
+def verdict_title(answer: Retention) -> str:
+    """Which number tells what was learned and kept, and of which domains."""
+    learned, number = listed(list(answer.targets)), number_of(answer)
+    return f"{number.capitalize()} on what was to be learned ({learned}) and on what was to be kept ({answer.retain})"
+
+
+def verdict_rows(answer: Retention) -> list[dict[str, Any]]:
+    """Every expert with what it learned on average and what it kept, in the same order: few columns for any targets."""
+    number = number_of(answer)
+    unit = "%" if number == "accuracy" else number
+    return [
+        {
+            "expert": row.expert,
+            "method": method_words(row),
+            "parameters": millions(row.num_parameters),
+            f"learned ({unit})": _in_unit(row.learned, number),
+            f"kept ({unit})": _in_unit(row.kept, number),
+            "ahead": _ahead_words(row, number),
+        }
+        for row in _in_order(answer)
+    ]
+
+
+def domain_rows(answer: Retention) -> list[dict[str, Any]]:
     """The same experts on one domain after another, a row for each; the mean of several targets behind these."""
-    rows = _in_order(found)
+    rows = _in_order(answer)
     return [
         {
             "domain": domain,
-            "expert": row["expert"],
+            "expert": row.expert,
             "accuracy (%)": in_percent(numbers["accuracy"]),
             "perplexity": numbers["perplexity"],
         }
-        for on_one in zip(*(_by_domain(found, row) for row in rows), strict=True)
+        for on_one in zip(*(_by_domain(answer, row) for row in rows), strict=True)
         for row, (domain, numbers) in zip(rows, on_one, strict=True)
     ]
 
 
-def _by_domain(found: Findings, row: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float | None]]]:
-    targets = [(domain, {name: row[name][domain] for name in _NUMBERS}) for domain in found["targets"]]
-    means = [("mean of targets", row["learned"])] if len(targets) > 1 else []
-    return [*targets, *means, (f"{found['retain']} (kept)", row["kept"])]
+def _by_domain(answer: Retention, row: RetentionRow) -> list[tuple[str, ByMetric]]:
+    targets = [(domain, row.on(domain)) for domain in answer.targets]
+    means = [("mean of targets", row.learned)] if len(targets) > 1 else []
+    return [*targets, *means, (f"{answer.retain} (kept)", row.kept)]
 
 
-def _in_unit(numbers: Mapping[str, Any], number: str) -> float | None:
+def _in_unit(numbers: ByMetric, number: Metric) -> float | None:
     """A share in percent, a perplexity as it is."""
     return in_percent(numbers[number]) if number == "accuracy" else numbers[number]
 
 
-def _ahead_words(row: Mapping[str, Any], number: str) -> str:
-    return {None: "", True: "yes", False: "no"}[row["is_ahead"][number]]
+def _ahead_words(row: RetentionRow, number: Metric) -> str:
+    return {None: "", True: "yes", False: "no"}[row.is_ahead[number]]
 
 
-def _in_order(found: Findings) -> list[Mapping[str, Any]]:
-    number = number_of(found)
+def _in_order(answer: Retention) -> list[RetentionRow]:
+    number = number_of(answer)
     sign = -1 if number == "accuracy" else 1
-    return sorted(found["rows"], key=lambda row: (row["kept"][number] is None, sign * (row["kept"][number] or 0.0)))
+    return sorted(answer.rows, key=lambda row: (row.kept[number] is None, sign * (row.kept[number] or 0.0)))
 
 
-def left_out_words(found: Findings) -> str:
+def left_out_words(answer: Retention) -> str:
     """Who could not be compared; empty where everybody is."""
-    if not found["left_out"]:
+    if not answer.left_out:
         return ""
-    return f"Left out, since their tokenizer is another: {listed(found['left_out'])}. Name them to compare them alone."
+    return f"Left out, since their tokenizer is another: {listed(answer.left_out)}. Name them to compare them alone."
 
 
-def _row(found: Findings, row: Mapping[str, Any]) -> dict[str, Any]:
-    domains = [*found["targets"], found["retain"]]
-    told = {domain: f"{domain} (kept)" if domain == found["retain"] else domain for domain in domains}
-    several = len(found["targets"]) > 1
+def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
+    domains = [*answer.targets, answer.retain]
+    titles = {domain: f"{domain} (kept)" if domain == answer.retain else domain for domain in domains}
+    several = len(answer.targets) > 1
     return {
-        "expert": row["expert"],
+        "expert": row.expert,
         "method": method_words(row),
-        "parameters": millions(row["num_parameters"]),
-        **{f"accuracy on {told[domain]} (%)": in_percent(row["accuracy"][domain]) for domain in domains},
-        **({"mean accuracy on targets (%)": in_percent(row["learned"]["accuracy"])} if several else {}),
-        **{f"perplexity on {told[domain]}": row["perplexity"][domain] for domain in domains},
-        **({"mean perplexity on targets": row["learned"]["perplexity"]} if several else {}),
-        "ahead": _ahead_words(row, number_of(found)),
+        "parameters": millions(row.num_parameters),
+        **{f"accuracy on {titles[domain]} (%)": in_percent(row.accuracy[domain]) for domain in domains},
+        **({"mean accuracy on targets (%)": in_percent(row.learned["accuracy"])} if several else {}),
+        **{f"perplexity on {titles[domain]}": row.perplexity[domain] for domain in domains},
+        **({"mean perplexity on targets": row.learned["perplexity"]} if several else {}),
+        "ahead": _ahead_words(row, number_of(answer)),
     }
 
 
-def method_words(row: Mapping[str, Any]) -> str:
+def method_words(row: RetentionRow) -> str:
     """`mode, 2 parts`; `the seed (dense)`."""
-    if row["is_seed"]:
-        return f"the seed ({row['method']})"
-    return f"{row['method']}, {pluralize(row['num_parts'], 'part')}" if row["num_parts"] > 1 else str(row["method"])
+    if row.is_seed:
+        return f"the seed ({row.method})"
+    return f"{row.method}, {pluralize(row.num_parts, 'part')}" if row.num_parts > 1 else str(row.method)
 
 
-def retention_words(found: Findings, number: str) -> str:
+def retention_words(answer: Retention, number: Metric) -> str:
     """Who learned most, who kept most, who is behind nobody, and where the other number says otherwise.
 
     Empty where nothing can be compared.
     """
-    (other,) = set(_NUMBERS) - {number}
-    rows = placed(found, number)
+    (other,) = set(_METRICS) - {number}
+    rows = placed(answer, number)
     if not rows:
         return ""
     leaders = _leaders(rows, number)
-    learned, kept = ({row["expert"]: row for row in rows}[name] for name in leaders[:2])
+    learned, kept = ({one.row.expert: one for one in rows}[name] for name in leaders[:2])
     words = (
         f"By {number}. "
-        f"Learned most: {learned['expert']} ({told(learned['learned'], number)} on {_targets(found['targets'])}). "
-        f"Kept most: {kept['expert']} ({told(kept['kept'], number)} on {found['retain']}). "
+        f"Learned most: {learned.row.expert} ({in_words(learned.learned, number)} on {_targets(answer.targets)}). "
+        f"Kept most: {kept.row.expert} ({in_words(kept.kept, number)} on {answer.retain}). "
         f"Ahead of {pluralize(len(rows), 'expert')}: {listed(leaders[2])}."
     )
-    others = _leaders(also, other) if (also := placed(found, other)) else leaders
+    others = _leaders(also, other) if (also := placed(answer, other)) else leaders
     if others == leaders:
         return words
     return (
@@ -147,30 +161,29 @@ def retention_words(found: Findings, number: str) -> str:
     )
 
 
-def _leaders(rows: Sequence[Mapping[str, Any]], number: str) -> tuple[str, str, list[str]]:
+def _leaders(rows: Sequence[Placed], number: Metric) -> tuple[str, str, list[str]]:
     """By this number who learned most, who kept most, and who is ahead."""
     best = max if number == "accuracy" else min
-    learned = best(rows, key=lambda row: row["learned"][number])
-    kept = best(rows, key=lambda row: row["kept"][number])
-    return learned["expert"], kept["expert"], [row["expert"] for row in rows if row["is_ahead"][number]]
+    learned = best(rows, key=lambda one: one.learned)
+    kept = best(rows, key=lambda one: one.kept)
+    return learned.row.expert, kept.row.expert, [one.row.expert for one in rows if one.is_ahead]
 
 
 def _targets(targets: Sequence[str]) -> str:
     return targets[0] if len(targets) == 1 else f"average over {listed(list(targets))}"
 
 
-def told(numbers: Mapping[str, Any], number: str) -> str:
+def in_words(value: float, number: Metric) -> str:
     """`41.2 %`, or `perplexity 12.30`."""
-    value = numbers[number]
     return f"{100 * value:.1f} %" if number == "accuracy" else f"perplexity {value:,.2f}"
 
 
-def missing_words(found: Findings) -> Iterator[tuple[str, str]]:
+def missing_words(answer: Retention) -> Iterator[tuple[str, str]]:
     """What is missing, in a sentence each, and the command that makes it."""
-    for gap in found["missing"]:
-        yield f"{listed(gap['experts'])} on {listed(gap['domains'])}: {gap['why']}.", gap["command"]
+    for gap in answer.missing:
+        yield f"{listed(gap.experts)} on {listed(gap.domains)}: {gap.why}.", gap.command
 
 
-def text_words(found: Findings) -> str:
+def text_words(answer: Retention) -> str:
     """Of which text the numbers are."""
-    return measure_words(found["measures"])
+    return measure_words(answer.measures)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from workbench.answers.posteriors import Passage, TokenComparison
 
 BETTER, WORSE = "0, 114, 178", "213, 94, 0"  # red, green, blue: told apart by everybody
 _FULL = 3.0  # nats at which a tint is at its strongest
 _STRONGEST = 0.55  # half transparent at most: the page's own text colour stays readable in light and dark
 
 
-def contrast_words(found: Mapping[str, Any]) -> str:
+def contrast_words(answer: TokenComparison) -> str:
     """Who is better on the whole, by how much, over how much text."""
-    overall = found["overall"]
+    overall = answer.overall
     verb = "predicts better than" if overall > 0 else "predicts worse than"
     return (
-        f"On {found['domain']} ({found['split']}), {found['expert']} {verb} {found['rival']} by {abs(overall):.3f} "
-        f"nats per token, over {found['num_passages']:,} passages from {found['num_documents']:,} documents."
+        f"On {answer.domain} ({answer.split}), {answer.expert} {verb} {answer.rival} by {abs(overall):.3f} "
+        f"nats per token, over {answer.num_passages:,} passages from {answer.num_documents:,} documents."
     )
 
 
-def passage_words(passage: Mapping[str, Any]) -> str:
+def passage_words(passage: Passage) -> str:
     """One passage: its document, length and mean difference."""
-    shown = len(passage["tokens"])
-    cut = f", the first {shown:,} shown" if shown < passage["num_tokens"] else ""
-    length = f"{passage['num_tokens']:,} tokens{cut}"
-    return f"From document {passage['document'] + 1}: {passage['mean']:+.3f} nats per token over {length}"
+    shown = len(passage.tokens)
+    cut = f", the first {shown:,} shown" if shown < passage.num_tokens else ""
+    length = f"{passage.num_tokens:,} tokens{cut}"
+    return f"From document {passage.document + 1}: {passage.mean:+.3f} nats per token over {length}"
 
 
 def tinted_difference(tokens: Sequence[str], differences: Sequence[float]) -> str:

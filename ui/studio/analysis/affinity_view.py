@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from jobs.queue.submit import submit
@@ -15,6 +13,7 @@ from ui.studio.job_views.pending_jobs import coming, unfinished_jobs
 from ui.studio.shared.notices import empty, explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.affinity import affinity
+from workbench.answers.comparisons import Affinity
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry.database import reading
 
@@ -24,26 +23,26 @@ KIND = "measure-overlap"
 def show_affinity(mixture: str | None, split: str) -> None:
     """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
     with reading() as session:
-        found = affinity(session, mixture, split)
-    picture = affinity_scatter(found)
+        answer = affinity(session, mixture, split)
+    picture = affinity_scatter(answer)
     if picture:
         show_chart(picture, "affinity")
-    for sentence in affinity_words(found) if found["report"] else []:
+    for sentence in affinity_words(answer) if answer.report else []:
         st.markdown(spoken(sentence))
-    _offer_measuring(found)
+    _offer_measuring(answer)
     show_last(KIND)
 
 
-def _offer_measuring(found: dict[str, Any]) -> None:
-    if found["report"] is None:
+def _offer_measuring(answer: Affinity) -> None:
+    if answer.measured_at is None:
         empty(
             "The overlap of the domains has not been measured yet.",
             f"Measure it here, or in a terminal: `{HOW_TO_MEASURE}`. It reads at most 8 MiB of each domain.",
         )
     else:
-        st.caption(plain(f"The overlap was measured {ago(found['measured_at'])}."))
+        st.caption(plain(f"The overlap was measured {ago(answer.measured_at)}."))
     is_coming = coming(unfinished_jobs(), KIND) is not None
-    label = "Measure the overlap again" if found["report"] else "Measure the overlap"
+    label = "Measure the overlap again" if answer.report else "Measure the overlap"
     if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=is_coming):
         with explained():
             st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())

@@ -13,6 +13,7 @@ from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.posteriors import PosteriorMap
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
@@ -23,23 +24,23 @@ _KEYS = {"train": "training", "novel": "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
     mixture = saved.model
-    found = _fetch(saved, _ask_how())
-    if found is None:
+    answer = _fetch(saved, _ask_how())
+    if answer is None:
         return
-    if not found["domains"]:
-        why = short_words(found) or f"The {found['split']} text is not scored under every expert that takes part."
-        empty_until_scored(why, _how_to_score(mixture, found["split"]), mixture, found["split"])
+    if not answer.domains:
+        why = short_words(answer) or f"The {answer.split} text is not scored under every expert that takes part."
+        empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
         return
-    st.markdown(f"**{plain(posterior_title(found))}**")
-    if short := short_words(found):
+    st.markdown(f"**{plain(posterior_title(answer))}**")
+    if short := short_words(answer):
         st.caption(plain(short))
-    by_role = {role: [row for row in found["domains"] if row["role"] == role] for role in _TITLES}
+    by_role = {role: [row for row in answer.domains if row.role == role] for role in _TITLES}
     for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_heatmap(found, rows, _TITLES[role]), f"posterior_map_{_KEYS[role]}")
+            show_chart(posterior_heatmap(answer, rows, _TITLES[role]), f"posterior_map_{_KEYS[role]}")
     for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_paths(found, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
+            show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
 def _ask_how() -> dict[str, Any]:
@@ -67,14 +68,13 @@ def _ask_how() -> dict[str, Any]:
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 
-def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> dict[str, Any] | None:
-    def fetch() -> dict[str, Any]:
+def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> PosteriorMap | None:
+    def fetch() -> PosteriorMap:
         with Client(get_settings()) as client:
             return client.posteriors(mixture=saved.model, **options)
 
     doing = "Reading the stored scores block by block"
-    answer: dict[str, Any] | None = fetch_in_background("posterior_map", (saved, options), fetch, doing)
-    return answer
+    return fetch_in_background("posterior_map", (saved, options), fetch, doing)
 
 
 def _how_to_score(mixture: str, split: str) -> str:

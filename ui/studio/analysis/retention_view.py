@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -17,7 +16,7 @@ from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.retention import retention, suggest_defaults
-from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.answers.comparisons import Metric, Retention
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 
@@ -36,59 +35,58 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
 def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
     """Asks for the domain to be kept and for the targets, and shows these experts on them."""
     with reading() as session:
-        found = suggest_defaults(session, [card.name for card in cards])
+        defaults = suggest_defaults(session, [card.name for card in cards])
     left, right = st.columns([1, 2])
     retain = left.selectbox(
         "Domain that must not be forgotten",
-        found["retain"],
+        defaults.retain,
         key=f"{key}.retain",
         help="One that the experts were not trained on, but that the model which they stand on knew; those first that "
         "most trainings were to retain.",
     )
-    there = sorted(name for name in found["retain"] if name != retain)
+    there = sorted(name for name in defaults.retain if name != retain)
     targets = right.multiselect(
-        "Target domains", there, [name for name in there if name in found["targets"]], key=f"{key}.targets.{retain}"
+        "Target domains", there, [name for name in there if name in defaults.targets], key=f"{key}.targets.{retain}"
     )
     if retain is None or not targets:
         st.info("Choose a domain that was to be learned, and another one that was not to be forgotten.")
         return
     with explained(), reading() as session:
-        found = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
-        _show(found, key)
+        answer = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
+        _show(answer, key)
 
 
-def _show(found: Mapping[str, Any], key: str) -> None:
-    usual = number_of(found)
-    number = st.segmented_control(
-        "Compare by", ["accuracy", "perplexity"], default=usual, key=f"{key}.number.{usual}", required=True
-    )
-    picture = retention_scatter(found, number)
+def _show(answer: Retention, key: str) -> None:
+    usual = number_of(answer)
+    metrics: list[Metric] = ["accuracy", "perplexity"]
+    number = st.segmented_control("Compare by", metrics, default=usual, key=f"{key}.number.{usual}", required=True)
+    picture = retention_scatter(answer, number)
     if picture:
         show_chart(picture, f"{key}_scatter")
         st.caption(
-            plain(f"{text_words(found)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
+            plain(f"{text_words(answer)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
         )
     else:
         st.info(plain(f"Of no expert here is the {number} known on all of these domains."))
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
-    show_table(retention_rows(found), f"{key}_rows", f"Experts on {', '.join(found['targets'])} and {found['retain']}")
-    if found["missing"]:
-        offer_scores(found, key)
+    show_table(retention_rows(answer), f"{key}_rows", f"Experts on {', '.join(answer.targets)} and {answer.retain}")
+    if answer.missing:
+        offer_scores(answer, key)
 
 
-def offer_scores(found: Mapping[str, Any], key: str) -> None:
+def offer_scores(answer: Retention, key: str) -> None:
     """What is missing, and the evaluations that make it, as a button and as commands."""
     st.warning("Some numbers are missing. Only evaluations that are stored are compared.")
-    for sentence, _ in missing_words(found):
+    for sentence, _ in missing_words(answer):
         st.caption(plain(sentence))
-    for wish in found["wishes"]:
-        st.code(wish["command"], language="bash", wrap_lines=True)
-    if found["wishes"] and st.button(
+    for evaluation in answer.evaluations:
+        st.code(evaluation.command, language="bash", wrap_lines=True)
+    if answer.evaluations and st.button(
         "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED
     ):
         with explained():
-            for wish in found["wishes"]:
-                st.session_state[f"{key}.scores.job"] = submit(Evaluate(**wish["spec"]))
+            for evaluation in answer.evaluations:
+                st.session_state[f"{key}.scores.job"] = submit(evaluation.spec)
     show_last(f"{key}.scores")
 
 

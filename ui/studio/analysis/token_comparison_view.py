@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from ui.client import Client
@@ -12,6 +9,7 @@ from ui.present.charts.heatmap import Scores
 from ui.present.text.formatting import plain
 from ui.present.text.token_comparison import contrast_words, passage_words, tinted_difference
 from ui.studio.shared.background import fetch_in_background
+from workbench.answers.posteriors import TokenComparison
 from workbench.settings import get_settings
 
 EXPERT, DOMAIN = "contrast.expert", "contrast.domain"
@@ -37,9 +35,9 @@ def show_contrast(scores: Scores, split: str) -> None:
     if home is None or home == expert:
         st.info(plain(f"{expert} is the best expert of {domain} itself: choose a cell away from home."))
         return
-    found = _ask({"domain": domain, "expert": expert, "rival": home, "split": split})
-    if found:
-        _show(found)
+    answer = _ask({"domain": domain, "expert": expert, "rival": home, "split": split})
+    if answer:
+        _show(answer)
 
 
 def _forget_unknown(shown: Scores) -> None:
@@ -48,30 +46,27 @@ def _forget_unknown(shown: Scores) -> None:
             st.session_state[key] = None
 
 
-def _ask(wish: dict[str, Any]) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any]:
+def _ask(request: dict[str, str]) -> TokenComparison | None:
+    def ask() -> TokenComparison:
         with Client(get_settings()) as client:
-            return client.contrast(**wish)
+            return client.contrast(**request)
 
-    found: dict[str, Any] | None = fetch_in_background(
-        "contrast", wish, ask, "Comparing the two experts token by token"
-    )
-    return found
+    return fetch_in_background("contrast", request, ask, "Comparing the two experts token by token")
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    st.markdown(plain(contrast_words(found)))
+def _show(answer: TokenComparison) -> None:
+    st.markdown(plain(contrast_words(answer)))
     st.caption(
         plain(
-            f"Blue: {found['expert']} gave the token more probability than {found['rival']}; orange: less. "
+            f"Blue: {answer.expert} gave the token more probability than {answer.rival}; orange: less. "
             "Stronger is more; hover a token to read the difference in nats."
         )
     )
     worst, best = st.columns(2, gap="large")
-    for column, title, passages in ((worst, "Worst", found["worst"]), (best, "Best", found["best"])):
+    for column, title, passages in ((worst, "Worst", answer.worst), (best, "Best", answer.best)):
         with column:
             st.markdown(f"**{title} against the home expert**")
             for passage in passages:
                 with st.container(border=True):
                     st.caption(plain(passage_words(passage)))
-                    st.html(tinted_difference(passage["tokens"], passage["differences"]))
+                    st.html(tinted_difference(passage.tokens, passage.differences))

@@ -87,8 +87,8 @@ def _show_documents(domain: DomainCard, split: str, first: int) -> None:
         st.caption(plain(f"There is no document {first} in this part."))
     for document in documents:
         with st.container(border=True, height=PREVIEW_HEIGHT):
-            st.caption(plain(source_of(domain.source, document.get("source") or "no source stated")))
-            text = document["text"]
+            st.caption(plain(source_of(domain.source, document.source or "no source stated")))
+            text = document.text
             st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from ui.client import Client
@@ -23,6 +21,7 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
+from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -95,12 +94,12 @@ def _show_effect(saved: MixtureRequest, choice: MixtureRequest, split: str) -> N
     now = before if choice == saved else _mix("mix_now", choice, split) if before else None
     if not before or not now:
         return
-    if not now["domains"]:
+    if not now.domains:
         empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
         return
-    show_chart(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
-    took = f"in {now['seconds'] * 1000:.0f} ms"
-    st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now['domains'])}"))
+    show_chart(mixture_bars(before.domains, now.domains), "mixture_bars")
+    took = f"in {now.seconds * 1000:.0f} ms"
+    st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now.domains)}"))
 
 
 def _show_cost(choice: MixtureRequest) -> None:
@@ -110,8 +109,8 @@ def _show_cost(choice: MixtureRequest) -> None:
         st.caption(plain(cost_words(costs)), help=counted_as(costs))
 
 
-def _mix(key: str, request: MixtureRequest, split: str) -> dict[str, Any] | None:
-    def fetch() -> dict[str, Any]:
+def _mix(key: str, request: MixtureRequest, split: str) -> MixedScores | None:
+    def fetch() -> MixedScores:
         with Client(get_settings()) as client:
             return client.mix(mixture=request.model, **request.changes(), split=split)
 

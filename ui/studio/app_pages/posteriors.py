@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -22,6 +21,7 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.sample_texts import example
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -89,7 +89,7 @@ def _take_example(model: str) -> None:
 
 
 def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
-    def fetch() -> dict[str, Any]:
+    def fetch() -> PosteriorAnswer:
         with Client(get_settings()) as client:
             return client.posterior(model=sent.request.model, text=sent.text, **sent.request.changes())
 
@@ -98,8 +98,8 @@ def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
         _draw(answer, parts)
 
 
-def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
-    tokens, weights, experts = answer["tokens"], answer["weights"], answer["experts"]
+def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
+    tokens, weights, experts = answer.tokens, answer.weights, answer.experts
     if not tokens:
         st.info("The text has no token. Write a longer one.")
         return

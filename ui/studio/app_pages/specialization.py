@@ -173,11 +173,9 @@ def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
     with reading() as session:
         table = evaluations.perplexity_table(session, mixture, split)
     home_of = {card.name: card.domain for card in cards if card.domain}
-    numbers = (table["perplexity"], table["specialization"])
+    numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
-    return Scores(
-        table["experts"], table["domains"], *numbers, home_of, disabled, table_measure_words(table), table["accuracy"]
-    )
+    return Scores(table.experts, table.domains, *numbers, home_of, disabled, table_measure_words(table), table.accuracy)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import streamlit as st
 
 from ui.client import Client
@@ -15,6 +13,7 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import empty
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.perplexities import ClusterGrid
 from workbench.registry import mixtures
 from workbench.registry.cards import ClusteringCard, MixtureCard
 from workbench.registry.database import reading
@@ -36,31 +35,28 @@ def show_grid(card: ClusteringCard) -> None:
     split = right.segmented_control(
         "Held-out text", ["test", "dev"], default="test", key="clusters.grid_split", required=True
     )
-    if found := _ask(ours[name], split):
-        _show(found, name, split)
+    if grid := _ask(ours[name], split):
+        _show(grid, name, split)
 
 
-def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any]:
+def _ask(mixture: MixtureCard, split: str) -> ClusterGrid | None:
+    def ask() -> ClusterGrid:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
-    wish = (saved_request(mixture), split)
-    found: dict[str, Any] | None = fetch_in_background(
-        "cluster_grid", wish, ask, "Mixing the stored scores in every way"
-    )
-    return found
+    request = (saved_request(mixture), split)
+    return fetch_in_background("cluster_grid", request, ask, "Mixing the stored scores in every way")
 
 
-def _show(found: dict[str, Any], mixture: str, split: str) -> None:
-    if not found["domains"]:
-        why = gap_words(found["experts"], split)
+def _show(grid: ClusterGrid, mixture: str, split: str) -> None:
+    if not grid.domains:
+        why = gap_words(grid.experts, split)
         empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
         return
-    by_domain = {row["domain"]: row["perplexity"] for row in found["domains"]}
+    by_domain = {row.domain: row.perplexity for row in grid.domains}
     text = st.selectbox("Text", [_ALL, *by_domain], key="clusters.grid_text")
-    show_chart(grid_picture(found, by_domain.get(text, found["perplexity"])), "cluster_grid")
-    told = (
-        f"Exact, from stored scores of the {split} split, in {found['seconds'] * 1000:.0f} ms; all experts weigh alike."
+    show_chart(grid_picture(grid, by_domain.get(text, grid.perplexity)), "cluster_grid")
+    caption = (
+        f"Exact, from stored scores of the {split} split, in {grid.seconds * 1000:.0f} ms; all experts weigh alike."
     )
-    st.caption(plain(told))
+    st.caption(plain(caption))

@@ -14,6 +14,7 @@ from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.forms.job_form import show_last
 from ui.studio.shared.notices import empty, explained
 from ui.studio.shared.show_chart import areas, clicked_point, show_chart
+from workbench.answers.documents import ClusteredDocument
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import get_document, map_points
 from workbench.registry.clusterings import get_clustering
@@ -107,7 +108,7 @@ def _show_document(card: ClusteringCard, number: int | None) -> None:
         return
     with reading() as session:
         document = get_document(session, get_storage(get_settings()), card.name, number)
-    cluster = card.clusters[document["cluster"]]
+    cluster = card.clusters[document.cluster]
     with st.container(border=True):
         st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, SHOWN_TERMS)}."))
@@ -115,25 +116,29 @@ def _show_document(card: ClusteringCard, number: int | None) -> None:
         _offer_pin(card, document)
 
 
-def show_text(document: dict[str, Any]) -> None:
+def show_text(document: ClusteredDocument) -> None:
     """A document with where it came from and its part."""
-    marks = {"is_fitted": "shaped the clusters", "is_pinned": "put here by hand", "is_blank": "holds no known word"}
-    told = [document["domain"], document["source"], document["split"], f"id {document['id'][:12]}"]
-    st.caption(plain(" · ".join([*filter(None, told), *(words for mark, words in marks.items() if document[mark])])))
-    text = document["text"][:_CHARACTERS] + ("…" if len(document["text"]) > _CHARACTERS else "")
+    marks = [
+        "shaped the clusters" if document.is_fitted else "",
+        "put here by hand" if document.is_pinned else "",
+        "holds no known word" if document.is_blank else "",
+    ]
+    origin = [document.domain, document.source, document.split, f"id {document.id[:12]}"]
+    st.caption(plain(" · ".join(filter(None, [*origin, *marks]))))
+    text = document.text[:_CHARACTERS] + ("…" if len(document.text) > _CHARACTERS else "")
     with st.container(border=True, height=_HEIGHT if len(text) > _SHORT or text.count("\n") > _LINES else "content"):
         st.text(text)
 
 
-def _offer_pin(card: ClusteringCard, document: dict[str, Any]) -> None:
-    others = [cluster.name for cluster in card.clusters if cluster.number != document["cluster"]]
+def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
+    others = [cluster.name for cluster in card.clusters if cluster.number != document.cluster]
     if not others:
         return
     with st.popover("Put it into another cluster …", icon=":material/push_pin:"):
         st.caption("It stays there whatever its words say. Experts of both clusters become stale.")
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
         if st.button("Put it there", key="clusters.pin"):
-            _submit("pin-documents", clustering=card.name, cluster=into, documents=[document["id"]])
+            _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
 
 
 # an area --------------------------------------------------------------------------------------------

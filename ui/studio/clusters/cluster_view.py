@@ -12,6 +12,7 @@ from ui.studio.shared.background import fetch_in_background, forget
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained, keep
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.documents import TextChanges
 from workbench.registry import cluster_documents
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusterings import describe_cluster
@@ -73,16 +74,19 @@ def show_changes(card: ClusteringCard) -> None:
     if not st.session_state.get(key):
         return
 
-    def ask() -> dict[str, object]:
+    def ask() -> TextChanges:
         with reading() as session:
             return cluster_documents.changes(session, get_storage(get_settings()), card.name)
 
-    found = fetch_in_background("cluster_changes", card.id, ask, "Reading the ids of all documents")
-    if found is None:
+    changes: TextChanges | None = fetch_in_background(
+        "cluster_changes", card.id, ask, "Reading the ids of all documents"
+    )
+    if changes is None:
         return
-    tell = st.warning if found["num_missing"] or found["num_new"] else st.success
-    tell(plain(changes_words(found)))
-    rows = [{"document": id, "what": what} for what in ("missing", "new") for id in found[what]]
+    notice = st.warning if changes.num_missing or changes.num_new else st.success
+    notice(plain(changes_words(changes)))
+    listed_ids = {"missing": changes.missing, "new": changes.new}
+    rows = [{"document": id, "what": what} for what, ids in listed_ids.items() for id in ids]
     if rows:
         show_table(rows, "changed_documents", "The first documents that are missing or new")
         st.caption(

@@ -51,8 +51,8 @@ def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
     """The evaluations after which these experts can be compared on the domains that they learned."""
     last, *others = dict.fromkeys(name for card in cards for name in card.domains)
     with reading() as session:
-        found = retention(session, last, targets=others, experts=[card.name for card in cards], split=split)
-    offer_scores(found, "compared")
+        answer = retention(session, last, targets=others, experts=[card.name for card in cards], split=split)
+    offer_scores(answer, "compared")
 
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:

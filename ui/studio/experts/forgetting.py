@@ -19,6 +19,7 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import empty
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.changes import Forgetting
 from workbench.palette import COLOURS
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 from workbench.settings import get_settings
@@ -49,25 +50,25 @@ def show_forgotten(card: ExpertCard) -> None:
     if card.parent is None or not card.config.get("whole"):
         st.caption("Only a model that is adapted as a whole forgets: what this expert shares with others stayed.")
         return
-    wish = {"before": card.parent, "after": card.name}
+    request = {"before": card.parent, "after": card.name}
 
-    def send() -> dict[str, Any]:
+    def send() -> Forgetting:
         with Client(get_settings()) as client:
-            return client.forgetting(**wish)
+            return client.forgetting(**request)
 
-    if found := fetch_in_background(f"forgotten_{card.id}", wish, send, "Reading the stored scores"):
-        _show_table(card, found)
+    if answer := fetch_in_background(f"forgotten_{card.id}", request, send, "Reading the stored scores"):
+        _show_table(card, answer)
 
 
-def _show_table(card: ExpertCard, found: Mapping[str, Any]) -> None:
-    rows = forgetting_rows(found)
+def _show_table(card: ExpertCard, answer: Forgetting) -> None:
+    rows = forgetting_rows(answer)
     if not rows:
         why = f"{card.name} and its parent {card.parent} have not been scored on the same text."
         empty(why, "Evaluate the mixtures of both.", TRAIN.script, "Evaluate")
         return
     st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
     show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
-    for sentence in forgetting_words(found):
+    for sentence in forgetting_words(answer):
         st.markdown(plain(sentence))
 
 

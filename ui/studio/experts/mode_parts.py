@@ -18,17 +18,17 @@ from workbench.store.storage import get_storage
 def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
-        parts = mode_parts.parts_told(session, get_storage(), card.name)
-    blocks = pluralize(parts[0]["num_blocks"], "block")
+        parts = mode_parts.parts_of(session, get_storage(), card.name)
+    blocks = pluralize(parts[0].num_blocks, "block")
     st.markdown(f"##### What stands beside the backbone, {plain(card.seed or 'a seed model')} in {blocks}")
     rows = [
         {
-            "part": part["name"],
-            "trained on": ", ".join(part["domains"]),
-            "trained as": "this expert" if part["origin"] == card.name else part["origin"] or "an expert that is gone",
-            "blocks": part["num_blocks"],
-            "layers in each block": part["layers"],
-            "parameters": millions(part["num_parameters"]),
+            "part": part.name,
+            "trained on": ", ".join(part.domains),
+            "trained as": "this expert" if part.origin == card.name else part.origin or "an expert that is gone",
+            "blocks": part.num_blocks,
+            "layers in each block": part.layers,
+            "parameters": millions(part.num_parameters),
         }
         for part in parts
     ]

@@ -14,6 +14,7 @@ from ui.present.text.parents import blocks_words, proposal_words
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
+from workbench.answers.posteriors import ParentProposal
 from workbench.palette import COLOURS
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -30,16 +31,16 @@ def show_proposal(mixture: str, domain: str) -> None:
             + "Without that the job looks by itself, unless you name a parent."
         )
         return
-    wish = {"mixture": mixture, "domain": domain}
+    request = {"mixture": mixture, "domain": domain}
 
-    def send() -> dict[str, Any]:
+    def send() -> ParentProposal:
         with Client(get_settings()) as client:
-            return client.nearest(**wish)
+            return client.nearest(**request)
 
-    if found := fetch_in_background("nearest", wish, send, "Looking for the nearest parent in the stored scores"):
-        st.markdown(plain(proposal_words(found)))
+    if proposal := fetch_in_background("nearest", request, send, "Looking for the nearest parent in the stored scores"):
+        st.markdown(plain(proposal_words(proposal)))
         with st.expander("How near each expert is", icon=":material/account_tree:"):
-            show_chart(parent_picture(found["posterior"], found["parent"]), "nearest_parent")
+            show_chart(parent_picture(proposal.posterior, proposal.parent), "nearest_parent")
 
 
 def show_posterior(found: Mapping[str, Any], parent: str, key: str) -> None:

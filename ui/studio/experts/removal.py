@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 
 from ui.client import Client
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
-from ui.present.text.removal import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
 from ui.studio.forms.job_form import ask_for
 from ui.studio.forms.widgets import Answers
 from ui.studio.job_views.pending_jobs import empty_until_scored
@@ -20,6 +19,7 @@ from ui.studio.shared.show_chart import show_chart
 from workbench.analysis import removal
 from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
+from workbench.answers.changes import DomainRemoval, RemovalTable
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import mixtures
 from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
@@ -37,13 +37,13 @@ def show_removal(mixture: str) -> None:
     """The removal view of a mixture: the costs of every removal, then one to certify."""
     with reading() as session:
         card = mixtures.get_mixture(session, mixture)
-    wish = {"mixture": mixture, "retrained": _ask_retrained(card)}
+    request = {"mixture": mixture, "retrained": _ask_retrained(card)}
 
-    def send() -> dict[str, Any]:
+    def send() -> RemovalTable:
         with Client(get_settings()) as client:
-            return client.removal(**wish)
+            return client.removal(**request)
 
-    if answer := fetch_in_background("removal", wish, send, "Reading the stored scores"):
+    if answer := fetch_in_background("removal", request, send, "Reading the stored scores"):
         _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(
@@ -74,13 +74,13 @@ def _ask_retrained(card: MixtureCard) -> dict[str, str]:
     return {domain: found[0] for domain, found in picked.items() if found}
 
 
-def _show_costs(answer: Mapping[str, Any], mixture: str) -> None:
-    rows = answer["rows"]
+def _show_costs(answer: RemovalTable, mixture: str) -> None:
+    rows = answer.rows
     picture = removal_bars(rows)
     if picture is None:
         empty_until_scored(
             "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
-            f"Certify a removal below, or score {answer['num_blocks']} blocks of the dev split on the page Train.",
+            f"Certify a removal below, or score {answer.num_blocks} blocks of the dev split on the page Train.",
             mixture,
             "dev",
         )
@@ -89,11 +89,11 @@ def _show_costs(answer: Mapping[str, Any], mixture: str) -> None:
     _tell_gaps(rows)
 
 
-def _tell_gaps(rows: Sequence[Row]) -> None:
+def _tell_gaps(rows: Sequence[DomainRemoval]) -> None:
     """What keeps a number from being known."""
     for row in rows:
-        if row["why"]:
-            st.caption(plain(f"{row['domain']}: {row['why']}"))
+        if row.why:
+            st.caption(plain(f"{row.domain}: {row.why}"))
 
 
 def _show_certificates(expert: str, places: Sequence[str]) -> None:
@@ -123,12 +123,13 @@ def _headline(report: ReportCard) -> str:
 def show_removal_report(report: ReportCard) -> None:
     """A certificate with its numbers."""
     found = report.findings
+    rows = [DomainRemoval.model_validate(row) for row in found["perplexity"]]
     (st.success if found["ok"] else st.error)(plain(found["sentence"]))
-    if picture := removal_bars(found["perplexity"][:1]):
+    if picture := removal_bars(rows[:1]):
         show_chart(picture, f"removal_{report.id}")
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
-    show_table(perplexity_rows(found["perplexity"]), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
-    _tell_gaps(found["perplexity"])
+    show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
+    _tell_gaps(rows)
     st.caption(plain(prior_words(found)))
     st.markdown("##### Extraction: how much of its training text comes back")
     show_table(extraction_rows(found["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")

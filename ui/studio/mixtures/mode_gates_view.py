@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -13,6 +12,7 @@ from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry.cards import MixtureCard
 
 _ALL = "All, on average"
@@ -35,11 +35,11 @@ def ask_parts(mixture: MixtureCard) -> dict[str, list[str]]:
     }
 
 
-def show_inside(answer: Mapping[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
+def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> None:
     """What the gates weighed inside each expert that spoke; `parts` are all of each, so that each keeps its colour."""
     for expert, names in parts.items():
-        if any(expert in one for one in answer["gate_weights"]):
-            _show_expert(expert, names, answer["tokens"], answer["gate_weights"])
+        if any(expert in one for one in answer.gate_weights):
+            _show_expert(expert, names, answer.tokens, answer.gate_weights)
 
 
 def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
@@ -64,7 +64,7 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
 
 
 def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
-    active = next(one[expert]["parts"] for one in gates if expert in one)
+    active = next(one[expert].parts for one in gates if expert in one)
     off = [part for part in parts if part not in active]
     told = [
         "Hover a word to read the weights; stronger is surer.",

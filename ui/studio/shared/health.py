@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -15,6 +14,7 @@ from ui.present.text.formatting import duration, pluralize, size
 from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
+from workbench.answers.server import Health
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
@@ -45,16 +45,15 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
     except (ServerDown, ServerRefused) as problem:
         away = Sign("API server", False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
-    loaded = answer.get("loaded") or []
-    held = f"{pluralize(len(loaded), 'model')} in memory" if loaded else "no model in memory yet"
+    held = f"{pluralize(len(answer.loaded), 'model')} in memory" if answer.loaded else "no model in memory yet"
     return Sign("API server", True, f"answers; {held}"), device_sign(answer)
 
 
-def device_sign(answer: Mapping[str, Any]) -> Sign:
+def device_sign(answer: Health) -> Sign:
     """Of the device, as the API server's health tells it."""
-    if answer["device"] is None:
-        return Sign("Device", None, f"asked for “{answer['device_wish']}”; known once a model is loaded")
-    return Sign("Device", True, f"computes on “{answer['device']}”")
+    if answer.device is None:
+        return Sign("Device", None, f"asked for “{answer.requested_device}”; known once a model is loaded")
+    return Sign("Device", True, f"computes on “{answer.device}”")
 
 
 def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:

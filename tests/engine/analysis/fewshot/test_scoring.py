@@ -10,7 +10,8 @@ from torch import Tensor
 
 from engine.analysis.fewshot.prompts import Prompt
 from engine.analysis.fewshot.scoring import score_options
-from engine.models.demix import MultiExpertModel, Rows
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 
 OPTIONS = ((5, 9, 200), (5,), (17, 4))
 

@@ -14,15 +14,16 @@ from safetensors.torch import load_file
 from engine.config import LoraConfig
 from engine.errors import DamagedFile, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
+from engine.inference.loaded import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
-from engine.methods.registry import new_placement
+from engine.methods.multi_expert_files import save_expert as save_demix_expert
+from engine.methods.row_registry import new_placement
 from engine.models.composite import CompositeModel
-from engine.models.demix import MultiExpertModel, Rows
-from engine.models.demix_files import save_expert as save_demix_expert
 from engine.models.expert_model import ExpertModel
-from engine.models.loaded import LoadedBase, load_base
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids
 
 

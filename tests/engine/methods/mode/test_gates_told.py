@@ -17,8 +17,8 @@ from engine.methods.mode.active_experts import ActiveExperts
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gate_registry import build_gate, gate_type
 from engine.models.composite import CompositeModel
-from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.models.rows import Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import model_with
 from tests.engine.methods.mode.backbones import SHAPE, mode_model, some_ids

@@ -21,7 +21,7 @@ from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
-from engine.models.demix import Rows
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import eval_sample
 from engine.training.data import DomainText

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.models.demix import AdditiveLayer, MultiExpertModel, Placement
 from engine.models.families import ffn_places
+from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
 
 
 class Bias(nn.Module):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from engine.files import ArtifactRef
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix, read_expert
+from engine.methods.multi_expert_files import load_experts, read_expert
 from engine.models.expert_model import ExpertModel
+from engine.models.multi_expert import MultiExpertModel, Placement
 
 
 class MultiExpertHost:
     """The model is loaded with its first expert; the others are added to it."""
 
-    def __init__(self, base: ArtifactRef, device: torch.device | str) -> None:
-        self._base, self._device = base, device
+    def __init__(self, base: ArtifactRef, device: torch.device | str, new_placement: Callable[[], Placement]) -> None:
+        self._base, self._device, self._new_placement = base, device, new_placement
         self._model: MultiExpertModel | None = None
 
     @property
@@ -26,7 +26,7 @@ class MultiExpertHost:
 
     def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         if self._model is None:
-            self._model = load_demix(self._base, experts).to(self._device)
+            self._model = load_experts(self._base, experts, self._new_placement()).to(self._device)
             return
         for key, kept in experts.items():
             self._model.add_expert(key, state=read_expert(kept, str(self._base.sha256)))

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from engine.models.demix import Rows
 from engine.models.expert_model import Experts
 from engine.models.routers import RouterLosses
+from engine.models.rows import Rows
 
 
 class TrainableModel(Experts, Protocol):

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Never, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,44 +27,26 @@ from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.routers import RouterLosses, router_losses
-
-if TYPE_CHECKING:
-    from engine.methods.rows import RowMethod
+from engine.models.rows import Rows, current_rows, routed
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The experts of a batch: `num_rows[i]` consecutive rows take expert `keys[i]`."""
+class RowOptions(Protocol):
+    """What a model needs to know of its method."""
 
-    keys: tuple[str, ...]
-    num_rows: tuple[int, ...]
+    @property
+    def experts_in(self) -> str:
+        """The name of the placement in files."""
+        ...
 
-    @classmethod
-    def one_each(cls, keys: Sequence[str]) -> Rows:
-        """One row for each expert: E copies of one prompt."""
-        return cls(tuple(keys), (1,) * len(keys))
+    @property
+    def extra_positions(self) -> int:
+        """Positions of the model's context that an expert takes."""
+        ...
 
-    @classmethod
-    def all_to(cls, key: str, num_rows: int) -> Rows:
-        """Every row takes the same expert."""
-        return cls((key,), (num_rows,))
-
-
-_rows: ContextVar[Rows] = ContextVar("rows")
-
-
-def current_rows() -> Rows:
-    """The experts of the rows that the forward pass under way computes."""
-    return _rows.get()
-
-
-@contextmanager
-def _routed(rows: Rows) -> Iterator[None]:
-    token = _rows.set(rows)
-    try:
-        yield
-    finally:
-        _rows.reset(token)
+    @property
+    def frozen_flops(self) -> Callable[[Shape, int, int], int]:
+        """Operations per token to train experts alone: of (shape, context, parameters of one)."""
+        ...
 
 
 class Placement(ABC):
@@ -77,7 +57,7 @@ class Placement(ABC):
 
     made_from_tensors: ClassVar[bool] = False  # a model has no experts at first; each is made from its tensors
 
-    def __init__(self, method: RowMethod) -> None:
+    def __init__(self, method: RowOptions) -> None:
         self.method = method
 
     @abstractmethod
@@ -170,7 +150,7 @@ class MultiExpertModel(nn.Module):
 
     def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None."""
-        with _routed(rows):
+        with routed(rows):
             text = self._text(input_ids_BT, cache)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
             out = self.lm(**text, past_key_values=cache, use_cache=cache is not None, logits_to_keep=num_logits)
@@ -180,7 +160,7 @@ class MultiExpertModel(nn.Module):
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
         num_positions = input_ids_BT.shape[1]
-        with _routed(rows):
+        with routed(rows):
             out = self.lm.base_model(**self._text(input_ids_BT, None), use_cache=False)
         return token_scores(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from torch import Tensor
 
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
-from engine.methods.registry import new_placement, row_method
-from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, is_seed, stored_placement
-from engine.models.demix import MultiExpertModel
-from engine.models.families import load_model, longest_context, read_config
+from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, is_seed
+from engine.models.families import load_model, read_config
+from engine.models.multi_expert import MultiExpertModel, Placement
 
 _EXPERT = "expert.safetensors"
 
@@ -46,23 +44,19 @@ def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256:
     (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
-def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
-    """The model of a base folder with the given experts (by key), every byte checked before use."""
+def load_experts(base: ArtifactRef, experts: Mapping[str, ArtifactRef], placement: Placement) -> MultiExpertModel:
+    """The model of a base folder with these experts (by key), which lie there; every byte is checked before use."""
     base_sha256 = base.check()
-    if not experts:
-        raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
     first = next(iter(experts))
-    experts_in = stored_placement(_read_card(experts[first].folder), base.folder)
-    model = _with_first(base.folder, experts_in, first, states.pop(first))
+    model = _with_first(base.folder, placement, first, states.pop(first))
     for key, state in states.items():
         model.add_expert(key, state=state)
     return model.eval()
 
 
-def _with_first(base: Path, experts_in: str, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
+def _with_first(base: Path, placement: Placement, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
     """The model of a base with its first expert."""
-    placement = new_placement(experts_in)
     lm = load_model(base) if is_seed(base) else _empty_lm(base)
     model = MultiExpertModel(lm, [] if placement.made_from_tensors else [key], placement)
     if placement.made_from_tensors:
@@ -76,7 +70,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     """An expert's tensors, after its bytes and its base were checked."""
     expert.check()
     folder = expert.folder
-    if _read_card(folder).get("base_sha256") != base_sha256:
+    if read_card(folder).get("base_sha256") != base_sha256:
         raise ModelError(
             f"The expert in {folder} was trained on another base than the one it is to be mixed on.",
             "Mix experts of the same base.",
@@ -84,7 +78,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     return load_file(folder / _EXPERT)
 
 
-def _read_card(folder: Path) -> dict[str, Any]:
+def read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -92,27 +86,6 @@ def _read_card(folder: Path) -> dict[str, Any]:
             f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
         ) from error
     return card
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
-
-    max_positions: int
-    vocab_size: int
-
-
-def read_limits(base: Path) -> Limits:
-    """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
-    try:
-        config = read_config(base)
-        longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
-        return Limits(longest, int(config.vocab_size))
-    except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFile(
-            f"{base} must hold a model's base, but does not ({reason}).", "Restore it from a copy, or train it again."
-        ) from None
 
 
 def _empty_lm(base: Path) -> Any:

@@ -1,0 +1,31 @@
+"""What the files of a base say of where its experts lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import DamagedFile
+
+CARD_METHOD = "demix"  # in the cards of all of them
+SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"
+_OLDEST = "ffn"  # where experts are if nothing says so: such files are older than the choice
+_ON_A_SEED = "adapter"
+
+
+def is_seed(base: Path) -> bool:
+    """Whether a base is a seed model as it came, which its experts leave as it is."""
+    return not (base / SHARED_FILE).exists()
+
+
+def stored_placement(card: Mapping[str, Any], base: Path) -> str:
+    """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
+    path = base / BASE_CARD
+    if not path.exists():
+        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DamagedFile(f"{path} does not say where experts are.", "Restore it.") from error

@@ -1,0 +1,64 @@
+"""Training the experts of several domains together, on several processes of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.config import TrainingConfig
+from engine.events import Event
+from engine.methods.recipe import Recipe
+from engine.training.data import BlockSampler, PackedDomain
+from engine.training.launch import run_workers
+from engine.training.layout import layout_of
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a process needs to know: where things lie, what to train and how."""
+
+    seed_folder: Path
+    domains: tuple[PackedDomain, ...]
+    config: TrainingConfig
+    folder: Path  # of the checkpoints
+    device: str = "auto"
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Task:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in data["domains"])
+        config = TrainingConfig(**data["config"])
+        recipe = Recipe.from_json(data["recipe"])
+        return cls(Path(data["seed_folder"]), domains, config, Path(data["folder"]), data["device"], recipe)
+
+
+def train_distributed(
+    num_processes: int,
+    seed_folder: Path,
+    domains: Sequence[PackedDomain],
+    config: TrainingConfig,
+    folder: Path,
+    *,
+    recipe: Recipe | None = None,
+    device: str = "auto",
+    threads: int = 0,
+    log: Path | None = None,
+) -> Iterator[Event]:
+    """Trains a model of the seed (None: a DEMix model) from the newest checkpoint in `folder`, or from the start.
+
+    The weights are those of the last checkpoint. `threads` are those of each process; 0 shares the cores out. What
+    the processes print goes to `log`, or where this process prints. Raises TrainingError when the layout or a text
+    cannot be trained on, LostRank when a process dies, and what the training itself raises.
+    """
+    layout_of(domains, config.sequences_per_domain, num_processes)
+    texts = [domain.open() for domain in domains]
+    BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
+    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
+    return run_workers(task, "engine.methods.joint_worker", num_processes, threads=threads, log=log)

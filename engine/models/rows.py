@@ -1,0 +1,43 @@
+"""Which expert each row of a batch takes, for the forward pass under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The experts of a batch: `num_rows[i]` consecutive rows take expert `keys[i]`."""
+
+    keys: tuple[str, ...]
+    num_rows: tuple[int, ...]
+
+    @classmethod
+    def one_each(cls, keys: Sequence[str]) -> Rows:
+        """One row for each expert: E copies of one prompt."""
+        return cls(tuple(keys), (1,) * len(keys))
+
+    @classmethod
+    def all_to(cls, key: str, num_rows: int) -> Rows:
+        """Every row takes the same expert."""
+        return cls((key,), (num_rows,))
+
+
+_rows: ContextVar[Rows] = ContextVar("rows")
+
+
+def current_rows() -> Rows:
+    """The experts of the rows that the forward pass under way computes."""
+    return _rows.get()
+
+
+@contextmanager
+def routed(rows: Rows) -> Iterator[None]:
+    token = _rows.set(rows)
+    try:
+        yield
+    finally:
+        _rows.reset(token)

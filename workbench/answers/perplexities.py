@@ -1,0 +1,132 @@
+"""Answers about perplexities: of experts, of mixtures, of ways to use experts. All perplexities are per token."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from workbench.answers.base import Answer
+
+Cells = list[list[float | None]]  # expert × domain; None where nothing was measured
+Mode = Literal["naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class Measure(Answer):
+    """Which tokens of a domain were scored: how many, in blocks of which size."""
+
+    block_size: int
+    num_tokens: int
+
+
+class DomainMeasure(Measure):
+    """The measure of one domain."""
+
+    domain: str
+
+
+class PerplexityTable(Answer):
+    """Experts on the domains that they were scored on. All numbers of a domain are of the same tokens."""
+
+    experts: list[str]
+    domains: list[str]
+    measures: list[Measure] = Field(description="One for each domain.")
+    perplexity: Cells
+    accuracy: Cells = Field(description="Share of tokens that were the most probable ones.")
+    specialization: Cells = Field(
+        description="Ratio to the perplexity of the domain's own expert; above 1 where an expert is worse than that."
+    )
+
+
+class MixedDomain(DomainMeasure):
+    """One domain under a mixture, and under each of its experts alone."""
+
+    perplexity: float
+    best_expert: str
+    perplexity_by_expert: dict[str, float]
+
+
+class MixedScores(Answer):
+    """A mixture's perplexity on every domain."""
+
+    experts: list[str]
+    domains: list[MixedDomain]
+    seconds: float
+
+
+class ModePerplexities(Answer):
+    """Perplexities under each inference mode, under the saved gate (`mixture`), and of the oracle.
+
+    The oracle is the best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token.
+    """
+
+    naive: float
+    label: float | None = Field(description="None without an expert of the domain's own.")
+    average: float
+    uniform: float
+    updating: float
+    cached: float | None = Field(description="None where too few dev blocks are scored.")
+    oracle: float
+    mixture: float
+
+    def by_mode(self) -> dict[Mode, float | None]:
+        """The perplexity under each mode."""
+        return {mode: getattr(self, mode) for mode in MODES}
+
+
+class ModeDomain(ModePerplexities):
+    """One domain under each inference mode."""
+
+    domain: str
+    role: str
+    is_trained: bool = Field(description="Whether the domain trained an expert that takes part.")
+    num_tokens: int
+
+
+class ModeAverages(Answer):
+    """Mean perplexities over the domains that trained an expert (`train`) and over the others (`novel`).
+
+    None where a domain has no number: means of other domains must not be compared. Empty without a domain.
+    """
+
+    train: dict[Mode, float | None]
+    novel: dict[Mode, float | None]
+
+
+class ModeComparison(Answer):
+    """Every domain's perplexity under each inference mode."""
+
+    experts: list[str]
+    domains: list[ModeDomain]
+    averages: ModeAverages
+
+
+class GridDomain(Answer):
+    """One domain's perplexities at every temperature (rows) and top-k (columns)."""
+
+    domain: str
+    num_tokens: int
+    perplexity: list[list[float]]
+
+
+class SavedGate(Answer):
+    """Where in the grid the mixture's own gate stands."""
+
+    temperature: float
+    top_k: int
+
+
+class ClusterGrid(Answer):
+    """Perplexities at every temperature (rows) and top-k (columns) of a cluster gate, experts alike in their prior."""
+
+    mixture: str
+    experts: list[str]
+    split: str
+    temperatures: list[float]
+    top_ks: list[int]
+    perplexity: list[list[float]] = Field(description="Over the tokens of all domains.")
+    domains: list[GridDomain]
+    saved: SavedGate
+    distance_power: float
+    seconds: float

@@ -1,0 +1,137 @@
+"""Answers about posteriors: which expert a text or a domain is taken for, and where two experts differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from engine.events import GateWeights
+from workbench.answers.base import Answer
+
+Weights = list[list[float]]  # token × expert
+
+
+class ManifestExpert(Answer):
+    """An expert that takes part: its files and its weight."""
+
+    id: str
+    name: str
+    sha256: str
+    weight: float
+    base_sha256: str
+    parts: list[str] | None = Field(description="Active parts of an expert of MoDE; None of any other.")
+
+
+class Manifest(Answer):
+    """Which files, experts and weights make an answer."""
+
+    model: str
+    experts: list[ManifestExpert]
+    tokenizer_sha256: str
+    gate: dict[str, Any]
+    clustering_sha256: str | None
+
+
+class TextPosterior(Answer):
+    """A text token by token: the weight of every expert before each, and what the mixture gave it."""
+
+    experts: list[str]
+    tokens: list[str]
+    weights: Weights
+    logprobs: list[float] = Field(description="Log-probability of each token under the mixture (nats).")
+    best: list[tuple[str, float]] = Field(description="The most probable token in each place, with its own.")
+    gate_weights: list[dict[str, GateWeights]] = Field(
+        description="By token, the weights inside experts of MoDE; an expert that did not run is left out."
+    )
+
+
+class PosteriorAnswer(TextPosterior):
+    """The same with the files behind it."""
+
+    manifest: Manifest
+
+
+class DomainPosterior(Answer):
+    """The belief in each expert after some blocks of a domain, and how it came about."""
+
+    domain: str
+    role: str
+    num_blocks: int
+    block_size: int
+    posterior: list[float] = Field(description="By expert.")
+    trajectory: list[list[float]] = Field(description="Expert × blocks seen, from 0.")
+    stable_after: int | None = Field(
+        description="Blocks after which no share is more than 0.05 from its last value; None if in the last tenth."
+    )
+
+
+class PosteriorMap(Answer):
+    """The belief in each expert on every scored domain."""
+
+    experts: list[str]
+    homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")
+    split: str
+    evidence: str
+    estimate: str
+    num_blocks: int = Field(description="Blocks of each domain at most.")
+    newest_weight: float
+    domains: list[DomainPosterior]
+    too_short: list[str] = Field(description="Domains without one block.")
+
+
+class ParentProposal(Answer):
+    """The expert whose copy should learn a new domain."""
+
+    mixture: str
+    domain: str
+    parent: str
+    posterior: dict[str, float] = Field(description="By expert, the mean at the ends of the blocks.")
+    num_blocks: int
+    block_size: int
+    split: str
+    learning_rate: float | None = Field(
+        description="The default of a training: a tenth of what the parent was first trained with; None if unknown."
+    )
+
+
+class Passage(Answer):
+    """A block of text that was scored by itself."""
+
+    document: int = Field(description="Number of the document that it begins in, from 0.")
+    mean: float = Field(description="Mean difference over all tokens (nats).")
+    num_tokens: int
+    tokens: list[str]
+    differences: list[float] = Field(description="log p(expert) − log p(rival) of each token shown (nats).")
+
+
+class TokenComparison(Answer):
+    """The passages of a domain on which an expert does worst and best against a rival."""
+
+    domain: str
+    expert: str
+    rival: str
+    split: str
+    num_passages: int
+    num_documents: int
+    overall: float = Field(description="Mean difference over all tokens (nats).")
+    worst: list[Passage]
+    best: list[Passage]
+
+
+class PriorSource(Answer):
+    """The text that a prior was estimated on."""
+
+    mixture: str
+    domain: str
+    split: str
+    num_blocks: int
+    block_size: int
+    evidence: str
+
+
+class EstimatedPrior(Answer):
+    """The share of each expert (by id), and the text behind it."""
+
+    shares: dict[str, float]
+    source: PriorSource

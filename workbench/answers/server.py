@@ -1,0 +1,115 @@
+"""Answers of the API server about itself and its models, and completions in OpenAI's shape."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from engine.events import GateWeights
+from workbench.answers.base import Answer
+from workbench.answers.posteriors import Manifest
+
+
+class LoadedBase(Answer):
+    """A base in memory, with the ids of the experts loaded on it."""
+
+    base_sha256: str
+    experts: list[str]
+
+
+class Health(Answer):
+    """That the server runs, for which registry, on which device, and what it holds in memory."""
+
+    status: str
+    version: str
+    registry: str
+    device: str | None = Field(description="Where it computes; null before the first model is loaded.")
+    requested_device: str
+    loaded: list[LoadedBase]
+    busy: int
+    waiting: int
+
+
+class Model(Answer):
+    """A mixture or an expert that can be used as a model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "workbench"
+    kind: Literal["mixture", "expert"]
+    experts: list[str] = Field(description="Experts that take part unless a request says otherwise.")
+    members: list[str] = Field(description="Experts that a request can switch on.")
+    parts: dict[str, list[str]] = Field(description="Parts of experts of MoDE, which a request can switch on and off.")
+
+
+class ModelList(Answer):
+    """Every mixture and every enabled expert."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Logprobs(Answer):
+    """Log-probabilities of tokens (nats), and of the most probable ones in their place."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(Answer):
+    """The text that goes on from one prompt, with the weights behind each of its tokens."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str | None
+    expert_weights: list[dict[str, float]]
+    gate_weights: list[dict[str, GateWeights]]
+
+
+class ChunkChoice(Answer):
+    """Some text of one choice; a last piece without a token has no weights."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str | None
+    expert_weights: dict[str, float] | None
+    gate_weights: dict[str, GateWeights] | None
+
+
+class Usage(Answer):
+    """The counts of tokens of all prompts together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class CompletionHead(Answer):
+    """What a completion and all of its chunks have in common."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+
+
+class Completion(CompletionHead):
+    """A completion, with a choice for each prompt."""
+
+    choices: list[CompletionChoice]
+    usage: Usage
+    manifest: Manifest
+
+
+class CompletionChunk(CompletionHead):
+    """A piece of a streamed completion; the last ones carry the manifest and, if requested, the counts."""
+
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    manifest: Manifest | None = None
