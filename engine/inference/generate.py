@@ -224,7 +224,7 @@ def _continue(
         shown = phrases.push(text.push(token))
         weights = dict(zip(keys, weights_E.tolist(), strict=True))
         yield Token(token, shown, float(logprobs_V[token]), weights, mixing.gates(weights_E))
-        if phrases.found:
+        if phrases.matched:
             yield Done("phrase", num_prompt, number + 1)
             return
         if number + 1 < limit:

@@ -47,14 +47,14 @@ class StopPhrases:
     def __init__(self, phrases: Sequence[str]) -> None:
         self._phrases = [phrase for phrase in phrases if phrase]
         self._held = ""
-        self.found = False
+        self.matched = False
 
     def push(self, text: str) -> str:
         """Adds text and returns what may be shown."""
         self._held += text
         at = min((i for i in map(self._held.find, self._phrases) if i >= 0), default=-1)
         if at >= 0:
-            self.found = True
+            self.matched = True
             shown, self._held = self._held[:at], ""
             return shown
         keep = self._could_begin()

@@ -121,7 +121,7 @@ def test_permuting_models_changes_no_probability(elms) -> None:  # L6
 class Listening:
     """The same gate, for which no expert ever sleeps."""
 
-    listens = True
+    needs_logprobs = True
 
     def __init__(self, gate: Gate) -> None:
         self.start, self.block, self.total = gate.start, gate.block, gate.total
@@ -176,7 +176,8 @@ def test_an_expert_without_weight_is_never_asked(elms) -> None:
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed", "cluster"])
 def test_a_text_read_token_by_token_is_what_is_read_at_once(elms, kind) -> None:
-    gate = build_gate(gate_type(kind).config(kind, temperature=0.5, top_k=2), [1, 2, 3, 4], tiny_routing())
+    softness = {"temperature": 0.5} if "temperature" in gate_type(kind).settings else {}
+    gate = build_gate(gate_type(kind).config(kind, **softness, top_k=2), [1, 2, 3, 4], tiny_routing())
     ensemble, ids = ensemble_of(*elms.values()), ids_of()
     together = list(Mixing(ensemble, ELMS, gate).read(ids))
     mixing = Mixing(ensemble, ELMS, gate)
@@ -218,7 +219,7 @@ def test_models_that_cannot_mix_are_refused(elms) -> None:
     other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"], new_placement()).eval()
     with pytest.raises(MixtureError, match=r"vocabularies of one size, got \[300, 320\]"):
         ensemble_of(elms["sea"], other)
-    with pytest.raises(MixtureError, match="no expert “moon” here"):
+    with pytest.raises(MixtureError, match="no expert “moon”"):
         Mixing(ensemble_of(elms["sea"]), ["moon"], build_gate(PosteriorGateConfig(), [1.0]))
     with pytest.raises(MixtureError, match="no active expert"):
         Mixing(ensemble_of(*elms.values()), [], build_gate(PosteriorGateConfig(), [1.0]))

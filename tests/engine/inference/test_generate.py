@@ -145,7 +145,7 @@ def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    with pytest.raises(MixtureError, match=f"at most {model.max_positions - 1} tokens"):
+    with pytest.raises(MixtureError, match=f"at most {model.max_positions - 1} fit"):
         say(model, ["law"], tokenizer, prompt="zq" * 100)
 
 
@@ -226,7 +226,7 @@ def test_a_stop_phrase_is_never_shown() -> None:
     phrases = StopPhrases(["\n\nEND", "xyz"])
     shown = [phrases.push(part) for part in ["abc x", "y", "w \n", "\nEN", "D tail"]]
     assert "".join(shown) == "abc xyw "
-    assert phrases.found
+    assert phrases.matched
 
 
 def test_text_held_back_for_a_phrase_that_did_not_come_is_shown_at_the_end() -> None:
@@ -254,7 +254,7 @@ def test_a_text_is_read_with_the_weights_before_each_token(model: MultiExpertMod
     assert "".join(reading["tokens"]) == PROMPT
     assert reading["weights"][0] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert len(reading["weights"]) == len(reading["tokens"]) == len(reading["logprobs"])
-    with pytest.raises(MixtureError, match=f"1 to {model.max_positions - 1} tokens"):
+    with pytest.raises(MixtureError, match=f"1 to {model.max_positions - 1} are supported"):
         read_text(model, model.keys, build_gate(PosteriorGateConfig(), [1, 2, 3, 4]), tokenizer, "")
 
 
