@@ -77,7 +77,7 @@ def test_the_installed_workbench_starts_from_any_folder(installed: Path, tmp_pat
     where = _run([str(installed / "python"), "-c", "import engine; print(engine.__file__)"], tmp_path)
     assert where.startswith(str(installed.parent))
     workbench = str(installed / "workbench")
-    assert "Start everything" in _run([workbench, "--help"], tmp_path)
+    assert "Start the studio" in _run([workbench, "--help"], tmp_path)
     assert "Registry" in _run([workbench, "migrate"], tmp_path) + _run([workbench, "doctor"], tmp_path)
     with transaction() as session:
         job_id = create_job(session, SelfCheck())
