@@ -230,11 +230,11 @@ def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, f
         if on and weight > 0:
             chosen.append(_Member(member.expert, weight, True))
     if not chosen:
-        raise _nobody(model.name, [member.expert.name for member in model.members if not member.expert.enabled])
+        raise _no_active_expert(model.name, [member.expert.name for member in model.members if not member.expert.enabled])
     return chosen
 
 
-def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
+def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     if disabled == [model]:
         told = f"The expert “{model}” must be enabled to answer, but is disabled in the registry."
         return MixtureError(told, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError, NextStep, ScoresError
-from engine.mixing.base import keep_top, normalised_prior, some_blocks
+from engine.mixing.base import keep_top, normalised_prior, block_chunks
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ClusterGate:
         frozen, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
         pieces = (
             mix(self.nearness_weights(frozen, blocks, block_size), some_ENT.double())
-            for blocks, some_ENT in some_blocks(logprobs_ENT)
+            for blocks, some_ENT in block_chunks(logprobs_ENT)
         )
         return torch.cat(list(pieces))
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.config import Evidence
 from engine.errors import MixtureError
-from engine.mixing.base import FLOOR, blocks_at_once, keep_top, normalised_prior
+from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class PosteriorGate:
         return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
 
     def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
-        at_once = blocks_at_once(logprobs_ENT)
+        at_once = blocks_per_chunk(logprobs_ENT)
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
         pieces = zip(logprobs_ENT.split(at_once, 1), priors_EN1.split(at_once, 1), strict=True)
         doubled = ((some_ENT.double(), prior_EN1) for some_ENT, prior_EN1 in pieces)

@@ -201,7 +201,7 @@ def load_model(folder: Path) -> Any:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # transformers fails in many ways on a model that it does not expect
-        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", model_files.MEND) from error
+        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL) from error
     _refuse_unlike(folder, report)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     for name, value in token_ids.items():
@@ -221,7 +221,7 @@ def import_model(folder: Path) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
-        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.MEND) from error
+        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
         raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
     return lm

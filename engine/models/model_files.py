@@ -29,7 +29,7 @@ _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
-MEND = "Give a causal language model in safetensors format, without code of its own."
+EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Get the model again from where it was published."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
@@ -83,7 +83,7 @@ def read_config(folder: Path, families: Collection[str]) -> Any:
 def refuse_foreign_code(folder: Path) -> None:
     """Raises ModelError when the model needs code of its own, which is never run."""
     if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
-        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", MEND)
+        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", EXPECTED_MODEL)
 
 
 def _refuse_other_weights(folder: Path, told: dict[str, Any]) -> None:
@@ -196,14 +196,14 @@ def shard_names(folder: Path) -> list[str]:
     """The files that the index names: safetensors of the folder itself, nothing else."""
     index = read_object(folder, INDEX, _INDEX_BYTES)
     if index is None:
-        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", MEND)
+        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", EXPECTED_MODEL)
     told = index.get("weight_map")
     if not isinstance(told, dict) or not told:
         raise ModelError(f"{folder / INDEX} does not say which file holds which weight.", _AGAIN)
     for name in told.values():
         if not (isinstance(name, str) and _SHARD.fullmatch(name)):
             raise ModelError(
-                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", MEND
+                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", EXPECTED_MODEL
             )
     names = sorted(set(told.values()))
     if len(names) > _MAX_FILES:

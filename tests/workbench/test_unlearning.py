@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import MixtureError
 from tests.workbench.conftest import World
-from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, source_records
 from workbench.analysis.unlearning import what_stays
 from workbench.job_records import jobs
 from workbench.kinds.training.make_seed import MakeSeed
@@ -43,7 +43,7 @@ def renamed(world: World, name: str, new: str) -> None:
 
 
 def told_sources(world: World, *domains: str) -> list[dict[str, Any]]:
-    return sources_told(world.session, [corpora.domain_row(world.session, name).id for name in domains])
+    return source_records(world.session, [corpora.domain_row(world.session, name).id for name in domains])
 
 
 def seed_base(world: World, seed: str = "seed") -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ModePart:
     of: str  # id of the expert that it was trained as
     shape: dict[str, Any]  # engine.methods.mode.config.ModeConfig
 
-    def told(self, domains: Sequence[str]) -> dict[str, Any]:
+    def as_config(self, domains: Sequence[str]) -> dict[str, Any]:
         """As an expert's row keeps it, once these domains trained it, too."""
         known = list(dict.fromkeys([*self.domains, *domains]))
         return {"name": self.name, "domain": self.domain, "domains": known, "of": self.of, "shape": self.shape}
@@ -65,7 +65,7 @@ def part_names(session: Session, experts: Sequence[str]) -> list[str]:
     return [part.name for part in _parts_of([expert_row(session, name) for name in experts])]
 
 
-def parts_told(session: Session, storage: Storage, expert: str) -> list[dict[str, Any]]:
+def describe_parts(session: Session, storage: Storage, expert: str) -> list[dict[str, Any]]:
     """The parts of an expert of MoDE as {name, domains, origin, num_blocks, layers, num_parameters}.
 
     `origin` is the expert that a part was trained as (None: it is gone), `layers` are those of the part in a block.

@@ -62,7 +62,7 @@ class Source:
         return ""
 
 
-def sources_told(session: Session, domain_ids: Iterable[str]) -> list[dict[str, Any]]:
+def source_records(session: Session, domain_ids: Iterable[str]) -> list[dict[str, Any]]:
     """The texts of domains as the config of an expert keeps them."""
     rows = (session.get(Domain, id) for id in domain_ids)
     return [asdict(Source.of(row) if row else Source()) for row in rows]

@@ -50,7 +50,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
         .values(error="", next_step="", failure=None)
         .returning(Job.fence)
     )
-    fence: int | None = session.execute(_plainly(wish)).scalar_one_or_none()
+    fence: int | None = session.execute(_without_sync(wish)).scalar_one_or_none()
     if fence is None:
         if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
             expire(session, now, max_attempts)  # it waits, or can never start: then its row says why
@@ -62,7 +62,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
 def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> str:
     """Holds on to the job for another lease; gives what it was asked: "", "cancel" or "pause"."""
     wish = _mine(job_id, fence).values(lease_until=time.time() + lease_seconds).returning(Job.stop_requested)
-    asked: str | None = session.execute(_plainly(wish)).scalar_one_or_none()
+    asked: str | None = session.execute(_without_sync(wish)).scalar_one_or_none()
     if asked is None:
         raise _lost(job_id, fence)
     return asked
@@ -154,11 +154,11 @@ def _mine(job_id: str, fence: int) -> Update:
 
 def _write(session: Session, job_id: str, fence: int, news: dict[str, Any]) -> None:
     wish = _mine(job_id, fence).values(**news).returning(Job.id)
-    if session.execute(_plainly(wish)).scalar_one_or_none() is None:
+    if session.execute(_without_sync(wish)).scalar_one_or_none() is None:
         raise _lost(job_id, fence)
 
 
-def _plainly(wish: Any) -> Any:
+def _without_sync(wish: Any) -> Any:
     """The statement alone: rows loaded in this session are read anew by whoever looks at them."""
     return wish.execution_options(synchronize_session=False)
 
@@ -187,7 +187,7 @@ def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, in
     for start in range(0, len(keys), _BATCH):
         some = keys[start : start + _BATCH]
         old = delete(Metric).where(Metric.job_id == job_id, tuple_(Metric.name, Metric.step).in_(some))
-        session.execute(_plainly(old))
+        session.execute(_without_sync(old))
         rows = [{"job_id": job_id, "name": n, "step": s, "value": points[n, s]} for n, s in some]
         session.execute(insert(Metric), rows)
 
@@ -198,11 +198,11 @@ def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, in
 def expire(session: Session, now: float, max_attempts: int) -> list[str]:
     """Takes back the jobs of workers that fell silent; gives their ids. Fails what can never start."""
     silent = select(Job).where(Job.state == "running", Job.lease_until < now).order_by(Job.id)
-    taken = list(session.scalars(_locking(silent)))
+    taken = list(session.scalars(_for_update(silent)))
     for job in taken:
         _take_back(session, job, max_attempts)
     worn_out = select(Job).where(Job.state == "queued", Job.attempt >= max_attempts).order_by(Job.id)
-    for job in session.scalars(_locking(worn_out)):
+    for job in session.scalars(_for_update(worn_out)):
         _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
     end_waiting(session)
     return [job.id for job in taken]
@@ -221,7 +221,7 @@ def end_waiting(session: Session) -> None:
         .where(Job.state == "queued", before.state.in_(["failed", "cancelled"]))
         .order_by(Job.id, before.state.desc())
     )
-    while found := session.execute(_locking(hopeless, of=Job)).all():
+    while found := session.execute(_for_update(hopeless, of=Job)).all():
         for job, title, state in found:
             if job.state == "queued":  # else it waits for several, and has ended already
                 _end(session, job, state, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again.")
@@ -262,7 +262,7 @@ def _set(job: Job, news: dict[str, Any]) -> None:
         setattr(job, name, value)
 
 
-def _locking(wish: Any, of: Any = None) -> Any:
+def _for_update(wish: Any, of: Any = None) -> Any:
     """The same rows, locked until the transaction ends (SQLite's writers are alone anyway), read anew."""
     return wish.with_for_update(of=of).execution_options(populate_existing=True)
 

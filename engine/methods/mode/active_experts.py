@@ -32,7 +32,7 @@ class GateShares:
     def __init__(self) -> None:
         self._passes: list[tuple[list[float], int]] = []
 
-    def hear(self, weights_KGBT: Tensor) -> None:
+    def add(self, weights_KGBT: Tensor) -> None:
         """Takes down those of one pass."""
         sums_G = weights_KGBT.double().mean(0).sum((1, 2))
         self._passes.append((sums_G.tolist(), weights_KGBT[0, 0].numel()))
@@ -66,7 +66,7 @@ class ActiveExperts(nn.Module):
         self.keys = [name]
         self.learning: Learning = learning
         self.weights: Tensor | None = None
-        self._listener: GateShares | None = None
+        self._recorder: GateShares | None = None
 
     def train(self, mode: bool = True) -> ActiveExperts:
         """Puts what learns in training mode, and nothing else: what is frozen drops nothing out.
@@ -109,8 +109,8 @@ class ActiveExperts(nn.Module):
         """Log-likelihood and hit [B, T] of each target."""
         self._require(rows)
         scores, weights_KGBT = self.model.token_scores(input_ids_BT, targets_BT, self.active)
-        if self._listener is not None:
-            self._listener.hear(weights_KGBT)
+        if self._recorder is not None:
+            self._recorder.add(weights_KGBT)
         return scores
 
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
@@ -118,13 +118,13 @@ class ActiveExperts(nn.Module):
         return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     @contextmanager
-    def listening(self) -> Iterator[GateShares]:
+    def record_gates(self) -> Iterator[GateShares]:
         """What the gates give while text is scored within."""
-        self._listener = GateShares()
+        self._recorder = GateShares()
         try:
-            yield self._listener
+            yield self._recorder
         finally:
-            self._listener = None
+            self._recorder = None
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, good for any model that holds these experts on this backbone."""

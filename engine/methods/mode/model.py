@@ -155,7 +155,7 @@ class ModeModel(nn.Module):
         self._require(key)
         return [block.experts[key] for block in self._blocks]
 
-    def forget_backbone(self) -> None:
+    def free_backbone(self) -> None:
         """Frees the backbone's memory where experts alone are to work; they stay what they are, and may be saved."""
         experts = {id(one) for key in self.keys for one in self.expert_parameters(key).values()}
         for module in self.lm.modules():

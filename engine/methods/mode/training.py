@@ -45,7 +45,7 @@ class TrainingData:
 
 def train_active(
     active: ActiveExperts,
-    lesson: TrainingData,
+    data: TrainingData,
     folder: Path,
     *,
     in_turn: bool = False,
@@ -57,32 +57,32 @@ def train_active(
     text was read for its loss; `in_turn` as for `losses_of`. Raises TrainingError where a text or the backbone's
     context is too short, and what `train` raises.
     """
-    require_context(active, lesson.config.block_size)
-    looked_at = lesson.held_out()
+    require_context(active, data.config.block_size)
+    looked_at = data.held_out()
     shares: dict[str, tuple[float, ...]] = {}
 
     @contextmanager
     def listen(name: str) -> Iterator[None]:
-        with active.listening() as gates:
+        with active.record_gates() as gates:
             yield
         shares[name] = gates.means()
 
     def watch() -> dict[str, float]:
         found: dict[str, float] = {}
-        for one in lesson.retained:
+        for one in data.retained:
             with listen(one.name):
                 found |= losses_of(active, active.keys[0], {one.name: looked_at[one.name]}, in_turn=in_turn)
         return found
 
     events = train(
         active,
-        lesson.texts(),
-        lesson.config,
+        data.texts(),
+        data.config,
         folder,
         only_experts=active.keys,
         team=team,
         listen=listen,
-        watch=watch if lesson.retained else None,
+        watch=watch if data.retained else None,
     )
     return _with_gates(events, shares)
 

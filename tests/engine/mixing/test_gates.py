@@ -125,7 +125,7 @@ def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(name: str, monkeypat
     gate, scores_ENT = GATES[name]([1, 2, 3, 4]), logprobs(blocks=7)
     expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
     for at_once in (1, 200, 1 << 20):  # one block, two, all
-        monkeypatch.setattr("engine.mixing.base._AT_ONCE", at_once)
+        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", at_once)
         assert torch.equal(gate.mixed(scores_ENT, tiny_distances(140, 20)), expected_NT)
 
 

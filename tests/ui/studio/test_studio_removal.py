@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.removals import certify, row
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
-from workbench.analysis.retrained_baselines import OF_BASE, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, source_records
 from workbench.job_records import jobs
 from workbench.registry import mixtures, reports
 from workbench.registry.database import transaction
@@ -39,7 +39,7 @@ def without_code() -> None:
     """A mixture that has no expert of code, on a base that was trained on prose alone."""
     with transaction() as session:
         prose = expert_row(session, "first/prose")
-        prose.config = {**prose.config, OF_BASE: sources_told(session, [str(prose.domain_id)])}
+        prose.config = {**prose.config, OF_BASE: source_records(session, [str(prose.domain_id)])}
         mixtures.create_mixture(session, MixtureSpec(name="no code", experts=["first/prose"]))
 
 

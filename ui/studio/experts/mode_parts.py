@@ -18,7 +18,7 @@ from workbench.store.storage import get_storage
 def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
-        parts = mode_parts.parts_told(session, get_storage(), card.name)
+        parts = mode_parts.describe_parts(session, get_storage(), card.name)
     blocks = pluralize(parts[0]["num_blocks"], "block")
     st.markdown(f"##### What stands beside the backbone, {plain(card.seed or 'a seed model')} in {blocks}")
     rows = [

@@ -52,7 +52,7 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
     wire.send("meet", base_sha256=base_sha256, experts=shapes)
     server = _Server(model, wire, folder)
     while (wish := (said := wire.receive()).pop("do")) != "end":
-        server.does[wish](**said)
+        server.handlers[wish](**said)
     return server.training is not None and server.training.has_ended
 
 
@@ -61,7 +61,7 @@ class _Server:
         self.model, self.wire, self.folder = model, wire, folder
         self.training: _Training | None = None
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
-        self.does: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
+        self.handlers: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
 
     def read(
         self,
@@ -106,12 +106,12 @@ class _Server:
         if self.folder is None:
             raise TrainingError("An expert that is to learn must have a folder for its checkpoints.", "Give one.")
         one = self.training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
-        self.does |= {
+        self.handlers |= {
             "resume": one.resume,
             "update": one.update,
             "best": one.keep_best,
             "save": one.save,
-            "settle": one.settle,
+            "settle": one.restore_best,
         }
 
 
@@ -189,7 +189,7 @@ class _Training:
         self.wire.send("saved")
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def restore_best(self) -> None:
         for name, tensor in self.best.items():
             self.parameters[name].copy_(tensor)
         self.has_ended = True

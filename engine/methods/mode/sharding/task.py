@@ -21,14 +21,14 @@ from engine.training.layout import Layout
 class ModeTask:
     """The first process has the backbone; the experts are shared out over the others, in order."""
 
-    lineup: ExpertSet
-    lesson: TrainingData
+    expert_set: ExpertSet
+    data: TrainingData
     folder: Path  # of the checkpoints, and of what is made
     device: str = "auto"
 
     def held(self, rank: int, num_ranks: int) -> tuple[str, ...]:
         """The keys of the experts that a process has."""
-        return Layout(tuple(self.lineup.keys), num_ranks - 1).held(rank - 1) if rank else ()
+        return Layout(tuple(self.expert_set.keys), num_ranks - 1).held(rank - 1) if rank else ()
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")

@@ -257,7 +257,7 @@ def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_process_with_experts_forgets_the_backbone_and_no_expert(family: str) -> None:
     model, whole = mode_model(["law", "code"], family), mode_model(["law", "code"], family)
-    model.forget_backbone()
+    model.free_backbone()
     experts = {id(one) for key in model.keys for one in model.expert_parameters(key).values()}
     assert {one.device.type for one in model.parameters() if id(one) not in experts} == {"meta"}
     for key in model.keys:
