@@ -171,7 +171,7 @@ def _sentence(report: Mapping[str, Any]) -> str:
     num_tasks = len(report["tasks"])
     return (
         f"{report['num_shots']} demonstrations, {num_tasks} task{'' if num_tasks == 1 else 's'}, {report['num_seeds']} "
-        f"seed{'' if found['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} gets "
+        f"seed{'' if report['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} gets "
         f"{best['average']['mean']:.1%} correct, the best of all routings; equal "
         f"weights {equal['average']['mean']:.1%}, "
         f"chance {chance['average']['mean']:.1%}."
