@@ -100,16 +100,16 @@ def run(work: Work, spec: ClusterPart) -> Generator[Event, None, Register]:
 
 def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
     """The folder of the fitted clusters."""
-    wish = inputs.spec
+    spec = inputs.spec
 
     def fill(folder: Path) -> Iterator[Event]:
         folders = inputs.folders()
         yield Progress(0, None, "documents", "listing documents")
         ids_N = training_ids(folders)
-        require_enough(len(ids_N), wish.num_clusters)
+        require_enough(len(ids_N), spec.num_clusters)
         sample = work.folder / "sample.parquet"
-        yield from write_sample(folders, draw(ids_N, wish.sample_size, wish.seed), sample)
-        clusters = yield from fit(sample, wish.words, wish.clusters, _reader(inputs))
+        yield from write_sample(folders, draw(ids_N, spec.sample_size, spec.seed), sample)
+        clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs))
         clusters.save(folder)
 
     return (yield from cached_artifact(work, inputs.key(None), "clusters-part", fill))
