@@ -1,4 +1,4 @@
-"""Methods whose experts are rows of one model: each row of a batch takes one expert, and the rest is shared.
+"""Methods whose experts live in one model: each row of a batch uses one expert, and the rest is shared.
 
 They share files, caches, training and mixing. What differs is where the modules of an expert lie: their `Placement`.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 CARD_METHOD = "demix"  # in the cards of all of them
 SHARED_FILE, BASE_CARD = "shared.safetensors", "base.json"
-_OLDEST = "ffn"  # where experts are if nothing says so: such files are older than the choice
+_OLDEST = "ffn"  # the placement of files from before there was a choice
 _ON_A_SEED = "adapter"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowMethod(Method):
-    """A method whose experts lie in one model. `placement` names the class that puts them there, as `module:Class`."""
+    """A method whose experts live in one model. `placement` names the class that inserts them, as `module:Class`."""
 
     experts_in: str  # the name of the placement in files
     placement: str
@@ -46,7 +46,7 @@ class RowMethod(Method):
         return f"rows: {self.experts_in}"
 
     def new_placement(self) -> Placement:
-        """Where the experts of a model lie."""
+        """The placement of a model's experts."""
         module, _, name = self.placement.partition(":")
         placement: Placement = getattr(import_module(module), name)(self)
         return placement
@@ -94,16 +94,16 @@ class RowMethod(Method):
 
 
 def is_seed(base: Path) -> bool:
-    """Whether a base is a seed model as it came, which its experts leave as it is."""
+    """Whether a base is an unchanged seed model."""
     return not (base / SHARED_FILE).exists()
 
 
 def stored_placement(card: Mapping[str, Any], base: Path) -> str:
-    """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
+    """The placement of experts on a base: stored with the base, or for a seed in the expert's card ({}: unknown)."""
     path = base / BASE_CARD
     if not path.exists():
         return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} does not say where experts are.", "Restore it.") from error
+        raise DamagedFile(f"{path} does not name the placement of experts.", "Restore it.") from error

@@ -108,7 +108,7 @@ def _num_before(log_weights: Tensor) -> Tensor:
 
 
 def blocks_per_chunk(logprobs_ENT: Tensor) -> int:
-    """The number of blocks whose numbers fit a processor's cache, so that memory does not grow with the text."""
+    """The number of blocks that fit a processor's cache, so that memory does not grow with the text."""
     return max(1, _CHUNK_SIZE // max(1, logprobs_ENT[:, 0].numel()))
 
 

@@ -50,7 +50,7 @@ def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiEx
     """The model of a base folder with the given experts (by key), every byte checked before use."""
     base_sha256 = base.check()
     if not experts:
-        raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
+        raise ModelError("No expert was given to load.", "Choose an expert.")
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
     first = next(iter(experts))
     experts_in = stored_placement(_read_card(experts[first].folder), base.folder)
@@ -78,7 +78,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     folder = expert.folder
     if _read_card(folder).get("base_sha256") != base_sha256:
         raise ModelError(
-            f"The expert in {folder} was trained on another base than the one it is to be mixed on.",
+            f"The expert in {folder} was trained on another base.",
             "Mix experts of the same base.",
         )
     return load_file(folder / _EXPERT)
@@ -88,15 +88,13 @@ def _read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(
-            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
-        ) from error
+        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
+    """The limits of a base's model: its longest text in tokens, and its vocabulary size."""
 
     max_positions: int
     vocab_size: int
@@ -111,7 +109,7 @@ def read_limits(base: Path) -> Limits:
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DamagedFile(
-            f"{base} must hold a model's base, but does not ({reason}).", "Restore it from a copy, or train it again."
+            f"{base} has no valid base of a model ({reason}).", "Restore it from a copy, or train it again."
         ) from None
 
 
@@ -125,7 +123,7 @@ def _copy(targets: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     if set(targets) != set(source):
         odd = sorted(set(targets) ^ set(source))[0]
         raise ModelError(
-            f"The base and the expert must make a whole model, but “{odd}” does not fit.",
+            f"The base and the expert do not form a full model: “{odd}” does not fit.",
             "Use a matching pair.",
         )
     with torch.no_grad():

@@ -14,7 +14,7 @@ from engine.models.expert_model import ExpertModel
 
 
 class MultiExpertHost:
-    """The model is loaded with its first expert; the others are added to it."""
+    """Loads the model with its first expert and adds the others to it."""
 
     def __init__(self, base: ArtifactRef, device: torch.device | str) -> None:
         self._base, self._device = base, device

@@ -1,4 +1,4 @@
-"""Training of MoDE on several processes of this machine, as the iterator of events that training in one is."""
+"""MoDE training on several processes of this machine, as an iterator of events like training in one process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
     """
     if not 2 <= num_processes <= most_processes(len(task.expert_set.experts)):
         raise TrainingError(
-            f"{len(task.expert_set.experts)} experts beside a backbone must be in 2 to "
-            f"{most_processes(len(task.expert_set.experts))} processes, but are to be in {num_processes} instead.",
+            f"{len(task.expert_set.experts)} experts and a backbone need 2 to "
+            f"{most_processes(len(task.expert_set.experts))} processes, not {num_processes}.",
             "Choose one for the backbone, and one for each expert or for several.",
         )
     task.data.check()
@@ -37,5 +37,5 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
 
 
 def most_processes(num_experts: int) -> int:
-    """The number of processes up to which each has something to do."""
+    """The largest number of processes that all have work."""
     return 1 + num_experts

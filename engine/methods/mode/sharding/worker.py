@@ -33,7 +33,7 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 
 def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
-    """The backbone's process: text, losses, and the loop."""
+    """Runs the backbone's process: text, losses and the loop."""
     from engine.methods.mode.sharding.backbone import connected
     from engine.methods.mode.sharding.process_group import ShardedProcessGroup
     from engine.methods.mode.training import train_active
@@ -47,7 +47,7 @@ def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
 
 
 def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
-    """A process with experts."""
+    """Runs a process with experts."""
     from engine.methods.mode.sharding.experts import serve
     from engine.methods.mode.sharding.folders import save_trained
 
