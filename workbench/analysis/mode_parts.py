@@ -188,4 +188,4 @@ def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
     if num_blocks <= num_layers:
         return []
     problem = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
-    return [f"{problem}, but is {num_blocks} instead: choose fewer."]
+    return [f"{problem}, not {num_blocks}: choose fewer."]

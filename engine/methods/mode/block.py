@@ -86,7 +86,7 @@ class Block(nn.Module):
         active: list[Any] = [self.experts[key] for key in call.keys]
         pending = [
             branch.begin(x_BTD, *given, **named) for branch in active
-        ]  # first, so that remote experts start early
+        ]  # remote ones start early
         y_BTD = _through(self.backbone, x_BTD, *given, **named)
         if not pending:
             return y_BTD

@@ -29,7 +29,7 @@ class BranchMaker:
             return self._branches(config, self._copied if config.init == "copy" else self._fresh)
 
     def load(self, config: ModeConfig, state: Mapping[str, Tensor]) -> list[Branch]:
-        """The branches of an expert with these tensors, without drawing at random. Raises ModelError if they don't fit."""
+        """The branches of an expert with these tensors, with nothing random. Raises ModelError if they do not fit."""
         branches = self._branches(config, self._empty)
         _fill(branches, state)
         return branches

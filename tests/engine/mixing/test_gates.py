@@ -249,7 +249,7 @@ def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_blocks_asked_for() 
     gate = PosteriorGate([1.0] * 4)
     expected = scores_ENT[:, :10].double().sum(-1).softmax(0).mean(1)
     torch.testing.assert_close(estimate_prior(gate, scores_ENT, 10), expected)
-    with pytest.raises(MixtureError, match="on 13 blocks, but there are 12"):
+    with pytest.raises(MixtureError, match="needs 13 blocks; there are 12"):
         estimate_prior(gate, scores_ENT, 13)
 
 
