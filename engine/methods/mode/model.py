@@ -113,13 +113,13 @@ class ModeModel(nn.Module):
 
     def add_expert(self, key: str, config: ModeConfig, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
-        self._require_room(key, config)
+        self._require_addable(key, config)
         branches = self._maker.begin(config) if state is None else self._maker.load(config, state)
         self._put(key, config, [branch.train(self.training) for branch in branches])
 
     def put_expert(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
         """Adds an expert whose branches, one for each block, are made already."""
-        self._require_room(key, config)
+        self._require_addable(key, config)
         self._put(key, config, branches)
 
     def _put(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
