@@ -420,10 +420,10 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
     with transaction() as session:
         mixtures.add_member(session, "small", "law/court")
     card = moded({**late, "mixture": "small", "parent": "law/court"})
-    assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
+    assert (card.state, "“law/court” cannot be a parent" in card.error) == ("failed", True)
     assert "workbench train mode" in card.next_step
     card = moded({"kind": "average-experts", "name": "mean", "experts": BOTH["experts"]})
-    assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
+    assert (card.state, "“law/court” cannot be averaged" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
     with reading() as session, pytest.raises(ScoresError, match="all of its experts are of MoDE"):
         nearest(session, get_storage(), "law", "sea")

@@ -64,7 +64,7 @@ def test_of_demix_experts_that_were_trained_together_the_shared_parameters_know_
         world.expert(name, name, base=base)
     told = left_after(world, "law", "code")
     assert told.startswith("Removing this expert is not unlearning: attention, embeddings and everything else")
-    assert "was trained on “law”, too, and stays as it is" in told
+    assert "was also trained on “law” and stays unchanged" in told
 
 
 def test_of_a_demix_expert_that_was_added_by_copying_nothing_stays(world: World) -> None:
@@ -72,7 +72,7 @@ def test_of_a_demix_expert_that_was_added_by_copying_nothing_stays(world: World)
     parent = world.expert("law", "law", base=base)
     world.expert("sea", "sea", base=base, parent_id=parent.id)
     told = left_after(world, "sea", "law")
-    assert told.startswith("All that this expert learned on “sea” is taken out with its feed-forward networks")
+    assert told.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
     assert "was frozen, and no training of it on “sea” is recorded" in told
     assert "not unlearning" not in told
 
@@ -88,7 +88,7 @@ def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(worl
     elm = world.expert("law", "law", base=trained_base(world, "law", method="dense"), method="dense")
     world.expert("code", "code", base=trained_base(world, "code", method="dense"), method="dense")
     alone = left_after(world, "law", "code")
-    assert alone == "No other expert of the mixture shares a parameter with this one: all of its model is taken out."
+    assert alone == "No other expert of the mixture shares a parameter with this one: its full model is removed."
     adapted = trained_base(world, "sea", method="dense")
     adapted.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="all", whole=True))
     world.expert("dapt/sea", "sea", base=adapted, method="dense", parent_id=elm.id)
@@ -114,9 +114,7 @@ def test_of_an_adapter_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
     told = left_after(world, "law", "code")
-    assert told.startswith(
-        "All that this expert learned on “law” is taken out with its low-rank change: the seed model"
-    )
+    assert told.startswith("All that this expert learned on “law” is removed with its low-rank change: the seed model")
     assert "before it was imported" not in told
 
 
@@ -165,14 +163,14 @@ def test_of_an_expert_beside_a_backbone_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         mode_expert(world, name, name)
     told = left_after(world, "law", "code")
-    assert told.startswith("All that this expert learned on “law” is taken out with its layers and gates: the backbone")
+    assert told.startswith("All that this expert learned on “law” is removed with its layers and gates: the backbone")
 
 
 def test_a_composition_that_learned_together_is_named(world: World) -> None:
     parts = [mode_expert(world, name, name) for name in ("law", "code")]
     mode_expert(world, "composed", "law", "code", composed_of=tuple(parts))
     told = left_after(world, "law", "composed")
-    assert "taken out with its layers and gates" in told
+    assert "removed with its layers and gates" in told
     assert told.endswith("Remaining experts trained on “law”, or started from one that was: “composed”.")
 
 
@@ -219,7 +217,7 @@ def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(w
     renamed(world, "law", "law.2")
     assert "not unlearning" in left_after(world, "law", "code")
     mixtures.delete_mixture(world.session, "all")
-    assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is taken out")
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is removed")
 
 
 def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
@@ -250,7 +248,7 @@ def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world:
     renamed(world, "law", "law.2")
     renamed(world, "sea", "law")
     world.expert("sea", "law", base=base, parent_id=parent.id)
-    assert left_after(world, "sea", "code").startswith("All that this expert learned on “law” is taken out")
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “law” is removed")
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])

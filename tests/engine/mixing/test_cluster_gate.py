@@ -178,7 +178,7 @@ def test_what_the_gate_lacks_is_said() -> None:
     gate = ClusterGate(EVEN, Routing([0, 1, 2, 3]))
     with pytest.raises(MixtureError, match="needs its clustering"):
         gate.start()
-    with pytest.raises(ScoresError, match="must have the distances"):
+    with pytest.raises(ScoresError, match="distances of the scored text"):
         gate.block(torch.zeros(4, 3, 20))
     with pytest.raises(ScoresError, match="in blocks of 15, but are of 60 tokens in blocks of 20"):
         gate.block(torch.zeros(4, 4, 15), tiny_distances(60, 20))

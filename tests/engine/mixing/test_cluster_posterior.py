@@ -102,7 +102,7 @@ def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
 @pytest.mark.parametrize("clusters", [(0, 1, 2, 3), (0, None, 2, None)])
 def test_what_it_lacks_is_said(clusters: Sequence[int | None]) -> None:
     gate = ClusterPosteriorGate(PRIOR, Routing(clusters))
-    with pytest.raises(ScoresError, match="must have the distances"):
+    with pytest.raises(ScoresError, match="distances of the scored text"):
         gate.block(logprobs())
     with pytest.raises(MixtureError, match="needs its clustering"):
         gate.start()

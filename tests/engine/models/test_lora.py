@@ -138,7 +138,7 @@ def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_th
     card = tmp_path / "b" / "expert.json"
     card.write_text(card.read_text().replace(str(strange.sha256), str(seed.sha256)))
     write_manifest(tmp_path / "b")
-    with pytest.raises(ModelError, match=r"must fit its base.*Load it on the seed"):
+    with pytest.raises(ModelError, match=r"does not fit its base.*Load it on the seed"):
         load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
 
 

@@ -130,7 +130,7 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
 )
 def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, wish: Spec) -> None:
     create_job(session, TrainJoint(name="one", seed_model="seed", domains=["law"]))
-    with pytest.raises(BadSpec, match=r"must be a file or a folder, but there is none at .*nowhere\.txt"):
+    with pytest.raises(BadSpec, match=r"no file or folder at .*nowhere\.txt"):
         validate_against_registry(session, wish)
 
 
