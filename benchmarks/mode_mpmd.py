@@ -167,7 +167,7 @@ def expert_process(rank: int, setting: Setting) -> None:
         echo(rank, device)
     for _, config in setting.points:
         model = setting.size.model(config, [f"e{rank}"], device)
-        model.forget_backbone()
+        model.free_backbone()
         with tempfile.TemporaryDirectory() as folder:
             serve(model, "", Path(folder))
     dist.destroy_process_group()

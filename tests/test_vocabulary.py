@@ -21,7 +21,14 @@ PROSE = [
     for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     if not GENERATED.search(path.as_posix())
 ]
-ALLOWED_NAMES: frozenset[str] = frozenset()  # whole names that a stored format or a public option fixes
+# Whole names, or a name in one file, that a stored format or a public option fixes.
+ALLOWED_NAMES: frozenset[str] = frozenset(
+    {
+        "NotFound",  # the API's error code `not_found` and HTTP's name for the status 404
+        "workbench/kinds/data/import_corpus.py: found",  # a field of stored specs and the option --found
+        "workbench/kinds/training/train_expert.py: whole",  # a field of stored specs and the option --whole
+    }
+)
 
 
 class Pending(NamedTuple):
@@ -32,10 +39,10 @@ class Pending(NamedTuple):
 
 
 PENDING = {
-    "engine": Pending(identifiers=237, sentences=18),
-    "workbench": Pending(identifiers=365, sentences=38),
-    "jobs": Pending(identifiers=185, sentences=14),
-    "ui": Pending(identifiers=531, sentences=56),
+    "engine": Pending(identifiers=178, sentences=12),
+    "workbench": Pending(identifiers=272, sentences=20),
+    "jobs": Pending(identifiers=79, sentences=9),
+    "ui": Pending(identifiers=384, sentences=35),
 }
 
 
@@ -131,7 +138,7 @@ def test_names_use_no_refused_word(package: str) -> None:
         f"{path}:{line}: {name}"
         for path, tree in modules_of(package)
         for line, name in [(0, path.stem), *names_of(tree)]
-        if name not in ALLOWED_NAMES and not refused.isdisjoint(name_parts(name))
+        if ALLOWED_NAMES.isdisjoint({name, f"{path}: {name}"}) and not refused.isdisjoint(name_parts(name))
     ]
     assert len(hits) <= PENDING[package].identifiers, f"{len(hits)} names\n" + "\n".join(hits)
 

@@ -1,19 +1,19 @@
-"""Failures of the registry that a person can act on.
+"""Errors of the registry that a user can act on.
 
 WorkbenchError
-├── NotFound         no such thing; lists what there is
+├── NotFound         nothing has that name; lists the known names
 │   └── NoModel      neither a mixture nor an expert of that name; lists both
 ├── NameTaken        names are unique within a kind
-├── BadSpec          a wish that cannot be granted; all complaints at once
-├── BadSettings      variables of the environment that cannot be right; names each
+├── BadSpec          an invalid spec; holds all complaints
+├── BadSettings      invalid environment variables; names each
 ├── InUse            something else depends on it
-├── NoRegistry       there is no registry here, or it is of another version
-│   └── RegistryAway the database does not answer now; trying again may help
-├── JobError         a job that cannot do what is asked of it
-│   └── LeaseLost    another worker holds this job now; nothing may be written
-└── StorageError     artifacts that cannot be kept or found
-    ├── SweepRefused this registry must not remove what lies there; nothing was removed
-    └── DiskFull     the disk has no room; nothing was destroyed
+├── NoRegistry       there is no registry, or it is of another version
+│   └── RegistryAway the database does not answer; retrying may help
+├── JobError         a job in the wrong state for an operation
+│   └── LeaseLost    another worker holds the job; nothing may be written
+└── StorageError     artifacts that cannot be stored or read
+    ├── SweepRefused the artifacts belong to another registry; nothing was removed
+    └── DiskFull     the disk is full; nothing was destroyed
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from engine.errors import Problem
 
 
 class WorkbenchError(Problem):
-    """Raised on purpose by the registry."""
+    """Base class of the registry's errors."""
 
 
 class NotFound(WorkbenchError):
-    """There is no `what` called `name`; `where`, such as *in “apps”*, narrows down what was searched."""
+    """There is no `what` called `name`; `where`, such as *in “apps”*, says what was searched."""
 
     def __init__(self, what: str, name: str, known: Iterable[str] = (), *, where: str = "") -> None:
         names = sorted(known)
@@ -49,8 +49,8 @@ class NoModel(NotFound):
     def __init__(self, name: str, mixtures: Sequence[str], experts: Sequence[str]) -> None:
         super().__init__("mixture or expert", name)
         self.problem = f"Neither a mixture nor an expert is called “{name}”."
-        told = [f"{what}: {_few(names)}." for what, names in (("Mixtures", mixtures), ("Experts", experts)) if names]
-        self.next_step = " ".join(told) or "There is none yet."
+        hints = [f"{what}: {_few(names)}." for what, names in (("Mixtures", mixtures), ("Experts", experts)) if names]
+        self.next_step = " ".join(hints) or "There is none yet."
 
 
 class NameTaken(WorkbenchError):
@@ -63,7 +63,7 @@ class NameTaken(WorkbenchError):
 
 @dataclass(frozen=True)
 class Complaint:
-    """A fault found by validating a spec, with the path of its field; the path is empty for the spec as a unit."""
+    """One complaint of validating a spec, with the path of its field; the path is empty for the spec as a unit."""
 
     message: str
     field: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ class Complaint:
 
 
 class BadSpec(WorkbenchError):
-    """A spec that cannot be accepted; `complaints` holds every reason.
+    """An invalid spec; `complaints` holds every reason.
 
-    `field_complaints` leaves out those of the validation that are about the spec as a unit.
+    `field_complaints` leaves out those about the spec as a unit.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BadSpec(WorkbenchError):
 
 
 class BadSettings(WorkbenchError):
-    """Variables of the environment that cannot be right."""
+    """Invalid environment variables."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
         sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(one)}." for one in faults]
@@ -95,7 +95,7 @@ class BadSettings(WorkbenchError):
 
 
 def validation_message(fault: Mapping[str, Any]) -> str:
-    """The message of one fault of a pydantic validation; of a validator of ours its own words."""
+    """The message of one pydantic error; for our own validators, the text they raised."""
     return str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"])
 
 
@@ -104,35 +104,35 @@ def _wanted(fault: Mapping[str, Any]) -> str:
 
 
 class InUse(WorkbenchError):
-    """Something else depends on it."""
+    """Something else depends on the object."""
 
 
 class NoRegistry(WorkbenchError):
-    """There is no registry here, or it is of another version."""
+    """There is no registry, or it is of another version."""
 
 
 class RegistryAway(NoRegistry):
-    """The database does not answer now; trying again may help."""
+    """The database does not answer; retrying may help."""
 
 
 class JobError(WorkbenchError):
-    """A job that cannot do what is asked of it."""
+    """A job in the wrong state for an operation."""
 
 
 class LeaseLost(JobError):
-    """Another worker holds this job now; nothing may be written."""
+    """Another worker holds the job; nothing may be written."""
 
 
 class StorageError(WorkbenchError):
-    """Artifacts that cannot be kept or found."""
+    """Artifacts that cannot be stored or read."""
 
 
 class SweepRefused(StorageError):
-    """This registry must not remove what lies there; nothing was removed."""
+    """The artifacts belong to another registry; nothing was removed."""
 
 
 class DiskFull(StorageError):
-    """The disk has no room; nothing was destroyed."""
+    """The disk is full; nothing was destroyed."""
 
 
 def _few(names: Sequence[str]) -> str:

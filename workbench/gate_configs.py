@@ -1,4 +1,4 @@
-"""Gates as they are stored and asked for: `{"kind": NAME, ...}` with the settings of that gate alone."""
+"""Gates in storage and requests: `{"kind": NAME, ...}` with the settings of that gate alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 
 
 def default_gate() -> GateConfig:
-    """The gate that a new mixture has."""
+    """The gate of a new mixture."""
     return PosteriorGateConfig()
 
 
@@ -31,7 +31,7 @@ def require_settings(kind: str, names: Mapping[str, Any]) -> None:
 
 
 def _complete(value: Any) -> Any:
-    """JSON with its kind; refuses unknown settings in our own words."""
+    """Adds the default kind to JSON; refuses unknown settings with our own message."""
     if not isinstance(value, Mapping):
         return value
     full = {"kind": default_gate().kind, **value}
@@ -60,12 +60,12 @@ def load_gate(data: Mapping[str, Any]) -> GateConfig:
 
 
 def dump_gate(config: GateConfig) -> dict[str, Any]:
-    """What a gate is stored as."""
+    """A gate's config as stored JSON."""
     return asdict(config)
 
 
 def upgraded_gate(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A gate as it is stored now. Until version 0007 each was stored with the settings of all gates."""
+    """A stored gate in the current format. Until version 0007 each was stored with the settings of all gates."""
     kind = data.get("kind", default_gate().kind)
     if kind not in gate_types():
         return dict(data)
@@ -74,7 +74,7 @@ def upgraded_gate(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_gate(before: GateConfig, changes: Mapping[str, Any]) -> GateConfig:
-    """A gate with other settings. Another `kind` keeps the settings that both gates have.
+    """A gate with changed settings. Another `kind` keeps the settings that both gates have.
 
     Raises MixtureError for a setting that the gate does not have.
     """

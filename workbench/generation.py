@@ -1,7 +1,7 @@
-"""From a model's name and a request to a plan, and from a plan to tokens and posteriors.
+"""Plans a request for a model, and generates tokens and posteriors from the plan.
 
-A plan is read in one short transaction that is closed before the first token. Toggles, weights and gates belong to the
-plan; the loaded model knows nothing of them.
+A plan is read in one short transaction that is closed before the first token. Active experts, weights and gates belong
+to the plan, not to the loaded model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, whi
 
 @dataclass(frozen=True)
 class PlannedExpert:
-    """An expert that takes part: its weights on disk and its share of the prior."""
+    """An expert of a plan: its files and its share of the prior."""
 
     id: str
     name: str
@@ -57,11 +57,11 @@ class PlannedExpert:
     folder: Path
     weight: float
     base: ArtifactRef
-    parts: tuple[str, ...] | None = None  # of an expert of MoDE: those that are active; none is its backbone alone
+    parts: tuple[str, ...] | None = None  # active parts of a MoDE expert; an empty tuple is its backbone alone
 
     @property
     def kept(self) -> ArtifactRef:
-        """Where its weights lie, and what they must hash to."""
+        """The folder of its weights, and their expected hash."""
         return ArtifactRef(self.folder, self.sha256)
 
     def manifest(self) -> ManifestExpert:
@@ -78,35 +78,35 @@ class PlannedExpert:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything one answer needs; only experts that weigh something are in it."""
+    """Everything that one generation needs. It holds only experts with a weight above 0."""
 
     model: str
     experts: tuple[PlannedExpert, ...]
-    member_ids: tuple[str, ...]  # all experts of the model, those too that take no part
+    member_ids: tuple[str, ...]  # all experts of the model, inactive ones included
     tokenizer_sha256: str
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
 
     @property
     def base(self) -> ArtifactRef:
-        """The first expert's base; its tokenizer is that of all."""
+        """The first expert's base; all share its tokenizer."""
         return self.experts[0].base
 
     @property
     def clusters(self) -> tuple[int, ...] | None:
-        """The cluster of each expert; None where one is of none, so that nearness alone cannot weigh them."""
+        """The cluster of each expert; None if an expert has none, so that distances alone cannot weigh them."""
         known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
         return known if self.route and len(known) == len(self.route.clusters) else None
 
     def by_base(self) -> dict[ArtifactRef, list[PlannedExpert]]:
-        """The experts on each base: what they share, and what it must hash to."""
-        found: dict[ArtifactRef, list[PlannedExpert]] = {}
+        """The experts of each base."""
+        groups: dict[ArtifactRef, list[PlannedExpert]] = {}
         for expert in self.experts:
-            found.setdefault(expert.base, []).append(expert)
-        return found
+            groups.setdefault(expert.base, []).append(expert)
+        return groups
 
     def files(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
-        """Where the weights of the experts on each base lie, by their ids."""
+        """The files of each base's experts, by their ids."""
         return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
 
     def manifest(self) -> Manifest:
@@ -129,7 +129,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Model:
-    """A mixture, or an expert as a mixture of one, as it is stored."""
+    """A stored mixture, or an expert as a mixture of one."""
 
     name: str
     members: Sequence[_Member]
@@ -142,11 +142,10 @@ class _Model:
 
 
 def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> Plan:
-    """The plan of a request; a name stands for the request that leaves everything as it is stored.
+    """The plan of a request. A name stands for a request that changes nothing.
 
-    The model is read once. Of an expert of MoDE that `parts` does not name, all parts are active; where it names none
-    of them, the backbone alone. Raises NotFound, or MixtureError when no expert is left or those that are do not go
-    together.
+    The model is read once. All parts of a MoDE expert are active unless `parts` names some; an empty list leaves the
+    backbone alone. Raises NotFound, or MixtureError if no expert is left or the experts cannot be mixed.
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
     model = _find_model(session, request.model)
@@ -168,7 +167,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> P
 
 
 def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
-    """The gate of a plan. `follow` is what a cluster gate follows a growing text with; stored ones need none."""
+    """The gate of a plan. A cluster gate needs `follow` for a growing text, but not for stored scores."""
     from engine.mixing.cluster import Routing
 
     routing = Routing(planned.route.clusters, follow) if planned.route else None
@@ -180,7 +179,7 @@ def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
     if others := with_another_tokenizer(first, experts[1:]):
         names = f"“{others[0].name}” and “{first.name}”"
         raise MixtureError(
-            f"Experts must share a tokenizer to be mixed token by token, but {names} do not.", "Switch one of them off."
+            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
         )
 
 
@@ -197,7 +196,7 @@ def _find_model(session: Session, name: str) -> _Model:
 
 
 def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
-    """The weights of a request: its own, or the shares that its prior gives the experts that take part."""
+    """The weights of a request: its own, or the shares of its prior for the active experts."""
     if request.prior is None:
         return request.weights
     if not model.is_mixture:
@@ -212,16 +211,16 @@ def _require_known(model: _Model, experts: Sequence[str]) -> None:
             raise NotFound("expert", name, model.names, where=f"in “{model.name}”")
 
 
-def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
-    there = part_names(expert)
-    if asked is not None and not there:
+def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
+    existing = part_names(expert)
+    if requested is not None and not existing:
         raise MixtureError(
-            f"“{expert.name}” must be an expert of MoDE to have parts, but is one of “{expert.method}” instead.",
-            "Leave its parts out, or switch the whole expert off.",
+            f"“{expert.name}” has no parts: its method is “{expert.method}”.",
+            "Leave its parts out, or switch the expert off.",
         )
-    for name in asked or ():
-        if name not in there:
-            raise NotFound("part", name, there, where=f"of “{expert.name}”")
+    for name in requested or ():
+        if name not in existing:
+            raise NotFound("part", name, existing, where=f"of “{expert.name}”")
 
 
 def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, float] | None) -> list[_Member]:
@@ -233,22 +232,24 @@ def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, f
         if on and weight > 0:
             chosen.append(_Member(member.expert, weight, True))
     if not chosen:
-        raise _nobody(model.name, [member.expert.name for member in model.members if not member.expert.enabled])
+        raise _no_active_expert(
+            model.name, [member.expert.name for member in model.members if not member.expert.enabled]
+        )
     return chosen
 
 
-def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
+def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     if disabled == [model]:
-        told = f"The expert “{model}” must be enabled to answer, but is disabled in the registry."
-        return MixtureError(told, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
+        problem = f"The expert “{model}” is disabled in the registry."
+        return MixtureError(problem, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
     of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
     return MixtureError(
-        f"“{model}” must have at least one active expert with a weight above 0, but has none.{of_these}",
+        f"“{model}” has no active expert with a weight above 0.{of_these}",
         "Switch an expert on.",
     )
 
 
-def _planned(storage: Storage, member: _Member, asked: Mapping[str, Collection[str]]) -> PlannedExpert:
+def _planned(storage: Storage, member: _Member, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
         expert.id,
@@ -257,18 +258,18 @@ def _planned(storage: Storage, member: _Member, asked: Mapping[str, Collection[s
         storage.path(expert.artifact_id),
         member.weight,
         storage.kept(expert.base),
-        _active_parts(expert, asked.get(expert.name)),
+        _active_parts(expert, requested.get(expert.name)),
     )
 
 
-def _active_parts(expert: Expert, asked: Collection[str] | None) -> tuple[str, ...] | None:
-    """In the order of the expert, whatever order was asked for: the same parts say the same to the last bit."""
-    there = part_names(expert)
-    return tuple(name for name in there if asked is None or name in asked) if there else None
+def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[str, ...] | None:
+    """The active parts in the expert's order, so that the same parts give bit-identical output in any request order."""
+    existing = part_names(expert)
+    return tuple(name for name in existing if requested is None or name in requested) if existing else None
 
 
 class Host:
-    """The one holder of weights in a process: loads what plans ask for, bounded in bytes."""
+    """Holds all loaded weights of a process, bounded in bytes, and runs plans on them."""
 
     def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
         from engine.device import choose_device
@@ -276,15 +277,15 @@ class Host:
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
-        self._stops: dict[ArtifactRef, frozenset[int]] = {}  # the tokens that end an answer of a model on each base
+        self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
         self._limits: dict[ArtifactRef, Limits] = {}
-        self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
+        self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
     def stream(
         self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
-        """Tokens of one answer as they come; the weights behind each, and the gates, are keyed by expert name."""
+        """Generates tokens. The weights and gates of each are keyed by expert name."""
         from engine.inference.generate import generate
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
@@ -296,14 +297,14 @@ class Host:
             yield event
 
     def require_readable(self, plan: Plan, prompt: Prompt) -> None:
-        """Refuses a prompt that the models of a plan cannot read, without tokenizing it or loading them."""
+        """Raises an error for a prompt that the plan's models cannot read, without tokenizing it or loading them."""
         from engine.inference.prompt import require_readable
 
         limits = [self._limits_of(base) for base in plan.by_base()]
         require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
 
     def echo(self, plan: Plan, prompt: Prompt) -> Echo:
-        """A prompt token by token, with the log-probability that the mixture gave each (nats)."""
+        """Scores a prompt: its tokens, with the mixture's log-probability of each (nats)."""
         from engine.inference.generate import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
@@ -324,7 +325,7 @@ class Host:
         return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
 
     def _models(self, plan: Plan) -> Ensemble:
-        """The experts of each base; a base is in memory from when it is asked for, as long as there is room."""
+        """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""
         from engine.inference.ensemble import Ensemble
 
         return Ensemble(tuple(self._group(base, experts) for base, experts in plan.by_base().items()))
@@ -366,7 +367,7 @@ class Host:
         return self._tokenizers[plan.base]
 
     def _stop_ids(self, plan: Plan) -> frozenset[int]:
-        """What ends an answer: whatever ends it for a model on any of the bases."""
+        """The stop tokens of all bases together."""
         for base in plan.by_base():
             if base not in self._stops:
                 self._stops[base] = self._tokenizer(plan).stop_ids_of(base.folder)

@@ -20,17 +20,17 @@ class TrainClusters(Spec):
     seed_model: Name | None = Field(None, description="Seed model that each of them starts from.")
     branch_from: Name | None = Field(
         None,
-        description="Mixture of trained experts to start from instead: each model from the expert that was trained on "
-        "most of its cluster's documents, or where none was on any, from the nearest by the posterior.",
+        description="Mixture of trained experts to start from instead: each model starts from the expert trained on "
+        "most of its cluster's documents, or if there is none, from the nearest by the posterior.",
     )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(warmup=0.0, num_steps=1000),
-        description="How to train (the paper: no warm-up); the steps are those of all models together, so that any "
-        "number of clusters sees as many tokens.",
+        description="How to train (paper: no warm-up). The steps are those of all models together, so that the number "
+        "of tokens does not depend on the number of clusters.",
     )
 
     @model_validator(mode="after")
-    def _one_beginning(self) -> TrainClusters:
+    def _one_start(self) -> TrainClusters:
         if (self.seed_model is None) == (self.branch_from is None):
             raise ValueError("give a seed model to start from, or a mixture to branch from, and not both")
         return self

@@ -1,4 +1,4 @@
-"""What a plan is made of: jobs that are asked for in one go, each with those that it needs."""
+"""The steps of a plan: jobs that are submitted together, each with its dependencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.spec_base import Spec
 
 @dataclass(frozen=True)
 class Step:
-    """One job of a plan; `after` are the keys of those it needs."""
+    """One job of a plan; `after` holds the keys of the jobs it waits for."""
 
     key: str
     spec: Spec

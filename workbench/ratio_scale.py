@@ -1,4 +1,4 @@
-"""Ratios as colours on a logarithmic scale, on the screen and in reports: twice as much is one step, from anywhere."""
+"""Ratios as colours on a logarithmic scale, for pages and reports: each doubling is the same step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def logs(ratios: Cells) -> list[list[float | None]]:
 
 
 def as_text(ratios: Cells) -> list[list[str]]:
-    """Each ratio as it stands in its cell; empty where there is none."""
+    """The text of each cell; empty for None."""
     return [["" if ratio is None else f"{ratio:.2f}" for ratio in row] for row in ratios]
 
 

@@ -1,4 +1,4 @@
-"""What this machine is like: read from the environment (`WORKBENCH_…`), never from a job."""
+"""Settings of this machine, read from environment variables (`WORKBENCH_…`), never from a job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     @field_validator("token")
     @classmethod
     def _sendable(cls, token: SecretStr) -> SecretStr:
-        """Nothing else can be sent in a header, and blanks at the ends are lost there."""
+        """Refuses tokens that an HTTP header cannot carry; blanks at the ends would be lost."""
         text = token.get_secret_value()
         if not (text.isascii() and text.isprintable() and text == text.strip()):
             raise ValueError("must be printable ASCII characters without blanks at the ends, but is not")
@@ -92,7 +92,7 @@ class Settings(BaseSettings):
 
     @property
     def readable_folders(self) -> list[Path]:
-        """What `data_folders` names, without links."""
+        """The folders of `data_folders`, with links resolved."""
         named = [Path(one).expanduser() for one in self.data_folders.split(os.pathsep) if one.strip()]
         return [one.resolve() for one in named or [Path.cwd()]]
 

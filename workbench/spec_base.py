@@ -1,4 +1,4 @@
-"""What all specs have in common: names and paths are validated, unknown fields are refused."""
+"""Base of all specs: names and paths are validated, unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ def _short(value: str) -> str:
 
 
 Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must be a name, too
-ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; MIXTURE/DOMAIN may be longer than a name
+ExpertName = Annotated[
+    str, AfterValidator(str.strip)
+]  # of an existing expert; MIXTURE/DOMAIN may be longer than a name
 
 
 def absolute(value: str) -> str:
-    """A local path as every process understands it: a worker has another working directory."""
+    """A local path made absolute, since a worker has another working directory."""
     return str(Path(value).expanduser().absolute()) if value else value
 
 
@@ -48,7 +50,7 @@ LocalPath = Annotated[str, _ABSOLUTE]
 
 
 class Sane(BaseModel):
-    """Refuses numbers that are infinite, next to nothing or huge, in every field; those of configs do it themselves."""
+    """Refuses infinite, tiny and huge numbers in every field; config dataclasses check their own."""
 
     @field_validator("*")
     @classmethod
@@ -56,17 +58,17 @@ class Sane(BaseModel):
         marks = cls.model_fields[info.field_name or ""].metadata
         has_bound = any(getattr(mark, name, None) is not None for mark in marks for name in ("le", "lt"))
         if wanted := absurdity(value, has_bound):
-            raise ValueError(f"must be {wanted}, but is {value} instead")
+            raise ValueError(f"must be {wanted}, not {value}")
         return value
 
 
 class Spec(Sane):
-    """What a job, or a plan of jobs, is to do. Frozen; unknown fields are refused."""
+    """The validated description of a job or of a plan of jobs. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def local_paths(self) -> list[str]:
-        """Every path of this machine that the work itself will read."""
+        """All local paths that the job will read."""
         names = [name for name, field in type(self).model_fields.items() if _ABSOLUTE in field.metadata]
         return [path for path in (getattr(self, name) for name in names) if path]
 
@@ -75,6 +77,6 @@ RETAIN = "Domains that must not be forgotten: their held-out loss is measured at
 
 
 def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
-    """Raises ValueError unless the domains to retain are others than those that are trained on."""
+    """Raises ValueError if a domain to retain is repeated or is one of the training domains."""
     if len(set(retained)) < len(retained) or set(retained) & set(domains):
-        raise ValueError("name each domain to retain once, and none that is trained on: those are measured anyway")
+        raise ValueError("name each domain to retain once, and no training domain: those are measured anyway")

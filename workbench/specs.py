@@ -1,7 +1,7 @@
-"""Parses specs, and the specs that are not of one job: a plan's and a mixture's.
+"""Parses specs, and defines the specs that belong to no kind of job: a plan's and a mixture's.
 
-A spec validates itself, is stored as JSON on its job, and is the only input of the work. The specs of the kinds of job
-are in `workbench.kinds`. Every description is shown as form help and in `--help`.
+A spec validates itself, is stored as JSON with its job, and is the job's only input. The specs of the kinds of job are
+in `workbench.kinds`. Every description is shown as form help and in `--help`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SpecType = TypeVar("SpecType", bound=Spec)
 
 
 class MixtureSpec(Spec):
-    """A named composition of experts (made at once, without a job)."""
+    """A named composition of experts, made immediately and without a job."""
 
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")
 
 
 def parse_spec(data: dict[str, Any]) -> Any:
@@ -43,7 +43,7 @@ def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:
 
 
 def complaints_of(error: ValidationError) -> list[Complaint]:
-    """A sentence for each fault that a validation found, with the path of its field."""
+    """A complaint for each validation error, with the path of its field."""
     complaints = []
     for details in error.errors():
         if details["type"] != "default_factory_not_called":  # the field that it waits for has a fault of its own
@@ -53,21 +53,21 @@ def complaints_of(error: ValidationError) -> list[Complaint]:
 
 
 def _complaint(details: ErrorDetails) -> str:
-    """One fault, without its field; what pydantic says best is left in its words."""
+    """The message of one validation error, without its field."""
     context = details.get("ctx", {})
     match details["type"]:
         case "missing":
-            return "must be given, but is missing"
+            return "is missing"
         case "too_short":
             return f"give at least {context['min_length']}, not {context['actual_length'] or 'none'}"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return "there is no such field"
         case "string_too_short":
-            return "must be given, but is empty"
+            return "must not be empty"
         case "value_error" | "assertion_error":
             return str(context["error"])
         case type if type in _EXPECTED:
-            return f"must be {_EXPECTED[type].format(**context)}, but is {details['input']!r} instead"
+            return f"must be {_EXPECTED[type].format(**context)}, not {details['input']!r}"
     return details["msg"]
 
 

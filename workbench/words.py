@@ -1,4 +1,4 @@
-"""Numbers with what they count, as a person says it."""
+"""Counts with their nouns."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from engine.models.expert_model import ExpertHost, ExpertModel
 
 
 class LoadedBase:
-    """A base's experts by their keys. What it opens is a view for one request; the experts stay as they are."""
+    """A base's experts by their keys. `view` opens some of them for one request; the experts do not change."""
 
     def __init__(self, base: ArtifactRef, device: torch.device | str = "cpu") -> None:
         self._base = base
@@ -53,7 +53,7 @@ class LoadedBase:
         return tensors
 
     def coming_bytes(self, experts: Mapping[str, ArtifactRef]) -> int:
-        """Bytes that these experts would take, each body that they need and is not there yet with them."""
+        """Bytes that loading these experts would take, with every copy of the base that is not loaded yet."""
         num_bodies = 0
         for method, chosen in self._by_method(experts):
             host = self._hosts.get(method.host_key) or method.open(self._base, self._device)
@@ -76,12 +76,12 @@ class LoadedBase:
 def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: torch.device | str = "cpu") -> LoadedBase:
     """These experts of a base, loaded; raises ModelError when there is none."""
     if not experts:
-        raise ModelError("A model must have at least one expert, but none was given.", "Choose an expert.")
+        raise ModelError("No expert was given to load.", "Choose an expert.")
     loaded = LoadedBase(base, device)
     loaded.add(experts)
     return loaded
 
 
 def stored_bytes(*kept: ArtifactRef) -> int:
-    """Bytes of the tensors in folders, which are kept in the precision that they are loaded in."""
+    """Bytes of the tensors in folders, which are stored in the precision that they are loaded in."""
     return sum(file.stat().st_size for one in kept for file in one.folder.glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""What a method is: how experts of one kind are built, stored, opened and counted, and what can be done with them.
+"""The descriptor of a method: how its experts are built, stored, loaded and counted, and what can be done with them.
 
 Each method has a folder with a module `descriptor` that holds its `METHOD`: one descriptor, or several that
 differ in a choice or two. Importing a descriptor loads no torch: what needs it is imported when it is called.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredExpert:
-    """What counting needs to know of a trained expert; no tensor is read."""
+    """The facts about a trained expert that counting operations needs; no tensor is read."""
 
     num_parameters: int
     config: Mapping[str, Any] = field(default_factory=dict)  # of its row
@@ -33,11 +33,11 @@ class StoredExpert:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One way to give a domain something of its own. The fields say what jobs, pages and files may do with it."""
+    """A method of training experts. The fields tell jobs, pages and files what they can do with its experts."""
 
     name: str  # in specs, in the registry and in files
     title: str  # in sentences
-    sentence: str  # what a domain has of its own, for those who choose
+    sentence: str  # what each domain's expert consists of, for the help
     paper: str
     expert_words: str = "feed-forward networks"  # what an expert consists of
     shared_words: str = "attention, embeddings and everything else that the experts share"
@@ -45,11 +45,11 @@ class Method:
     balanced: bool = True  # as many sequences of each domain in every batch
     is_trainable: bool = True  # False: made of trained experts
     is_joint: bool = True  # experts of several domains are trained together, by the job that does so
-    base_is_frozen: bool = False  # the seed stays as it is, and is the base of the experts
+    base_is_frozen: bool = False  # the seed does not change, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
     no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
-    has_parts: bool = False  # an expert is made of parts beside its base, which can be composed and switched
+    has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
     artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
     config_field: str = "options"  # the field of a spec that holds them
@@ -70,7 +70,7 @@ class Method:
         return self.name
 
     def config_from(self, values: Mapping[str, Any]) -> Any:
-        """The method's own settings from their values; raises EngineError that says what is wrong."""
+        """The method's own settings from their values; raises EngineError with the cause."""
         if self.config is None:
             if values:
                 raise EngineError(f"The method {self.name} has no options.", f"Remove: {', '.join(values)}.")
@@ -98,11 +98,11 @@ class Method:
         raise self._refusal("copied")
 
     def load_full_model(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
-        """The plain decoder that an expert is with its base."""
+        """Loads an expert with its base as a plain decoder."""
         raise self._refusal("made a model of its own")
 
     def save_base(self, model: Any, folder: Path) -> None:
-        """Writes what the experts of a model share. Methods with a frozen base need none: it is the seed."""
+        """Writes the shared parameters of a model. Methods with a frozen base need none: their base is the seed."""
         raise self._refusal("saved with a base")
 
     def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
@@ -114,17 +114,17 @@ class Method:
         raise self._refusal("loaded")
 
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        """Operations per token that an expert reads in a context of so many tokens."""
+        """Operations per token of an expert's forward pass with a context of `context` tokens."""
         del expert
         return flops.forward_flops(shape, context)
 
     def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
-        """Operations per token that a new expert is trained on alone, all else frozen."""
+        """Operations per training token of a new expert, with everything else frozen."""
         del expert
         return flops.training_flops(shape, context)
 
     def composing_flops(self, shape: Shape, context: int, expert: StoredExpert) -> dict[str, int] | None:
-        """Operations per token that all parts of an expert are trained on together, by what learns; None: no parts."""
+        """Operations per token of training all parts of an expert together, by what learns; None without parts."""
         del shape, context, expert
         return None
 

@@ -16,7 +16,7 @@ _ON_A_SEED = "adapter"
 
 
 def is_seed(base: Path) -> bool:
-    """Whether a base is a seed model as it came, which its experts leave as it is."""
+    """Whether a base is an unchanged seed model."""
     return not (base / SHARED_FILE).exists()
 
 
@@ -28,4 +28,4 @@ def stored_placement(card: Mapping[str, Any], base: Path) -> str:
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} does not say where experts are.", "Restore it.") from error
+        raise DamagedFile(f"{path} does not name the placement of experts.", "Restore it.") from error

@@ -72,7 +72,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     folder = expert.folder
     if read_card(folder).get("base_sha256") != base_sha256:
         raise ModelError(
-            f"The expert in {folder} was trained on another base than the one it is to be mixed on.",
+            f"The expert in {folder} was trained on another base.",
             "Mix experts of the same base.",
         )
     return load_file(folder / _EXPERT)
@@ -82,9 +82,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(
-            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
-        ) from error
+        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
 
 
@@ -98,7 +96,7 @@ def _copy(targets: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     if set(targets) != set(source):
         odd = sorted(set(targets) ^ set(source))[0]
         raise ModelError(
-            f"The base and the expert must make a whole model, but “{odd}” does not fit.",
+            f"The base and the expert do not form a full model: “{odd}” does not fit.",
             "Use a matching pair.",
         )
     with torch.no_grad():

@@ -14,7 +14,7 @@ from engine.models.multi_expert import MultiExpertModel, Placement
 
 
 class MultiExpertHost:
-    """The model is loaded with its first expert; the others are added to it."""
+    """Loads the model with its first expert and adds the others to it."""
 
     def __init__(self, base: ArtifactRef, device: torch.device | str, new_placement: Callable[[], Placement]) -> None:
         self._base, self._device, self._new_placement = base, device, new_placement

@@ -1,6 +1,6 @@
 """All methods by name: those in the folders beside this file, and those of installed packages.
 
-A package of anybody's offers one as an entry point:
+Any package can offer one as an entry point:
 
     [project.entry-points."expert_workbench.methods"]
     my-method = "my_method.descriptor:METHOD"
@@ -29,7 +29,7 @@ def methods() -> dict[str, Method]:
 
 
 def joint_methods() -> dict[str, Method]:
-    """Those whose experts the job for joint training makes."""
+    """The methods of the job for joint training."""
     return {name: method for name, method in methods().items() if method.is_trainable and method.is_joint}
 
 
@@ -41,14 +41,14 @@ def get_method(name: str) -> Method:
 
 
 def method_of(name: str) -> Method:
-    """The same for describing experts: where it is not installed, one that can do nothing."""
+    """As `get_method`, for describing experts: a placeholder if the method is not installed."""
     return methods().get(name) or _missing(name)
 
 
 def method_of_card(card: Mapping[str, Any], base: Path) -> Method:
-    """The method that an expert's files are of; raises ModelError where it is not installed.
+    """The method of an expert's files; raises ModelError if it is not installed.
 
-    Files do not tell apart methods that store the same: it is then the one of an expert that was trained alone.
+    Methods that store the same files cannot be distinguished: it is then the method of an expert trained alone.
     """
     for method in methods().values():
         if method.opens(card, base):
@@ -58,7 +58,7 @@ def method_of_card(card: Mapping[str, Any], base: Path) -> Method:
 
 
 def method_of_files(expert: Path, base: Path) -> Method:
-    """The same from the folder of an expert. A card that cannot be read is left to those who check it."""
+    """As `method_of_card`, from the folder of an expert. An unreadable card is reported when the expert is loaded."""
     try:
         card = json.loads((expert / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

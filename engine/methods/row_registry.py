@@ -17,7 +17,7 @@ from engine.models.multi_expert import MultiExpertModel, Placement
 
 
 def row_method(experts_in: str) -> RowMethod:
-    """The method whose files say that experts lie there; raises ModelError where it is not installed."""
+    """The method whose files have this placement; raises ModelError if it is not installed."""
     of_rows = [method for method in methods().values() if isinstance(method, RowMethod)]
     matches = [method for method in of_rows if method.experts_in == experts_in]
     if not matches:
@@ -26,14 +26,14 @@ def row_method(experts_in: str) -> RowMethod:
 
 
 def new_placement(experts_in: str = "ffn") -> Placement:
-    """Where the experts of a new model lie."""
+    """The placement of a new model's experts."""
     return row_method(experts_in).new_placement()
 
 
 def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
     """The model of a base folder with these experts (by key), by whatever row method; every byte is checked."""
     if not experts:
-        raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
+        raise ModelError("No expert was given to load.", "Choose an expert.")
     base.check()
     first = next(iter(experts.values()))
     first.check()
@@ -49,5 +49,5 @@ def read_limits(base: Path) -> Limits:
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DamagedFile(
-            f"{base} must hold a model's base, but does not ({reason}).", "Restore it from a copy, or train it again."
+            f"{base} has no valid base of a model ({reason}).", "Restore it from a copy, or train it again."
         ) from None

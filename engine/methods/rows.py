@@ -1,4 +1,4 @@
-"""Methods whose experts are rows of one model: each row of a batch takes one expert, and the rest is shared.
+"""Methods whose experts live in one model: each row of a batch uses one expert, and the rest is shared.
 
 They share files, caches, training and mixing. What differs is where the modules of an expert lie: their `Placement`.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RowMethod(Method):
-    """A method whose experts lie in one model. `placement` names the class that puts them there, as `module:Class`."""
+    """A method whose experts live in one model. `placement` names the class that inserts them, as `module:Class`."""
 
     experts_in: str  # the name of the placement in files
     placement: str
@@ -40,7 +40,7 @@ class RowMethod(Method):
         return f"rows: {self.experts_in}"
 
     def new_placement(self) -> Placement:
-        """Where the experts of a model lie."""
+        """The placement of a model's experts."""
         module, _, name = self.placement.partition(":")
         placement: Placement = getattr(import_module(module), name)(self)
         return placement

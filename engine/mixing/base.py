@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 FLOOR = -1e4  # lowest log-probability: finite, so that evidence never becomes NaN (law L14)
-_AT_ONCE = 1 << 18  # 2 MB in float64
+_CHUNK_SIZE = 1 << 18  # 2 MB in float64
 
 
 class Gate(Protocol):
@@ -107,14 +107,14 @@ def _num_before(log_weights: Tensor) -> Tensor:
     return torch.from_numpy(before).view(log_weights.shape)
 
 
-def blocks_at_once(logprobs_ENT: Tensor) -> int:
-    """The number of blocks whose numbers fit a processor's cache, so that memory does not grow with the text."""
-    return max(1, _AT_ONCE // max(1, logprobs_ENT[:, 0].numel()))
+def blocks_per_chunk(logprobs_ENT: Tensor) -> int:
+    """The number of blocks that fit a processor's cache, so that memory does not grow with the text."""
+    return max(1, _CHUNK_SIZE // max(1, logprobs_ENT[:, 0].numel()))
 
 
-def some_blocks(logprobs_ENT: Tensor) -> Iterator[tuple[range, Tensor]]:
+def block_chunks(logprobs_ENT: Tensor) -> Iterator[tuple[range, Tensor]]:
     """Blocks in portions of `blocks_at_once`, each with its range of block numbers."""
     first = 0
-    for some_ENT in logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1):
+    for some_ENT in logprobs_ENT.split(blocks_per_chunk(logprobs_ENT), 1):
         yield range(first, first + some_ENT.shape[1]), some_ENT
         first += some_ENT.shape[1]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError, NextStep, ScoresError
-from engine.mixing.base import keep_top, normalised_prior, some_blocks
+from engine.mixing.base import block_chunks, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ClusterGate:
         clusters = [cluster for cluster in routing.clusters if cluster is not None]
         if len(clusters) != len(prior):
             raise MixtureError(
-                f"Every expert must have a cluster, but {len(clusters)} of {len(prior)} have one.",
+                f"The cluster gate needs a cluster for every expert; {len(clusters)} of {len(prior)} have one.",
                 "Choose experts that were trained on clusters, or another gate.",
             )
         self.log_prior_E = normalised_prior(prior)
@@ -66,7 +66,7 @@ class ClusterGate:
     def start(self) -> ClusterStream:
         if self._follow is None:
             raise MixtureError(
-                "The cluster gate must have its clustering to weigh a growing text.",
+                "The cluster gate needs its clustering to weigh a growing text.",
                 "Name the clustering in the gate.",
             )
         return ClusterStream(self, self._follow())
@@ -79,7 +79,7 @@ class ClusterGate:
         frozen, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
         pieces = (
             mix(self.nearness_weights(frozen, blocks, block_size), some_ENT.double())
-            for blocks, some_ENT in some_blocks(logprobs_ENT)
+            for blocks, some_ENT in block_chunks(logprobs_ENT)
         )
         return torch.cat(list(pieces))
 
@@ -90,7 +90,7 @@ class ClusterGate:
         """The distances, frozen where the gate freezes; raises ScoresError when they are missing."""
         if distances is None:
             raise ScoresError(
-                "The cluster gate must have the distances of the scored text to its clusters.",
+                "The distances of the scored text to the clusters of the gate are missing.",
                 NextStep.EVALUATE_AGAIN,
             )
         return distances.frozen(self.freeze_after)

@@ -19,7 +19,7 @@ from engine.mixing.base import FLOOR, Gate
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
-_TOKENS_AT_ONCE = 1 << 13  # few enough for the cumulative sums of 32 experts to stay in a processor's cache
+_TOKENS_PER_CHUNK = 1 << 13  # few enough for the cumulative sums of 32 experts to stay in a processor's cache
 _LEAST = 1e-300  # relative to the likelihood of the token's best expert: keeps the logarithm finite
 
 
@@ -38,7 +38,7 @@ def cluster_gate_grid(
     kept_J = torch.tensor([min(k, len(scores_EX)) - 1 for k in top_ks])
     total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
     for scores_Ex, squared_Ex in zip(
-        scores_EX.split(_TOKENS_AT_ONCE, 1), squared_EX.split(_TOKENS_AT_ONCE, 1), strict=True
+        scores_EX.split(_TOKENS_PER_CHUNK, 1), squared_EX.split(_TOKENS_PER_CHUNK, 1), strict=True
     ):
         far_Ex, order_Ex = (squared_Ex.double() ** (distance_power / 2)).sort(dim=0, stable=True)  # of equals the first
         further_Ex = far_Ex - far_Ex[0]

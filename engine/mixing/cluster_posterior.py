@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Evidence
-from engine.mixing.base import some_blocks
+from engine.mixing.base import block_chunks
 from engine.mixing.cluster import ClusterGate, ClusterStream, Routing
 from engine.mixing.combine import mix
 from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
@@ -74,7 +74,7 @@ class ClusterPosteriorGate(PosteriorGate):
         frozen = self._frozen(distances)
         pieces = (
             mix(self._weighed(some_ENT, frozen, blocks), some_ENT.double())
-            for blocks, some_ENT in some_blocks(logprobs_ENT)
+            for blocks, some_ENT in block_chunks(logprobs_ENT)
         )
         return torch.cat(list(pieces))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.mixing.base import blocks_at_once, keep_top, normalised_prior
+from engine.mixing.base import blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class FixedGate:
         return self.log_weights_E.view(-1, 1, 1).expand(logprobs_ENT.shape)
 
     def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
-        pieces = logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1)
+        pieces = logprobs_ENT.split(blocks_per_chunk(logprobs_ENT), 1)
         return torch.cat([mix(self.log_weights_E, some_ENT.double()) for some_ENT in pieces])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:

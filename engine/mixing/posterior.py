@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.config import Evidence
 from engine.errors import MixtureError
-from engine.mixing.base import FLOOR, blocks_at_once, keep_top, normalised_prior
+from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class PosteriorGate:
         return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
 
     def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
-        at_once = blocks_at_once(logprobs_ENT)
+        chunk_size = blocks_per_chunk(logprobs_ENT)
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
-        pieces = zip(logprobs_ENT.split(at_once, 1), priors_EN1.split(at_once, 1), strict=True)
+        pieces = zip(logprobs_ENT.split(chunk_size, 1), priors_EN1.split(chunk_size, 1), strict=True)
         doubled = ((some_ENT.double(), prior_EN1) for some_ENT, prior_EN1 in pieces)
         return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
@@ -202,7 +202,7 @@ def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 
     available = logprobs_ENT.shape[1]
     if available < num_blocks:
         raise MixtureError(
-            f"A prior must be estimated on {num_blocks} blocks, but there are {available}.",
+            f"Estimating this prior needs {num_blocks} blocks; there are {available}.",
             "Score more held-out text, or choose fewer blocks.",
         )
     return end_of_block_posteriors(gate, logprobs_ENT[:, :num_blocks]).mean(1)

@@ -1,4 +1,4 @@
-"""Models with a body each, as one: rows of a batch go to the model that holds their expert.
+"""Several models as one: each row of a batch goes to the model that holds its expert.
 
 Shapes: B rows, T positions, V vocabulary.
 """
@@ -66,14 +66,14 @@ class CompositeModel:
         return {key: weights for model in self.models for key, weights in model.part_weights().items()}
 
     def _each(self, rows: Rows, call: Callable[..., Sequence[Tensor]], *tensors: Tensor) -> list[Tensor]:
-        """What the models say of their rows, each called once: its tensors, in the order of the rows."""
+        """Calls each model once for its rows. Returns the output tensors in the order of the rows."""
         spans = [tensor.split(rows.num_rows) for tensor in tensors]
         answers: list[Sequence[Tensor]] = [()] * len(rows.keys)
         for number, model in enumerate(self.models):
             places = [place for place, key in enumerate(rows.keys) if key in model.keys]
             if places:
                 share = Rows(tuple(rows.keys[i] for i in places), tuple(rows.num_rows[i] for i in places))
-                found = call(number, share, *(torch.cat([span[i] for i in places]) for span in spans))
-                for place, *parts in zip(places, *(one.split(share.num_rows) for one in found), strict=True):
+                outputs = call(number, share, *(torch.cat([span[i] for i in places]) for span in spans))
+                for place, *parts in zip(places, *(one.split(share.num_rows) for one in outputs), strict=True):
                     answers[place] = parts
         return [torch.cat(parts) for parts in zip(*answers, strict=True)]

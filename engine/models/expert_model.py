@@ -1,4 +1,4 @@
-"""What scoring and generation need of a model: experts known by keys, whatever their method."""
+"""The interface of models for scoring and generation: experts known by keys, for any method."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PartWeights:
 
 
 class Experts(Protocol):
-    """A model with experts known by keys; rows of a batch take one of them. Training and reading need this much."""
+    """A model with experts known by keys; each row of a batch uses one. Training and scoring need only this."""
 
     @property
     def keys(self) -> list[str]: ...
@@ -46,7 +46,7 @@ class Experts(Protocol):
 
 
 class ExpertModel(Experts, Protocol):
-    """What is read from: requests leave no trace in it.
+    """A model for scoring and generation; requests do not change it.
 
     Shapes: B rows, T positions, V vocabulary.
     """

@@ -1,4 +1,4 @@
-"""Where each family of Hugging Face decoders keeps its layers and the linear maps of their feed-forward networks.
+"""The layout of each family of Hugging Face decoders: paths of layers, feed-forward networks and attention.
 
 Another family is another row: surgery, training and mixing follow this table alone.
 """
@@ -56,7 +56,7 @@ def layout_of(lm: nn.Module) -> Layout:
     kind = str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
     if kind not in LAYOUTS:
         raise ModelError(
-            f"The model's family must be one of {', '.join(sorted(LAYOUTS))}, but is “{kind}” instead.",
+            f"The model's family “{kind}” is not supported; choose one of {', '.join(sorted(LAYOUTS))}.",
             "Choose a seed of one of these families.",
         )
     return LAYOUTS[kind]
@@ -93,7 +93,7 @@ def max_positions(lm: nn.Module) -> int:
 
 
 def longest_context(config: Any) -> int:
-    """The same, as a model's configuration says it."""
+    """The longest context in tokens, from a model's configuration."""
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
@@ -112,7 +112,7 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
 
 
 def _refuse_too_large(num_parameters: int, next_step: str) -> None:
-    """Refuses a model whose parameters in float32 are larger than the memory."""
+    """Raises ModelError for a model whose parameters in float32 exceed the memory."""
     size_bytes, memory = 4 * num_parameters, memory_bytes()
     if size_bytes > memory:
         raise ModelError(
@@ -122,7 +122,7 @@ def _refuse_too_large(num_parameters: int, next_step: str) -> None:
 
 
 def memory_bytes() -> int:
-    """The memory of this machine."""
+    """The memory of this machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -169,8 +169,8 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
             dropout=0.0,
         )
     raise ModelError(
-        f"A fresh model's family must be one of {', '.join(get_args(Family))}, but is “{config.family}” instead.",
-        "Choose one of these, or bring a trained model of your own.",
+        f"A fresh model cannot have the family “{config.family}”.",
+        f"Choose one of {', '.join(get_args(Family))}, or import a trained model.",
     )
 
 
@@ -201,7 +201,9 @@ def load_model(folder: Path) -> Any:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # transformers fails in many ways on a model that it does not expect
-        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", model_files.MEND) from error
+        raise ModelError(
+            f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
+        ) from error
     _refuse_unlike(folder, report)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     for name, value in token_ids.items():
@@ -210,7 +212,7 @@ def load_model(folder: Path) -> Any:
 
 
 def import_model(folder: Path) -> Any:
-    """The model in a folder of somebody else's, once it was seen to compute; raises ModelError with the cause."""
+    """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause."""
     model_files.refuse_foreign_code(folder)
     lm = load_model(folder)
     if not _is_finite(lm):  # also what the few tokens below do not reach
@@ -221,14 +223,14 @@ def import_model(folder: Path) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
-        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.MEND) from error
+        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
         raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
     return lm
 
 
 def _is_finite(lm: nn.Module) -> bool:
-    """Whether every parameter is a finite number, looked at in pieces to take little memory."""
+    """Whether every parameter is finite, checked in pieces to save memory."""
     pieces = (piece for parameter in lm.parameters() for piece in parameter.detach().flatten().split(_PIECE))
     return all(bool(torch.isfinite(piece).all()) for piece in pieces)
 
@@ -240,13 +242,13 @@ def _model_class(config: Any) -> Any:
 
 
 def _count_parameters(config: Any) -> int:
-    """The parameters of a model of this configuration; takes memory for none."""
+    """The number of parameters of a model of this configuration, counted without memory for them."""
     with torch.device("meta"):
         return num_parameters(_model_class(config)(copy.deepcopy(config)))
 
 
 def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> None:
-    """Refuses a model of more layers or parameters than files or memory hold, without memory for any."""
+    """Raises ModelError for more layers or parameters than the files or the memory hold, without allocating any."""
     if config.num_hidden_layers > weights.num_layers:
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {config.num_hidden_layers:,} layers, but the weights hold "
@@ -264,7 +266,7 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
 
 
 def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
-    """Refuses weights that are missing or of another shape, which would be random numbers."""
+    """Raises ModelError for weights that are missing or of another shape, which would stay random."""
     for key, words in _UNLIKE.items():
         if report.get(key):
             name = min(one if isinstance(one, str) else one[0] for one in report[key])
@@ -276,7 +278,7 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
 def download_model(name: str) -> Path:
     """The local folder of a model on the Hugging Face hub, downloaded now: configuration, safetensors, tokenizer.
 
-    The small files first, which say what weights there are. Raises ModelError when it cannot be had.
+    The small files come first, since they list the weights. Raises ModelError if the download fails.
     """
     from huggingface_hub import snapshot_download
 

@@ -22,7 +22,7 @@ _UNGATED = ("gpt2", "opt", "gpt_neox")  # two maps in each feed-forward network;
 
 @dataclass(frozen=True)
 class Shape:
-    """What the count needs to know of a decoder."""
+    """The shape of a decoder, as counting needs it."""
 
     num_layers: int
     width: int
@@ -37,7 +37,7 @@ class Shape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
-        """From a model's config.json, whatever its family calls things."""
+        """The shape from a model's config.json, with the field names of any family."""
         width, heads = (
             int(_first(config, "hidden_size", "n_embd")),
             int(_first(config, "num_attention_heads", "n_head")),
@@ -113,5 +113,5 @@ def elm_flops(num_layers: int, width: int, vocab_size: int, num_tokens: int, con
 
 
 def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -> Any:
-    found = (config[name] for name in names if config.get(name) is not None)
-    return next(found, default)
+    values = (config[name] for name in names if config.get(name) is not None)
+    return next(values, default)

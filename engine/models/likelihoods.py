@@ -1,4 +1,4 @@
-"""What a decoder's last hidden states say of the tokens that come, without all logits at once.
+"""Log-likelihoods of target tokens from a decoder's last hidden states, without all logits in memory.
 
 Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of the B·T positions.
 """
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_LOGITS_AT_ONCE = 1 << 20  # 4 MB in float32
+_LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
 
 
 class TokenScores(NamedTuple):
-    """Of each target its natural log-likelihood (float32), and whether it was the most probable token (bool)."""
+    """The natural log-likelihood of each target (float32), and whether it was the most probable token (bool)."""
 
     logprobs_BT: Tensor
     hits_BT: Tensor
@@ -23,15 +23,15 @@ class TokenScores(NamedTuple):
 
 @torch.no_grad()
 def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores:
-    """The scores [B, T] of each target, without gradients; never all logits at once.
+    """The scores [B, T] of each target, without gradients and without all logits in memory.
 
     They are made for some positions at a time, few enough to stay in a processor's cache: quicker, and a large
     vocabulary takes no more memory than a small one. Of tokens that are equally probable the one with the lowest id
     counts as the most probable, as in torch.argmax.
     """
     head = lm.get_output_embeddings()
-    at_once = max(1, _LOGITS_AT_ONCE // int(lm.config.vocab_size))
-    pieces = zip(hidden_BTD.flatten(0, 1).split(at_once), targets_BT.flatten().split(at_once), strict=True)
+    chunk_size = max(1, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
+    pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
     logprobs, hits = zip(*(_of_targets(head(some), wanted) for some, wanted in pieces), strict=True)
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
 

@@ -1,4 +1,4 @@
-"""A model folder that somebody else may have made: its configuration and its safetensors, checked before use.
+"""A model folder from any source: its configuration and its safetensors, checked before use.
 
 transformers never sees the folder, since a folder can lead it elsewhere: to pickles by an index, to another model by an
 adapter, to code by a configuration. It gets a configuration of known fields, and tensors that safetensors read.
@@ -29,8 +29,8 @@ _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
-MEND = "Give a causal language model in safetensors format, without code of its own."
-_AGAIN = "Get the model again from where it was published."
+EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
+_AGAIN = "Download the model again."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
 _LARGEST = {  # the sizes that a configuration may ask for, several times those of the largest models known
@@ -63,38 +63,40 @@ _FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", 
 
 
 def read_config(folder: Path, families: Collection[str]) -> Any:
-    """The configuration of a model of one of these families, as transformers has it; ModelError says what is wrong.
+    """The transformers configuration of a model of one of these families; raises ModelError with the cause.
 
     Known fields only, each of its type and within bounds; others are left out.
     """
-    told = read_object(folder, CONFIG, _CONFIG_BYTES)
-    if told is None:
-        raise ModelError(f"{folder} must be a folder with a {CONFIG}, but is not.", "Give a model's folder.")
-    kind = told.get("model_type")
+    config = read_object(folder, CONFIG, _CONFIG_BYTES)
+    if config is None:
+        raise ModelError(f"{folder} has no {CONFIG}.", "Give a model's folder.")
+    kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in families:
         raise ModelError(
-            f"The model's family must be one of {', '.join(sorted(families))}, but is “{short(kind)}” instead.",
+            f"The model's family “{short(kind)}” is not supported; choose one of {', '.join(sorted(families))}.",
             "Choose a seed of one of these families.",
         )
-    _refuse_other_weights(folder, told)
-    return _build_config(folder, kind, told)
+    _refuse_other_weights(folder, config)
+    return _build_config(folder, kind, config)
 
 
 def refuse_foreign_code(folder: Path) -> None:
     """Raises ModelError when the model needs code of its own, which is never run."""
     if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
-        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", MEND)
+        raise ModelError(
+            f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", EXPECTED_MODEL
+        )
 
 
-def _refuse_other_weights(folder: Path, told: dict[str, Any]) -> None:
-    """Weights that are quantized, lie in another file, or belong to another model."""
-    if told.get("quantization_config") is not None:
+def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
+    """Raises ModelError for weights that are quantized, in another file, or of another model."""
+    if config.get("quantization_config") is not None:
         raise ModelError(
             f"The weights in {folder} are quantized.", "Give the model in float32, float16 or bfloat16 instead."
         )
-    if told.get("transformers_weights") not in (None, WEIGHTS, INDEX):
+    if config.get("transformers_weights") not in (None, WEIGHTS, INDEX):
         raise ModelError(
-            f"{folder / CONFIG} names {short(told['transformers_weights'])} as its weights.",
+            f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights.",
             f"Give a folder with {WEIGHTS}, or with {INDEX}.",
         )
     if confined(folder, _ADAPTER) is not None:
@@ -104,12 +106,12 @@ def _refuse_other_weights(folder: Path, told: dict[str, Any]) -> None:
         )
 
 
-def _build_config(folder: Path, kind: str, told: dict[str, Any]) -> Any:
+def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     from transformers import CONFIG_MAPPING
 
     config_class: Any = CONFIG_MAPPING[kind]
     known = {*inspect.get_annotations(config_class), *config_class.attribute_map, *_FORMER_NAMES}
-    fields = {name: value for name, value in told.items() if name in known}
+    fields = {name: value for name, value in values.items() if name in known}
     for name, value in fields.items():
         _check(folder, name, value)
     try:
@@ -125,7 +127,7 @@ def _build_config(folder: Path, kind: str, told: dict[str, Any]) -> Any:
 
 
 def _check(folder: Path, name: str, value: Any) -> None:
-    """Refuses a size that is no size, and any other value that is not plain and small."""
+    """Raises ModelError for an invalid size, and for any other value that is not plain and small."""
     smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
     if largest is None:
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
@@ -134,8 +136,7 @@ def _check(folder: Path, name: str, value: Any) -> None:
         return
     elif type(value) is not int or not smallest <= value <= largest:
         raise ModelError(
-            f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, but is "
-            f"{short(value)}.",
+            f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, not {short(value)}.",
             _AGAIN,
         )
 
@@ -156,7 +157,7 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The safetensors files of a model's folder, and what their headers say.
+    """The safetensors files of a model's folder, with counts from their headers.
 
     `num_parameters` are those in floating-point numbers, `num_elements` those of every type.
     """
@@ -172,7 +173,7 @@ class Weights:
 
 
 def find_weights(folder: Path) -> Weights:
-    """The weights of a folder: one safetensors file, or those that an index names; ModelError says what is wrong.
+    """The weights of a folder: one safetensors file, or those that an index names. Raises ModelError with the cause.
 
     Reads their headers alone, which safetensors checks against the files' lengths.
     """
@@ -183,29 +184,29 @@ def find_weights(folder: Path) -> Weights:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
     tensors: dict[str, tuple[int, bool]] = {}
     for name, file in files.items():
-        found = _read_header(folder / name, file)
-        if twice := tensors.keys() & found.keys():
+        header = _read_header(folder / name, file)
+        if twice := tensors.keys() & header.keys():
             raise ModelError(f"Several files in {folder} hold the tensor “{short(min(twice))}”.", _AGAIN)
-        tensors |= found
+        tensors |= header
     layers = {match[1] for match in map(_LAYER.search, tensors) if match}
     num_parameters = sum(size for size, is_float in tensors.values() if is_float)
     return Weights(tuple(files.values()), num_parameters, sum(size for size, _ in tensors.values()), len(layers))
 
 
 def shard_names(folder: Path) -> list[str]:
-    """The files that the index names: safetensors of the folder itself, nothing else."""
+    """The files that the index names, which must be safetensors of the folder itself."""
     index = read_object(folder, INDEX, _INDEX_BYTES)
     if index is None:
-        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", MEND)
-    told = index.get("weight_map")
-    if not isinstance(told, dict) or not told:
+        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", EXPECTED_MODEL)
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError(f"{folder / INDEX} does not say which file holds which weight.", _AGAIN)
-    for name in told.values():
+    for name in weight_map.values():
         if not (isinstance(name, str) and _SHARD.fullmatch(name)):
             raise ModelError(
-                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", MEND
+                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", EXPECTED_MODEL
             )
-    names = sorted(set(told.values()))
+    names = sorted(set(weight_map.values()))
     if len(names) > _MAX_FILES:
         raise ModelError(f"{folder / INDEX} names {len(names):,} files, more than {_MAX_FILES:,}.", _AGAIN)
     return names
@@ -244,11 +245,11 @@ def read_token_ids(folder: Path, vocab_size: int) -> dict[str, Any]:
 
     Ids outside the vocabulary are left out: published models have them.
     """
-    told = read_object(folder, _GENERATION, _CONFIG_BYTES) or {}
-    found = {}
+    generation_config = read_object(folder, _GENERATION, _CONFIG_BYTES) or {}
+    token_ids = {}
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        value = told.get(name)
+        value = generation_config.get(name)
         ids = value if isinstance(value, list) and name == "eos_token_id" else [value]
         if 0 < len(ids) <= 100 and all(type(id) is int and 0 <= id < vocab_size for id in ids):
-            found[name] = value
-    return found
+            token_ids[name] = value
+    return token_ids

@@ -1,8 +1,7 @@
-"""One decoder with several experts: each row of a batch takes one of them, and all else is shared.
+"""One decoder with several experts: each row of a batch uses one of them, and everything else is shared.
 
-Where the modules of an expert lie is what methods differ in, each with a `Placement`: in the place of the
-feed-forward networks (DEMix), beside linear maps (LoRA), before the text (a domain's token). Rows, caches, training,
-files and mixing are the same for all.
+Methods differ in the `Placement` of an expert's modules: instead of the feed-forward networks (DEMix), beside linear
+maps (LoRA), before the text (a domain's token). Rows, caches, training, files and mixing are the same for all.
 
 A placement replaces modules inside each layer, so the model's own forward pass stays as it is. The expert of each row
 is given per call, by spans of rows, so one batch can carry many domains in training and E copies of one prompt in
@@ -50,7 +49,7 @@ class RowOptions(Protocol):
 
 
 class Placement(ABC):
-    """Where the modules of experts lie in a decoder.
+    """The location of experts' modules in a decoder.
 
     A layer is a module with `experts`, an nn.ModuleDict by key, whose forward pass looks at `current_rows`.
     """
@@ -74,12 +73,12 @@ class Placement(ABC):
         raise NotImplementedError
 
     def inputs(self, lm: Any, layers: Mapping[str, Any], input_ids_BT: Tensor) -> dict[str, Tensor]:
-        """What the decoder reads at the beginning of a text."""
+        """The decoder's input at the start of a text."""
         del lm, layers
         return {"input_ids": input_ids_BT}
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
-        """Puts what an expert makes of each map in the place of its layer. Raises ModelError where that cannot be."""
+        """Replaces each layer by the expert's merged map. Raises ModelError if the expert cannot be merged."""
         for place, layer in layers.items():
             holder, _, attribute = place.rpartition(".")
             setattr(lm.get_submodule(holder), attribute, layer.merged(key))
@@ -90,7 +89,7 @@ class Placement(ABC):
 
 
 class AdditiveLayer(nn.Module):
-    """A module that all experts share; those that have a module here add what it computes of the same input."""
+    """A shared module; experts with a module of their own add its output for the same input."""
 
     def __init__(self, original: nn.Module) -> None:
         super().__init__()
@@ -141,7 +140,7 @@ class MultiExpertModel(nn.Module):
 
     @property
     def experts_in(self) -> str:
-        """Where the experts are, as files say it."""
+        """The name of the placement in files."""
         return self.placement.method.experts_in
 
     @property
@@ -240,7 +239,7 @@ class MultiExpertModel(nn.Module):
             return {place: module.to(self.device) for place, module in modules.items()}
         source = copy_of or (self.keys[0] if self.keys else None)
         if source is None:
-            raise ModelError("A model without experts must be given one's tensors.", "Load an expert first.")
+            raise ModelError("The model has no expert to copy.", "Load an expert first.")
         self._require(source)
         modules = {place: copy.deepcopy(own) for place, own in self._own(source)}
         if state is not None:
@@ -257,15 +256,15 @@ class MultiExpertModel(nn.Module):
         self.keys.remove(key)
 
     def _own(self, key: str) -> Iterator[tuple[str, nn.Module]]:
-        """What an expert has of its own, by its place."""
+        """The modules of an expert, by their place."""
         for place, layer in self._layers.items():
             if key in layer.experts:
                 yield place, layer.experts[key]
 
     def full_model(self, key: str) -> Any:
-        """The plain decoder that this expert makes with what is shared. This model is of no use afterwards.
+        """Merges this expert with the shared parameters into a plain decoder. Do not use this model afterwards.
 
-        Raises ModelError where no decoder can hold the expert.
+        Raises ModelError if the expert cannot be merged.
         """
         self._require(key)
         self.placement.merge(self.lm, self._layers, key)
@@ -278,7 +277,7 @@ class MultiExpertModel(nn.Module):
         )
         if wrong:
             raise ModelError(
-                f"An expert's tensors must fit its base, but {wrong[0]} (and {len(wrong) - 1} more) do not.",
+                f"The expert's tensors do not fit its base: {wrong[0]} (and {len(wrong) - 1} more).",
                 "Load it on the base it was trained on.",
             )
 

@@ -388,7 +388,7 @@ def test_a_parent_that_a_paused_training_began_from_and_that_is_gone_is_named(tr
         experts.delete_expert(session, "closer")
     card = resumed(job_id)
     assert (card.state, expert_names()) == ("failed", ["small/court", "small/kitchen"])
-    assert "The parent that this training began from" in card.error
+    assert "The parent that this training started from" in card.error
 
 
 def test_a_mixture_is_not_deleted_while_a_training_needs_it_nor_a_domain_that_is_watched(trained: Do) -> None:

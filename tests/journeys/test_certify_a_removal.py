@@ -172,7 +172,7 @@ def test_of_an_expert_that_was_added_later_nothing_is_said_to_stay(trained: Do) 
     new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "parent": "small/court"}
     assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
     told = certified(trained, expert="sailor").findings["not_removed"]
-    assert told.startswith("All that this expert learned on “sea” is taken out with its feed-forward networks")
+    assert told.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
     assert "trained on the domain, too" not in told
 
 

@@ -131,7 +131,7 @@ def test_text_that_changed_under_a_clustering_is_told_and_nothing_is_made(topics
     with transaction() as session:
         corpora_rows.domain_row(session, "sea").data_sha256 = "0" * 64
     job = topics(DOMAINS)
-    assert (job.state, "The text of “sea” must be what was clustered" in job.error) == ("failed", True)
+    assert (job.state, "The text of “sea” was deleted or changed" in job.error) == ("failed", True)
     assert "workbench cluster changes topics" in job.next_step
 
 
@@ -292,7 +292,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
     carry_out(submit_training(wish())[:4])
     job = done(seeded({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
     assert job.result["stale_experts"] == card().stale_experts == ["elms/1/dense"]
-    assert "Stale, because their documents changed: elms/1/dense." in job.result["sentence"]
+    assert "These experts are stale, since their documents changed: elms/1/dense." in job.result["sentence"]
     with reading() as session:
         stale = {one.name: one.stale for one in experts.list_experts(session)}
     ids = submit_training(wish())

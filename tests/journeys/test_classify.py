@@ -165,7 +165,7 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
     assert "good" in task["clusters"][0]["terms"]
     assert (task["name"], task["num_test"], task["num_cut"]) == ("mood", 24, 0)
     assert report.findings["rows"][-1]["tasks"]["mood"]["seeds"]
-    assert "and no routing more" in report.findings["sentence"]
+    assert "the best of all routings" in report.findings["sentence"]
 
 
 @pytest.mark.timeout(600)
@@ -188,7 +188,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     ]
     assert main([*asked, "--here"]) == 0
     told = capsys.readouterr().out
-    assert "and no routing more" in told
+    assert "the best of all routings" in told
     with reading() as session:
         (report,) = reports.list_reports(session, kind="classification")
     assert f"workbench report show {report.id[:8]}" in told
@@ -196,7 +196,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     told = capsys.readouterr().out
     assert "by performance on validation examples, top-1" in told
     assert f"alone: elm-{knows()}/dense" in told
-    assert "training examples that are no demonstrations: mood" in told
+    assert "training examples not used as demonstrations: mood" in told
     assert "is told the right answers" in told
     app = AppTest.from_function(view, default_timeout=30).run()
     assert not app.exception

@@ -235,7 +235,7 @@ def test_documents_without_a_known_word_are_counted(imported: Do, tmp_path: Path
     path.write_text("".join(json.dumps({"text": "! " * count}) + "\n" for count in range(1, 31)), encoding="utf-8")
     imported({"kind": "import-corpus", "name": "signs", "path": str(path)})
     job = imported(FIND)
-    assert "30 of them hold no word that is known" in job.result["sentence"]
+    assert "30 of them contain no known word" in job.result["sentence"]
     assert found()[0].metrics["num_blank"] == 30
     job = imported({**FIND, "name": "nothing", "domains": ["signs"]})
     assert job.state == "failed"
@@ -264,7 +264,7 @@ def test_text_that_was_clustered_cannot_be_deleted_and_names_are_taken_once(impo
 
 def test_no_text_at_all_is_told(do: Do) -> None:
     job = do(FIND)
-    assert (job.state, job.error) == ("failed", "There must be text to cluster, but there is no training domain.")
+    assert (job.state, job.error) == ("failed", "Nothing to cluster: there is no training domain.")
 
 
 def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

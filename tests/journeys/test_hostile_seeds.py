@@ -240,8 +240,11 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     ),
     "a rotary embedding nobody knows": (config(rope_parameters={"rope_type": "evil"}), "cannot be loaded|describe"),
     "keys that do not divide heads": (config(num_key_value_heads=1, head_dim=32), "parameters|shape|cannot be used"),
-    "a family that is a list": (config(model_type=["llama"]), "family must be one of"),
-    "a family of another kind": (config(model_type="llava", text_config={"num_hidden_layers": 10**9}), "family must"),
+    "a family that is a list": (config(model_type=["llama"]), "is not supported"),
+    "a family of another kind": (
+        config(model_type="llava", text_config={"num_hidden_layers": 10**9}),
+        "is not supported",
+    ),
     "code of its own": (config(auto_map={"AutoModelForCausalLM": "evil.Evil"}), "never run"),
     "quantized weights": (config(quantization_config={"quant_method": "awq"}), "are quantized"),
     "other weights": (config(transformers_weights="../evil.safetensors"), "names ../evil.safetensors as its weights"),

@@ -112,7 +112,7 @@ def test_a_rebuilt_registry_knows_what_trained_the_shared_parameters(trained: Do
         assert court.domain.name == "court.2"
         told = what_stays(session, "small", court)
         assert told.startswith("Removing this expert is not unlearning")
-        assert "All that this expert learned on “sea” is taken out" in what_stays(session, "small", sailor)
+        assert "All that this expert learned on “sea” is removed" in what_stays(session, "small", sailor)
 
 
 def test_a_backup_with_a_rebuild_of_what_came_later_is_the_whole_registry(trained: Do, home: Path) -> None:

@@ -95,13 +95,13 @@ def test_clusters_alone_hold_what_is_not_on_the_map_too(topics: Do, capsys: pyte
 
 def test_nothing_where_nothing_lies(topics: Do) -> None:
     job = topics({**WISH, "areas": ["900 900 901 900 901 901"]})
-    assert (job.state, job.error) == ("failed", "A domain must hold documents, but none lies there.")
+    assert (job.state, job.error) == ("failed", "The selection contains no document.")
 
 
 def test_an_area_needs_a_map(topics: Do) -> None:
     topics({**FIND, "name": "unseen", "map_size": 0})
     job = topics({**WISH, "clustering": "unseen", "areas": ["0 0 1 0 1 1"]})
-    assert job.error == "An area must lie on a map, but “unseen” has none."
+    assert job.error == "“unseen” has no map, so areas cannot be used."
 
 
 @pytest.mark.parametrize(

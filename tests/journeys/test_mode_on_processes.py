@@ -115,7 +115,7 @@ def test_a_job_with_its_expert_elsewhere_makes_what_one_process_makes_paused_or_
     on_processes(4)
     whole = done(trained({**ALONE, "name": "whole"}))
     job_id, decided = stopped_after(5, {**ALONE, "name": "cut"})
-    assert decided == ["The training takes 2 processes of 4: one for the backbone, and one for each part."]
+    assert decided == ["The training uses 2 of 4 processes: one for the backbone and one for each part."]
     work = home / "jobs" / job_id / "work"
     assert not processes_in(work)
     assert not load_file(work / "step-00000005/parameters.safetensors")  # the backbone's process has none

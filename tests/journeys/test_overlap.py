@@ -35,7 +35,7 @@ def test_every_two_domains_are_compared_and_the_matrix_is_kept(trained: Do) -> N
 def test_a_single_domain_is_refused_before_anything_is_read(do: Do, corpora: dict[str, Any]) -> None:
     do({"kind": "import-corpus", "name": "sea", "path": str(corpora["sea"])})
     card = do({"kind": "measure-overlap"})
-    assert (card.state, card.error) == ("failed", "There must be two domains to compare, but there are 1.")
+    assert (card.state, card.error) == ("failed", "Overlap needs at least two domains; there are 1.")
 
 
 def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do) -> None:

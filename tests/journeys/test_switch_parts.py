@@ -124,7 +124,7 @@ def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
     with reading() as session:
         with pytest.raises(NotFound, match="no expert in “apps” called “small/court”"):
             generation.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
-        with pytest.raises(MixtureError, match="must be an expert of MoDE to have parts, but is one of “demix”"):
+        with pytest.raises(MixtureError, match="has no parts: its method is “demix”"):
             generation.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))
 
 

@@ -109,7 +109,7 @@ def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
         parse_spec(wish)
     assert sorted(refused.value.complaints)[:2] == [
         "domains: give at least 1, not none.",
-        "seed_model: must be given, but is missing.",
+        "seed_model: is missing.",
     ]
     assert "but is 'many' instead" in " ".join(refused.value.complaints)
 

@@ -66,7 +66,7 @@ def test_of_demix_experts_that_were_trained_together_the_shared_parameters_know_
         world.expert(name, name, base=base)
     told = left_after(world, "law", "code")
     assert told.startswith("Removing this expert is not unlearning: attention, embeddings and everything else")
-    assert "was trained on “law”, too, and stays as it is" in told
+    assert "was also trained on “law” and stays unchanged" in told
 
 
 def test_of_a_demix_expert_that_was_added_by_copying_nothing_stays(world: World) -> None:
@@ -74,7 +74,7 @@ def test_of_a_demix_expert_that_was_added_by_copying_nothing_stays(world: World)
     parent = world.expert("law", "law", base=base)
     world.expert("sea", "sea", base=base, parent_id=parent.id)
     told = left_after(world, "sea", "law")
-    assert told.startswith("All that this expert learned on “sea” is taken out with its feed-forward networks")
+    assert told.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
     assert "was frozen, and no training of it on “sea” is recorded" in told
     assert "not unlearning" not in told
 
@@ -90,14 +90,14 @@ def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(worl
     elm = world.expert("law", "law", base=trained_base(world, "law", method="dense"), method="dense")
     world.expert("code", "code", base=trained_base(world, "code", method="dense"), method="dense")
     alone = left_after(world, "law", "code")
-    assert alone == "No other expert of the mixture shares a parameter with this one: all of its model is taken out."
+    assert alone == "No other expert of the mixture shares a parameter with this one: its full model is removed."
     adapted = trained_base(world, "sea", method="dense")
     adapted.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="all", whole=True))
     world.expert("dapt/sea", "sea", base=adapted, method="dense", parent_id=elm.id)
     mixtures.add_member(world.session, "all", "dapt/sea")
     told = what_stays(world.session, "all", expert_row(world.session, "law"))
     assert told.startswith(alone)
-    assert told.endswith("Still there and trained on “law”, or begun from what was: “dapt/sea”.")
+    assert told.endswith("Remaining experts trained on “law”, or started from one that was: “dapt/sea”.")
 
 
 def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_learned(world: World) -> None:
@@ -116,9 +116,7 @@ def test_of_an_adapter_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
     told = left_after(world, "law", "code")
-    assert told.startswith(
-        "All that this expert learned on “law” is taken out with its low-rank change: the seed model"
-    )
+    assert told.startswith("All that this expert learned on “law” is removed with its low-rank change: the seed model")
     assert "before it was imported" not in told
 
 
@@ -135,7 +133,7 @@ def test_of_a_seed_that_is_a_copy_of_nobody_knows_whom_nothing_is_claimed(world:
     row.source = "expert:gone"
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
-    assert left_after(world, "law", "code").startswith("Whether removing this expert is unlearning is not known")
+    assert left_after(world, "law", "code").startswith("It is not known whether removing this expert is unlearning")
 
 
 def test_of_a_domain_token_all_but_a_vector_stays(world: World) -> None:
@@ -167,15 +165,15 @@ def test_of_an_expert_beside_a_backbone_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         mode_expert(world, name, name)
     told = left_after(world, "law", "code")
-    assert told.startswith("All that this expert learned on “law” is taken out with its layers and gates: the backbone")
+    assert told.startswith("All that this expert learned on “law” is removed with its layers and gates: the backbone")
 
 
 def test_a_composition_that_learned_together_is_named(world: World) -> None:
     parts = [mode_expert(world, name, name) for name in ("law", "code")]
     mode_expert(world, "composed", "law", "code", composed_of=tuple(parts))
     told = left_after(world, "law", "composed")
-    assert "taken out with its layers and gates" in told
-    assert told.endswith("Still there and trained on “law”, or begun from what was: “composed”.")
+    assert "removed with its layers and gates" in told
+    assert told.endswith("Remaining experts trained on “law”, or started from one that was: “composed”.")
 
 
 def test_a_backbone_that_is_a_copy_of_an_expert_knows_what_that_one_knew(world: World) -> None:
@@ -194,7 +192,7 @@ def test_what_nobody_recorded_is_not_claimed(world: World) -> None:
     for name in ("law", "code"):
         world.expert(name, name, base=base)
     told = left_after(world, "law", "code")
-    assert told.startswith("Whether removing this expert is unlearning is not known")
+    assert told.startswith("It is not known whether removing this expert is unlearning")
 
 
 # domains that are called otherwise by now -------------------------------------------------------------
@@ -221,7 +219,7 @@ def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(w
     renamed(world, "law", "law.2")
     assert "not unlearning" in left_after(world, "law", "code")
     mixtures.delete_mixture(world.session, "all")
-    assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is taken out")
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is removed")
 
 
 def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
@@ -230,7 +228,7 @@ def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
     renamed(world, "law", "law.2")
     world.expert("more law", "law.2", base=base, parent_id=parent.id)
     told = left_after(world, "more law", "code")
-    assert told.startswith("Whether removing this expert is unlearning is not known")
+    assert told.startswith("It is not known whether removing this expert is unlearning")
     assert told.endswith("stays, and which text “law” was is not recorded.")
 
 
@@ -240,7 +238,9 @@ def test_a_domain_that_was_imported_anew_is_not_the_one_that_had_its_name(world:
     law = corpora.domain_row(world.session, "law")
     world.session.get_one(Job, base.job_id).finished_at = law.created_at - 1
     world.expert("more law", "law", base=base, parent_id=parent.id)
-    assert left_after(world, "more law", "code").startswith("Whether removing this expert is unlearning is not known")
+    assert left_after(world, "more law", "code").startswith(
+        "It is not known whether removing this expert is unlearning"
+    )
 
 
 def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world: World) -> None:
@@ -250,7 +250,7 @@ def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world:
     renamed(world, "law", "law.2")
     renamed(world, "sea", "law")
     world.expert("sea", "law", base=base, parent_id=parent.id)
-    assert left_after(world, "sea", "code").startswith("All that this expert learned on “law” is taken out")
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “law” is removed")
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
@@ -262,7 +262,7 @@ def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: 
     renamed(world, "law", "law.2")
     world.expert("law", "law.2", base=trained_base(world, "law.2", method="dense"), method="dense")
     told = left_after(world, "law", "both")
-    claim = "trained on “law.2”, or begun from what was: “both”." if kept else "is not known: “both”."
+    claim = "trained on “law.2”, or started from one that was: “both”." if kept else "is not known: “both”."
     assert told.endswith(claim)
     mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["both"]))
     with pytest.raises(MixtureError, match="has seen it, as “law”" if kept else "it is not known whether “both”"):

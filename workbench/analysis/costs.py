@@ -1,4 +1,4 @@
-"""What a token costs a mixture, counted from the shape of its base: no weight is read."""
+"""Operations per token of a mixture, counted from the shape of its base without reading weights."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ def _shape(mixture: str, base: ArtifactRef) -> Shape:
     try:
         return Shape.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None
+        raise StorageError(f"The base of “{mixture}” is missing: {path.parent}.", "Restore it.") from None

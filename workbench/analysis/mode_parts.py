@@ -1,4 +1,4 @@
-"""Experts of MoDE side by side: which parts a composition has, and why some cannot be."""
+"""Compositions of MoDE experts: their parts, and why experts cannot be composed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class ModePart:
-    """A part of an expert of MoDE: layers and gates beside the backbone, trained as an expert of their own once."""
+    """A part of a MoDE expert: layers and gates beside the backbone, first trained as an expert of their own."""
 
     name: str  # in the composition
-    name_there: str  # in the expert that it is taken from
-    expert_id: str  # of that one
-    domain: str | None  # of its own first training; None where that was on several
+    name_there: str  # in the source expert
+    expert_id: str  # of the source expert
+    domain: str | None  # of its first training; None if that was on several
     domains: tuple[str, ...]  # all that trained it, those of compositions included
-    of: str  # id of the expert that it was trained as
+    of: str  # id of the expert that it was first trained as
     shape: dict[str, Any]  # engine.methods.mode.config.ModeConfig
 
     def trained_on(self, domains: Sequence[str]) -> StoredPart:
@@ -52,11 +52,11 @@ class ModePart:
 
 
 def composition(rows: Sequence[Expert], spec: ComposeMode) -> list[ModePart]:
-    """The parts of these experts, in their order, without those left out; of equal names the later ones are counted on.
+    """The parts of these experts in order, without those left out. A repeated name gets a number.
 
-    Raises BadSpec with every reason why they cannot stand side by side.
+    Raises BadSpec with every reason why they cannot be composed.
     """
-    if complaints := _strangers(rows):
+    if complaints := _incompatible(rows):
         raise BadSpec(complaints)
     parts = _parts_of(rows)
     names = [part.name for part in parts]
@@ -73,7 +73,7 @@ def composition(rows: Sequence[Expert], spec: ComposeMode) -> list[ModePart]:
 
 
 def part_names(session: Session, experts: Sequence[str]) -> list[str]:
-    """What the parts of these experts are called side by side, in their order."""
+    """The names of these experts' parts in a composition, in order."""
     return [part.name for part in _parts_of([expert_row(session, name) for name in experts])]
 
 
@@ -99,11 +99,9 @@ def parts_of(session: Session, storage: Storage, expert: str) -> list[ExpertPart
 
 def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], spec: ComposeMode) -> list[str]:
     if not left:
-        return ["A composition must have at least one part left, but all are left out: leave fewer out."]
+        return ["All parts are left out of the composition: leave fewer out."]
     if len(left) == 1 and (spec.domains or not spec.without):
-        return [
-            f"A composition must have at least two experts, but has “{left[0].name}” alone: add one of another domain."
-        ]
+        return [f"The composition has only one part, “{left[0].name}”: add an expert of another domain."]
     if len(rows) == 1 and not spec.without and not spec.domains:
         return [
             f"“{rows[0].name}” is composed already: add an expert, leave a part out, or give domains to train it on."
@@ -112,11 +110,11 @@ def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], spec: ComposeMode
 
 
 def _parts_of(rows: Sequence[Expert]) -> list[ModePart]:
-    found: list[ModePart] = []
+    parts: list[ModePart] = []
     for row in rows:
         for part in row.config["parts"]:
-            name = _free(part["name"], {one.name for one in found})
-            found.append(
+            name = _free(part["name"], {one.name for one in parts})
+            parts.append(
                 ModePart(
                     name,
                     part["name"],
@@ -127,7 +125,7 @@ def _parts_of(rows: Sequence[Expert]) -> list[ModePart]:
                     part["shape"],
                 )
             )
-    return found
+    return parts
 
 
 def _free(name: str, taken: Collection[str]) -> str:
@@ -140,10 +138,10 @@ def _free(name: str, taken: Collection[str]) -> str:
 _SAME_SEED = "train it from the same seed model"
 
 
-def _strangers(rows: Sequence[Expert]) -> list[str]:
-    """Why each of these experts cannot stand beside the first."""
+def _incompatible(rows: Sequence[Expert]) -> list[str]:
+    """The reasons why these experts cannot be composed with the first."""
     complaints = [
-        f"“{row.name}” must be an expert of MoDE to be composed, but is one of “{row.method}” instead."
+        f"“{row.name}” cannot be composed: its method is “{row.method}”, not MoDE."
         for row in rows
         if not method_of(row.method).has_parts
     ]
@@ -152,25 +150,25 @@ def _strangers(rows: Sequence[Expert]) -> list[str]:
     first = rows[0]
     for row in rows[1:]:
         if row.tokenizer_sha256 != first.tokenizer_sha256:
-            complaints.append(f"“{row.name}” must share its tokenizer with “{first.name}”, but does not: {_SAME_SEED}.")
+            complaints.append(f"“{row.name}” has another tokenizer than “{first.name}”: {_SAME_SEED}.")
         elif row.base.sha256 != first.base.sha256:
-            told = f"“{row.name}” must be trained on the backbone of “{first.name}”, but is on another"
-            complaints.append(f"{told}: {_SAME_SEED}.")
+            problem = f"“{row.name}” must be trained on the backbone of “{first.name}”, but is on another"
+            complaints.append(f"{problem}: {_SAME_SEED}.")
         elif num_blocks_of(row) != num_blocks_of(first):
             complaints.append(
-                f"“{row.name}” must divide the backbone into as many blocks as “{first.name}”, "
-                f"{num_blocks_of(first)}, but has {num_blocks_of(row)}: train it again with as many."
+                f"“{row.name}” has {num_blocks_of(row)} blocks, “{first.name}” has {num_blocks_of(first)}: train it "
+                "again with as many."
             )
     return complaints
 
 
 def num_blocks_of(row: Expert) -> int:
-    """How many blocks an expert of MoDE divides its backbone into."""
+    """The number of blocks that a MoDE expert divides its backbone into."""
     return int(row.config["shape"]["num_blocks"])
 
 
 def mode_complaints(session: Session, spec: TrainMode | ComposeMode) -> list[str]:
-    """Why such a training cannot be, as far as the registry knows what it begins from."""
+    """The reasons why a MoDE training is impossible, from what the registry knows."""
     if isinstance(spec, TrainMode):
         seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
         return [*_confused(spec.parts), *(_too_many_blocks(seed, spec.shape.num_blocks) if seed else [])]
@@ -185,12 +183,12 @@ def mode_complaints(session: Session, spec: TrainMode | ComposeMode) -> list[str
 
 
 def _confused(parts: Sequence[str]) -> list[str]:
-    """That a part would be called what it stands beside."""
+    """A complaint if a part would have the backbone's name."""
     if BACKBONE not in parts:
         return []
     return [
-        f"A part is called as its domain, and must have another name than the backbone beside it, but is called "
-        f"“{BACKBONE}”, too: import the text as a domain of another name."
+        f"A part is named after its domain, and “{BACKBONE}” is the backbone's name: import the text as a domain of "
+        "another name."
     ]
 
 
@@ -198,5 +196,5 @@ def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
     num_layers = Shape.of(seed.config).num_layers
     if num_blocks <= num_layers:
         return []
-    told = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
-    return [f"{told}, but is {num_blocks} instead: choose fewer."]
+    problem = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
+    return [f"{problem}, not {num_blocks}: choose fewer."]

@@ -1,7 +1,7 @@
-"""Mixtures trained without a domain, as far as the registry knows: what stands for –Domain (DEMix table 7).
+"""Mixtures trained without a domain, from the registry's records: the baseline –Domain (DEMix table 7).
 
-A domain is told by its id and its text, and not by its name: the same text may have been imported twice, and another
-text may have the name by now.
+A domain is identified by its id and its text, not by its name: the same text may have been imported twice, and the name
+may belong to another text now.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.registry.tables import Domain, Expert, Job, Mixture
 
-OWN, OF_BASE = "sources", "base_sources"  # in the config of an expert: the texts that trained it, and its base with it
+OWN, OF_BASE = (
+    "sources",
+    "base_sources",
+)  # in an expert's config: the texts that trained it, and those that trained its base
 
 
 @dataclass(frozen=True)
 class Retrained:
-    """A mixture none of whose experts, bases or ancestors was trained on a domain, by its experts that take part."""
+    """A mixture whose experts, bases and ancestors were not trained on a domain, with its active experts."""
 
     mixture: str
     experts: tuple[Expert, ...]
@@ -32,7 +35,7 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Source:
-    """A text that something was trained on, under the name that it had then; without an id it is not known which."""
+    """A training text with its name at that time; without an id the text is unknown."""
 
     name: str = ""
     id: str = ""
@@ -46,9 +49,9 @@ class Source:
         return cls(row.name, row.id, row.data_sha256, row.corpus_id, row.corpus.source)
 
     def same_as(self, domain: Domain) -> str:
-        """How it is a domain's text, in words; empty: it is not.
+        """A phrase that says how it is a domain's text; empty if it is not.
 
-        Two imports from one place are one text: either may have taken less of it.
+        Two imports from one place count as one text, since either may have read less of it.
         """
         if not self.id:
             return ""
@@ -68,7 +71,7 @@ def sources_of(session: Session, domain_ids: Iterable[str]) -> list[Source]:
 
 
 def name_now(session: Session, expert: Expert, name: str) -> str:
-    """What a domain is called now that had this name when it trained an expert."""
+    """The current name of a domain that had this name when it trained an expert."""
     if expert.domain is not None:
         return expert.domain.name
     ids = [source.id for source in _own(session, expert) if source.name == name]
@@ -77,37 +80,36 @@ def name_now(session: Session, expert: Expert, name: str) -> str:
 
 
 def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrained:
-    """The mixture as one that was trained without an expert's domain; raises MixtureError when it is not."""
+    """The mixture as a baseline without an expert's domain; raises MixtureError if it is none."""
     experts = taking_part(mixture_row(session, mixture))
     if objection := _objection(session, experts, removed):
         raise MixtureError(
-            f"“{mixture}” must be trained without the domain of “{removed.name}”, from a seed with its tokenizer, "
-            f"but {objection}.",
-            "Train one on the other domains: workbench train joint.",
+            f"“{mixture}” is not a baseline without the domain of “{removed.name}”: {objection}.",
+            "Train a mixture on the other domains, from a seed with the same tokenizer: workbench train joint.",
         )
     return Retrained(mixture, experts)
 
 
 def candidates(session: Session, expert: str) -> list[str]:
-    """The mixtures that can stand for –Domain when an expert is removed."""
+    """The mixtures that can be the baseline –Domain when an expert is removed."""
     removed = expert_row(session, expert)
     rows = session.scalars(select(Mixture).order_by(Mixture.name))
     return [row.name for row in rows if not _objection(session, taking_part(row), removed)]
 
 
 def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> str:
-    """Why experts cannot stand for –Domain; empty when they can."""
+    """The reason why experts cannot be the baseline –Domain; empty if they can."""
     if not experts:
-        return "none of its experts is on"
+        return "none of its experts is active"
     if removed.domain is None:
-        return "that was trained on several"
+        return f"“{removed.name}” was trained on several domains"
     for one in experts:
         if one.tokenizer_sha256 != removed.tokenizer_sha256:
-            return f"“{one.name}” has another: perplexities per token do not compare"
-        if found := seen(session, one, removed.domain):
-            return f"“{one.name}” or what it was trained from has seen it{found}"
-        if told := unknown(session, one):
-            return f"it is not known whether “{one.name}” or what it was trained from has seen it: {told}"
+            return f"“{one.name}” has another tokenizer, so perplexities per token are not comparable"
+        if name := seen(session, one, removed.domain):
+            return f"“{one.name}” or what it was trained from has seen it{name}"
+        if reason := unknown(session, one):
+            return f"it is not known whether “{one.name}” or what it was trained from has seen it: {reason}"
     return ""
 
 
@@ -115,9 +117,9 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
 
 
 def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
-    """Under which name an expert, its base or an ancestor was trained on a domain's text; empty: on none of it.
+    """The name under which an expert, its base or an ancestor was trained on a domain's text; empty if none was.
 
-    Without bases only what trained the experts themselves counts.
+    Without bases only the experts' own training texts count.
     """
     if any(one.data_sha256 == domain.data_sha256 for one in (expert, *origins(session, expert))):
         return ": the same text"
@@ -125,24 +127,24 @@ def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool =
 
 
 def unknown(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
-    """Why a text that nobody named may have trained an expert, its base or an ancestor, too; empty: all are known."""
+    """The reason why an unrecorded text may have trained an expert, its base or an ancestor; empty if all are known."""
     return _first(_not_known(source) for source in _all(session, expert, with_bases))
 
 
 def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
-    """The same as `seen` of the base that an expert stands on alone, with all that it was made of."""
+    """As `seen`, for an expert's base alone, with everything that the base was made of."""
     beneath = _first(seen(session, part, domain) for part in _beneath(session, expert))
     return beneath or _first(source.same_as(domain) for source in _of_bases(session, expert))
 
 
 def unknown_by_base(session: Session, expert: Expert) -> str:
-    """The same as `unknown` of that base."""
+    """As `unknown`, for an expert's base alone."""
     beneath = _first(unknown(session, part) for part in _beneath(session, expert))
     return beneath or _first(_not_known(source) for source in _of_bases(session, expert))
 
 
-def _first(told: Iterable[str]) -> str:
-    return next(filter(None, told), "")
+def _first(reasons: Iterable[str]) -> str:
+    return next(filter(None, reasons), "")
 
 
 def _not_known(source: Source) -> str:
@@ -152,7 +154,7 @@ def _not_known(source: Source) -> str:
 
 
 def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]:
-    """What trained an expert and all that it comes of; without bases that of the experts themselves."""
+    """The training texts of an expert and its origins; without bases only the experts' own."""
     for one in (expert, *origins(session, expert)):
         yield from _own(session, one)
         if with_bases:
@@ -161,14 +163,14 @@ def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]
 
 
 def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
-    """What trained an expert's base: that is the parent's, or a copy of it that was trained on."""
+    """The training texts of an expert's base, which is the parent's or a further trained copy of it."""
     for one in (expert, *ancestors(expert)):
         yield from _of_base(session, one)
         yield from _of_lost_copy(session, one)
 
 
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
-    """The experts that its base was made of: those of an average, and the one that its seed is a copy of."""
+    """The experts that the base was made of: those of an average, and the one that its seed is a copy of."""
     for one in (expert, *ancestors(expert)):
         yield from averaged_of(session, one)
         if (copied := made_of(session, one.seed)) is not None:
@@ -176,14 +178,14 @@ def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
 
 
 def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
-    """An unknown text where the seed is a copy of an expert, but of which one is lost."""
+    """An unknown text if the seed is a copy of an expert that is no longer known."""
     seed = expert.seed
     is_copy = seed is not None and seed.source.startswith("expert:")
     return [Source()] if is_copy and made_of(session, seed) is None else []
 
 
 def _own(session: Session, expert: Expert) -> list[Source]:
-    """What an expert itself was trained on."""
+    """The training texts of the expert itself."""
     if kept := expert.config.get(OWN):
         return [Source(**one) for one in kept]
     if expert.domain is not None:
@@ -192,7 +194,7 @@ def _own(session: Session, expert: Expert) -> list[Source]:
 
 
 def _of_base(session: Session, expert: Expert) -> list[Source]:
-    """What trained an expert's base; nothing where that is a seed as it came."""
+    """The training texts of an expert's base; none if the base is an unchanged seed."""
     if expert.base.kind == "seed":
         return []
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
@@ -205,28 +207,28 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
 
 
 def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[Source]:
-    """What trained a base of the version before, which kept names: told by the experts that were trained with it.
+    """The training texts of a base of the previous version, from the experts trained with it and the job's names.
 
-    A name counts only where these do not tell all: it may be that of another text by now.
+    Names count only if the experts do not cover all: a name may belong to another text now.
     """
     if job is None:
-        alone = [source for one in on_it if _took_all(one) for source in _own(session, one)]
-        return alone or [Source()]
+        sources = [source for one in on_it if _took_all(one) for source in _own(session, one)]
+        return sources or [Source()]
     together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
-    found = list(dict.fromkeys(source for one in together for source in _own(session, one)))
+    sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
     names = [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
-    if len({source.id for source in found if source.id}) < len(names):
-        found += [_named(session, name, job.finished_at) for name in names]
-    return found or [Source()]
+    if len({source.id for source in sources if source.id}) < len(names):
+        sources += [_named(session, name, job.finished_at) for name in names]
+    return sources or [Source()]
 
 
 def _took_all(expert: Expert) -> bool:
-    """Whether all that trained an expert's base trained this expert, too."""
+    """Whether all texts that trained an expert's base trained the expert too."""
     return bool(expert.config.get("whole") or method_of(expert.method).only_expert)
 
 
 def _named(session: Session, name: str, at: float | None) -> Source:
-    """The text that had a name at some time; not known where the domain is gone or renamed, or made later."""
+    """The text that had a name at a time; unknown if the domain was deleted, renamed or made later."""
     row = session.scalar(select(Domain).where(Domain.name == name))
     if row is None or (at is not None and row.created_at > at):
         return Source(name)

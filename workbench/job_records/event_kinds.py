@@ -1,4 +1,4 @@
-"""The kinds of job events that the code reads again. Every other event is a sentence and nothing else."""
+"""The kinds of job events that the code reads. Every other event is only a message."""
 
 from __future__ import annotations
 

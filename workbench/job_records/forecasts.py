@@ -1,4 +1,4 @@
-"""Forecasts of MoDE trainings before they start: memory and disk computed, time from speeds measured here."""
+"""Forecasts of MoDE trainings: memory and disk are computed, the time follows from measured speeds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from workbench.registry.seeds import seed_row
 from workbench.registry.tables import Expert, Job, SeedModel
 
 _BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
-_CHECKPOINTS = 2  # that lie beside each other
+_CHECKPOINTS = 2  # on disk together
 _JOBS = 50  # of the newest, to find a speed in
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a training takes. Parameters are those of matrices and gates; norms and biases are not counted."""
+    """The resources of a training. Parameters are those of matrices and gates; norms and biases are not counted."""
 
     num_trained: int  # parameters that are trained
     num_beside: int  # parameters beside the backbone
@@ -38,13 +38,13 @@ class Forecast:
     num_flops: int
     seconds: float | None  # at the speed of the newest training here; None before the first
     measured_by: str | None  # title of the job whose speed it is
-    is_alike: bool  # whether that job is of the same kind and backbone; otherwise the time is a guess
+    is_alike: bool  # whether that job has the same kind and backbone; otherwise the time is a guess
     seconds_between: tuple[float, float] | None  # by all jobs of the same kind and backbone
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What is trained beside what."""
+    """A training to forecast."""
 
     seed: SeedModel
     experts: tuple[ModeConfig, ...]
@@ -62,7 +62,7 @@ class _Work:
 
 
 def forecast(session: Session, spec: TrainMode | ComposeMode) -> Forecast | None:
-    """What the training takes; None where it is impossible, or starts from what is not in the registry yet."""
+    """The forecast of a training; None if it is impossible, or needs something that is not in the registry yet."""
     if mode_complaints(session, spec):
         return None
     try:
@@ -118,7 +118,7 @@ def _gates(shape: Shape, expert: ModeConfig) -> int:
 
 
 def _speeds(session: Session, kind: str, seed: str) -> tuple[list[tuple[float, str]], bool]:
-    """Operations per second and titles, newest first: of this kind and backbone if any (True), else all."""
+    """Operations per second with job titles, newest first: of this kind and backbone if any (True), else of all."""
     done = select(Job).where(Job.state == "done").order_by(Job.finished_at.desc()).limit(_JOBS)
     measured = [(job, job.result.get("throughput", {}).get("flops_per_second")) for job in session.scalars(done)]
     known = [(job, speed) for job, speed in measured if speed]
@@ -127,7 +127,7 @@ def _speeds(session: Session, kind: str, seed: str) -> tuple[list[tuple[float, s
 
 
 def _backbone(session: Session, job: Job) -> str | None:
-    """The name of the seed model that a training began from, directly or by its experts."""
+    """The name of the seed model that a training started from, directly or through its experts."""
     if "seed_model" in job.spec:
         return str(job.spec["seed_model"])
     first = next(iter(job.spec.get("experts", ())), None)

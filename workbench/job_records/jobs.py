@@ -1,6 +1,6 @@
-"""Jobs as everybody but their worker sees them: created, listed, stopped, resumed, retried.
+"""Job records: create, list, stop, resume, retry and delete jobs.
 
-What the worker does (claim, renew, record, finish) is in `leases`. Whatever happens to a job leaves an event.
+What a worker does (claim, renew, record, finish) is in `leases`. Every change of a job adds an event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNFINISHED = ("queued", "running", "paused")
 def create_job(
     session: Session, spec: Spec, title: str | None = None, after: Iterable[str] = (), priority: int = 0
 ) -> str:
-    """The id of a new queued job that starts once the jobs `after` are done."""
+    """Creates a queued job that starts once the jobs `after` are done, and returns its id."""
     stored = spec.model_dump(mode="json")
     before = [_row(session, job_id) for job_id in dict.fromkeys(after)]
     job = Job(kind=stored["kind"], title=plain(title or title_of(spec))[:300], spec=stored, priority=priority)
@@ -59,14 +59,14 @@ def create_job(
 
 
 def wait_for(session: Session, job_id: str, after: Iterable[str]) -> None:
-    """Makes a job that has not started wait for these jobs, too."""
+    """Adds dependencies to a job that has not started."""
     present = set(session.scalars(select(JobDependency.after_id).where(JobDependency.job_id == job_id)))
     session.add_all(JobDependency(job_id=job_id, after_id=id) for id in dict.fromkeys(after) if id not in present)
     session.flush()
 
 
 def title_of(spec: Spec) -> str:
-    """What a job is called unless it is given a title, such as *Train expert law*."""
+    """The default title of a job, such as *Train expert law*."""
     fields = spec.model_dump()
     subject = next((fields[name] for name in _SUBJECTS if fields.get(name)), "")
     return f"{kind_named(fields['kind']).title} {subject}".strip()
@@ -76,7 +76,7 @@ _SUBJECTS = ("name", "expert", "mixture", "clustering")  # fields of specs
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
-    """Asks a running job to stop; one that nobody works on stops at once. Asking twice is fine."""
+    """Requests a running job to stop; a job without a worker stops immediately. Repeating it is harmless."""
     job = _row(session, job_id, lock=True)
     final = "cancelled" if how == "cancel" else "paused"
     if job.state == final:
@@ -87,11 +87,11 @@ def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
         _stop_now(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
         job.stop_requested = how
-        add_event(session, job_id, f"Asked to {how}.")
+        add_event(session, job_id, f"{how.capitalize()} requested.")
 
 
 def resume(session: Session, job_id: str) -> None:
-    """Queues a paused job again; it goes on from its last checkpoint."""
+    """Queues a paused job again; it continues from its last checkpoint."""
     job = _row(session, job_id, lock=True)
     if job.state != "paused":
         raise _wrong_state(job, "paused", "to resume it")
@@ -99,24 +99,24 @@ def resume(session: Session, job_id: str) -> None:
 
 
 def retry(session: Session, job_id: str) -> None:
-    """Queues a failed or cancelled job again, with those that ended only because they waited for it."""
+    """Queues a failed or cancelled job again, with the jobs that ended only because they waited for it."""
     job = _row(session, job_id, lock=True)
     if job.state not in ("failed", "cancelled"):
-        raise _wrong_state(job, "failed or cancelled", "to try it again")
+        raise _wrong_state(job, "failed or cancelled", "to retry it")
     if before := _failed_before(session, job_id):
         raise JobError(
-            f"The job must wait for jobs that can be done, but “{before[0]}” is not.",
-            f"Try “{before[0]}” first.",
+            f"The job depends on “{before[0]}”, which has not succeeded.",
+            f"Retry “{before[0]}” first.",
         )
-    _queue_again(session, job, "Tried again.")
+    _queue_again(session, job, "Retried.")
     for one in _ended_in_the_queue(session, job_id):
-        is_queued = _row(session, one).state == "queued"  # by way of another that waited for this job, too
+        is_queued = _row(session, one).state == "queued"  # through another job that waited for this one
         if not is_queued and not _failed_before(session, one):
             retry(session, one)
 
 
 def set_priority(session: Session, job_id: str, priority: int) -> None:
-    """Of the jobs that wait, one of higher priority starts first (usual: 0); what runs keeps running."""
+    """Sets a job's priority (default 0): queued jobs of higher priority start first; running jobs are not affected."""
     job = _row(session, job_id, lock=True)
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", "to change its priority")
@@ -125,13 +125,13 @@ def set_priority(session: Session, job_id: str, priority: int) -> None:
 
 
 def delete_job(session: Session, job_id: str) -> bool:
-    """Deletes an ended job with its story and curves; whoever calls removes its files before the commit.
+    """Deletes an ended job with its events and metrics; the caller removes its files before the commit.
 
-    False, and the row stays, while something that it made or a job that came after it names it.
+    Returns False and keeps the row while one of its results, or a job that waited for it, refers to it.
     """
     job = _row(session, job_id, lock=True)
     if job.state in UNFINISHED:
-        raise JobError(f"The job must have ended to be deleted, but is {job.state} instead.", "Cancel it first.")
+        raise JobError(f"The job is {job.state}; only an ended job can be deleted.", "Cancel it first.")
     if _is_named(session, job_id):
         add_event(session, job_id, "Its log and checkpoints were deleted.")
         return False
@@ -161,14 +161,14 @@ _ALTERNATIVES = {
     "queued": "It is in the queue already.",
     "running": "Wait until it has stopped.",
     "paused": "Resume it instead, with `workbench job resume {id}` or on its page.",
-    "failed": "Try it again instead, with `workbench job retry {id}` or on its page.",
-    "cancelled": "Try it again instead, with `workbench job retry {id}` or on its page.",
+    "failed": "Retry it instead, with `workbench job retry {id}` or on its page.",
+    "cancelled": "Retry it instead, with `workbench job retry {id}` or on its page.",
     "done": "Submit a new job instead.",
 }
 
 
 def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
-    problem = f"The job must be {wanted} {purpose}, but is {job.state} instead."
+    problem = f"The job is {job.state}; it must be {wanted} {purpose}."
     return JobError(problem, _ALTERNATIVES[job.state].format(id=job.id))
 
 
@@ -183,7 +183,7 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
     job.failure = None
-    job.attempt, job.sent_at, job.finished_at = 0, None, None  # a person's decision: all attempts are available again
+    job.attempt, job.sent_at, job.finished_at = 0, None, None  # a user's decision: all attempts are available again
     add_event(session, job.id, message)
     end_waiting(session)
 
@@ -197,7 +197,7 @@ def _failed_before(session: Session, job_id: str) -> list[str]:
 
 def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
     statement = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
-    # Who was cancelled by a person has no error.
+    # A job that a user cancelled has no error.
     with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
     never_started = statement.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
     return list(session.scalars(never_started))
@@ -207,7 +207,7 @@ def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
 
 
 def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
-    """Ids of queued jobs that could start and were not sent to the broker lately, the most urgent first."""
+    """Ids of queued jobs that could start and were not sent to the broker recently, the most urgent first."""
     if resend_seconds is None:
         resend_seconds = get_settings().reconcile_seconds
     statement = select(Job.id).where(Job.state == "queued", ~waits())
@@ -216,7 +216,7 @@ def due(session: Session, now: float, resend_seconds: float | None = None) -> li
 
 
 def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
-    """Notes that a hint about these jobs is on its way."""
+    """Records that these jobs were sent to the broker."""
     statement = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
     session.execute(statement.execution_options(synchronize_session=False))
 
@@ -225,19 +225,19 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
 
 
 def get_job(session: Session, job_id: str) -> JobCard:
-    """One job as it stands."""
+    """The card of one job."""
     return _cards(session, [_row(session, job_id)])[0]
 
 
 def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
-    """These jobs as they stand, in their order; one that is gone is left out."""
+    """The cards of these jobs, in their order; deleted jobs are left out."""
     statement = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
     cards = {card.id: card for card in _cards(session, list(session.scalars(statement)))}
     return [cards[one] for one in ids if one in cards]
 
 
 def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | None]:
-    """For each spec the newest job that has exactly this one; None where there is none."""
+    """The newest job with exactly each spec; None where there is none."""
     kinds = {spec.model_dump()["kind"] for spec in specs}
     statement = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
     newest = {_canonical_spec(job): job for job in session.scalars(statement)}
@@ -247,7 +247,7 @@ def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | Non
 
 
 def _canonical_spec(job: Job) -> str:
-    """The spec of a job as JSON; a field that was added since has its default."""
+    """The spec of a job as JSON; a field added in a later version has its default."""
     try:
         return str(parse_spec(job.spec).model_dump_json())
     except BadSpec:
@@ -272,26 +272,26 @@ def list_jobs(
 
 
 def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
-    """Ids of jobs that begin so, the newest first."""
+    """Ids of jobs that start with this text, the newest first."""
     statement = select(Job.id).where(Job.id.startswith(start, autoescape=True))
     return list(session.scalars(statement.order_by(Job.created_at.desc(), Job.id).limit(limit)))
 
 
 def count_by_state(session: Session) -> dict[str, int]:
-    """How many jobs are in each state, as cards show it."""
+    """The number of jobs in each state, as cards show it."""
     state = _shown_state(time.time()).label("shown")
     return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
 
 
 def events(session: Session, job_id: str) -> list[EventCard]:
-    """What happened to a job, in order."""
+    """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
     return [EventCard(**{name: getattr(one, name) for name in EventCard.model_fields}) for one in rows]
 
 
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
-    """Points of a job's curves, by name and step."""
+    """The metrics of a job, by name and step."""
     _row(session, job_id)
     statement = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)
     if name is not None:

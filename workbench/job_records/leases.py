@@ -1,8 +1,7 @@
-"""What a worker does to its job: claim, renew, record, finish, release.
+"""Leases: a worker claims a job, renews the lease, records progress, and finishes or releases the job.
 
-A claim is one conditional update that raises the job's fence. Each later write carries the fence and asks
-that the job still be running under it, else LeaseLost: a worker that slept through its lease cannot disturb
-the one that took over.
+A claim is one conditional update that raises the job's fence. Each later write carries the fence and requires that the
+job still runs under it, else it raises LeaseLost: a worker whose lease ran out cannot disturb the one that took over.
 Leases are compared by the workers' clocks, which must agree to within a few seconds.
 """
 
@@ -26,46 +25,46 @@ Ending = Literal["done", "failed", "cancelled", "paused"]
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
-_LOOK = "Look at the job's log for the reason, then try the job again."
+_SEE_LOG = "See the job's log for the reason, then retry the job."
 
 
 # the worker's side --------------------------------------------------------------------------------
 
 
 def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_attempts: int) -> int | None:
-    """The fence of a job that is now the owner's, or None when it is not to be had.
+    """Claims a job for an owner and returns its fence, or None if the job cannot be claimed.
 
-    To be had: a queued job whose dependencies are done, or a running one whose lease has run out. Attempts that
-    left something new to go on from are not counted.
+    A queued job whose dependencies are done can be claimed, and a running one whose lease has run out. Attempts that
+    made progress are not counted.
     """
     now = time.time()
-    begins_anew = and_(Job.state == "running", _has_progressed())
-    wish = (
+    restarts_count = and_(Job.state == "running", _has_progressed())
+    statement = (
         update(Job)
         .where(Job.id == job_id, _is_free(now), Job.stop_requested == "", ~waits())
-        .where(or_(Job.attempt < max_attempts, begins_anew))
+        .where(or_(Job.attempt < max_attempts, restarts_count))
         .values(state="running", fence=Job.fence + 1, owner=owner[:120])
-        .values(attempt=case((begins_anew, 1), else_=Job.attempt + 1))
+        .values(attempt=case((restarts_count, 1), else_=Job.attempt + 1))
         .values(lease_until=now + lease_seconds, started_at=now, finished_at=None)
         .values(error="", next_step="", failure=None)
         .returning(Job.fence)
     )
-    fence: int | None = session.execute(_plainly(wish)).scalar_one_or_none()
+    fence: int | None = session.execute(_without_sync(statement)).scalar_one_or_none()
     if fence is None:
         if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
-            expire(session, now, max_attempts)  # it waits, or can never start: then its row says why
+            expire(session, now, max_attempts)  # it waits, or can never start: then its row gets the reason
         return None
     add_event(session, job_id, f"Started by {owner}.")
     return fence
 
 
 def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> str:
-    """Holds on to the job for another lease; gives what it was asked: "", "cancel" or "pause"."""
-    wish = _mine(job_id, fence).values(lease_until=time.time() + lease_seconds).returning(Job.stop_requested)
-    asked: str | None = session.execute(_plainly(wish)).scalar_one_or_none()
-    if asked is None:
+    """Extends the lease and returns the stop request: "", "cancel" or "pause"."""
+    statement = _mine(job_id, fence).values(lease_until=time.time() + lease_seconds).returning(Job.stop_requested)
+    stop_request: str | None = session.execute(_without_sync(statement)).scalar_one_or_none()
+    if stop_request is None:
         raise _lost(job_id, fence)
-    return asked
+    return stop_request
 
 
 def record(
@@ -79,15 +78,15 @@ def record(
     eta_range: tuple[float, float] | None = None,
     metrics: Iterable[tuple[str, int, float]] = (),
 ) -> None:
-    """Writes down how far the job has come (0 to 1), the seconds left with their range, points of its curves."""
-    news: dict[str, Any] = {"fence": fence}
+    """Records progress (0 to 1), remaining seconds with their range, and metrics."""
+    values: dict[str, Any] = {"fence": fence}
     if progress is not None:
         soonest, latest = eta_range or (None, None)
         eta = {"eta_seconds": eta_seconds, "eta_soonest": soonest, "eta_latest": latest}
-        news |= {"progress": min(max(progress, 0.0), 1.0), **eta}
+        values |= {"progress": min(max(progress, 0.0), 1.0), **eta}
     if note is not None:
-        news["progress_note"] = plain(note)
-    _write(session, job_id, fence, news)
+        values["progress_note"] = plain(note)
+    _write(session, job_id, fence, values)
     _keep_metrics(session, job_id, metrics)
 
 
@@ -102,14 +101,14 @@ def finish(
     failure: Failure | None = None,
     result: dict[str, Any] | None = None,
 ) -> None:
-    """Ends this claim; saying the same end twice is fine."""
+    """Ends the claim with a final state. Repeating it is harmless."""
     if _has_ended_so(session, job_id, fence, state):
         return
-    news: dict[str, Any] = {"error": plain(error), "next_step": plain(next_step), "result": result or {}}
-    news["failure"] = failure.model_dump(exclude_none=True) if failure else None
+    values: dict[str, Any] = {"error": plain(error), "next_step": plain(next_step), "result": result or {}}
+    values["failure"] = failure.model_dump(exclude_none=True) if failure else None
     if state == "done":
-        news["progress"] = 1.0
-    _write(session, job_id, fence, _ended(state) | news)
+        values["progress"] = 1.0
+    _write(session, job_id, fence, _ended(state) | values)
     add_event(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
     end_waiting(session)
 
@@ -118,14 +117,14 @@ def release(
     session: Session,
     job_id: str,
     fence: int,
-    cause: str = "Its worker let go of it.",
+    cause: str = "Its worker released it.",
     *,
     attempt_counts: bool = True,
 ) -> None:
-    """Puts the job back into the queue at once, for anybody to claim.
+    """Returns the job to the queue, for any worker to claim.
 
-    The attempt counts, unless it ended in order: a worker may be stopped any number of times. After one that left
-    something new to go on from, the count begins anew.
+    The attempt counts unless it ended normally: a worker may be stopped any number of times. After an attempt that made
+    progress, the count restarts.
     """
     counted = Job.attempt if attempt_counts else Job.attempt - 1
     _write(session, job_id, fence, _ended("queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
@@ -133,7 +132,7 @@ def release(
 
 
 def has_progressed(session: Session, job_id: str) -> bool:
-    """Whether the latest attempt at a job left something new to go on from: a checkpoint, or an artifact."""
+    """Whether the latest attempt at a job made progress: it wrote a checkpoint or an artifact."""
     return session.scalar(select(Job.id).where(Job.id == job_id, _has_progressed())) is not None
 
 
@@ -152,19 +151,19 @@ def _mine(job_id: str, fence: int) -> Update:
     return update(Job).where(Job.id == job_id, Job.fence == fence, Job.state == "running")
 
 
-def _write(session: Session, job_id: str, fence: int, news: dict[str, Any]) -> None:
-    wish = _mine(job_id, fence).values(**news).returning(Job.id)
-    if session.execute(_plainly(wish)).scalar_one_or_none() is None:
+def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) -> None:
+    statement = _mine(job_id, fence).values(**values).returning(Job.id)
+    if session.execute(_without_sync(statement)).scalar_one_or_none() is None:
         raise _lost(job_id, fence)
 
 
-def _plainly(wish: Any) -> Any:
-    """The statement alone: rows loaded in this session are read anew by whoever looks at them."""
-    return wish.execution_options(synchronize_session=False)
+def _without_sync(statement: Any) -> Any:
+    """The statement without synchronizing rows that are loaded in this session."""
+    return statement.execution_options(synchronize_session=False)
 
 
 def _lost(job_id: str, fence: int) -> LeaseLost:
-    return LeaseLost(f"The job {job_id} is no longer this worker's (claim {fence}).", "Nothing was written; stop.")
+    return LeaseLost(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
 def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool:
@@ -173,7 +172,7 @@ def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool
 
 
 def _ended(state: str) -> dict[str, Any]:
-    """What every row has in common that nobody works on any more."""
+    """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
         return common | {"sent_at": None}
@@ -181,37 +180,37 @@ def _ended(state: str) -> dict[str, Any]:
 
 
 def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, int, float]]) -> None:
-    # The newest value of a step stands. Numbers that are not finite have no place in a curve, or in JSON.
+    # The newest value of a step replaces older ones. Numbers that are not finite are left out: JSON has none.
     points = {(name[:160], step): value for name, step, value in metrics if math.isfinite(value)}
     keys = list(points)
     for start in range(0, len(keys), _BATCH):
         some = keys[start : start + _BATCH]
         old = delete(Metric).where(Metric.job_id == job_id, tuple_(Metric.name, Metric.step).in_(some))
-        session.execute(_plainly(old))
+        session.execute(_without_sync(old))
         rows = [{"job_id": job_id, "name": n, "step": s, "value": points[n, s]} for n, s in some]
         session.execute(insert(Metric), rows)
 
 
-# what nobody works on -----------------------------------------------------------------------------
+# jobs without a worker -----------------------------------------------------------------------------
 
 
 def expire(session: Session, now: float, max_attempts: int) -> list[str]:
-    """Takes back the jobs of workers that fell silent; gives their ids. Fails what can never start."""
+    """Takes back jobs whose lease ran out and returns their ids. Fails jobs that can never start."""
     silent = select(Job).where(Job.state == "running", Job.lease_until < now).order_by(Job.id)
-    taken = list(session.scalars(_locking(silent)))
+    taken = list(session.scalars(_for_update(silent)))
     for job in taken:
         _take_back(session, job, max_attempts)
     worn_out = select(Job).where(Job.state == "queued", Job.attempt >= max_attempts).order_by(Job.id)
-    for job in session.scalars(_locking(worn_out)):
-        _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
+    for job in session.scalars(_for_update(worn_out)):
+        _fail(session, job, f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
     end_waiting(session)
     return [job.id for job in taken]
 
 
 def end_waiting(session: Session) -> None:
-    """Ends queued jobs as the one ended that they wait for, failed or cancelled, and so on down the line.
+    """Ends queued jobs whose dependency failed or was cancelled with the same state, recursively.
 
-    What waits for one of each has failed.
+    A job that waits for a failed and a cancelled one fails.
     """
     before = aliased(Job)
     hopeless = (
@@ -221,14 +220,14 @@ def end_waiting(session: Session) -> None:
         .where(Job.state == "queued", before.state.in_(["failed", "cancelled"]))
         .order_by(Job.id, before.state.desc())
     )
-    while found := session.execute(_locking(hopeless, of=Job)).all():
-        for job, title, state in found:
+    while rows := session.execute(_for_update(hopeless, of=Job)).all():
+        for job, title, state in rows:
             if job.state == "queued":  # else it waits for several, and has ended already
-                _end(session, job, state, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again.")
+                _end(session, job, state, f"The job depends on “{title}”, which is {state}.", f"Retry “{title}”.")
 
 
 def waits() -> ColumnElement[bool]:
-    """Whether a job waits for another that is not done."""
+    """The condition that a job waits for another that is not done."""
     before = aliased(Job)
     unfinished = exists().where(
         JobDependency.job_id == Job.id, before.id == JobDependency.after_id, before.state != "done"
@@ -240,12 +239,12 @@ def _take_back(session: Session, job: Job, max_attempts: int) -> None:
     if job.stop_requested:
         state = "cancelled" if job.stop_requested == "cancel" else "paused"
         _set(job, _ended(state))
-        add_event(session, job.id, f"{state.capitalize()}: its worker fell silent after it was asked to stop.")
-    elif not (begins_anew := has_progressed(session, job.id)) and job.attempt >= max_attempts:
-        _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
+        add_event(session, job.id, f"{state.capitalize()}: its worker stopped responding after the stop request.")
+    elif not (restarts_count := has_progressed(session, job.id)) and job.attempt >= max_attempts:
+        _fail(session, job, f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
     else:
-        _set(job, _ended("queued") | ({"attempt": 0} if begins_anew else {}))
-        add_event(session, job.id, "Back in the queue: its worker fell silent.")
+        _set(job, _ended("queued") | ({"attempt": 0} if restarts_count else {}))
+        add_event(session, job.id, "Back in the queue: its worker stopped responding.")
 
 
 def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
@@ -257,14 +256,14 @@ def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> 
     add_event(session, job.id, f"{state.capitalize()}: {error}")
 
 
-def _set(job: Job, news: dict[str, Any]) -> None:
-    for name, value in news.items():
+def _set(job: Job, values: dict[str, Any]) -> None:
+    for name, value in values.items():
         setattr(job, name, value)
 
 
-def _locking(wish: Any, of: Any = None) -> Any:
-    """The same rows, locked until the transaction ends (SQLite's writers are alone anyway), read anew."""
-    return wish.with_for_update(of=of).execution_options(populate_existing=True)
+def _for_update(statement: Any, of: Any = None) -> Any:
+    """The same rows, read again and locked until the transaction ends (SQLite has a single writer anyway)."""
+    return statement.with_for_update(of=of).execution_options(populate_existing=True)
 
 
 def add_event(
@@ -276,7 +275,7 @@ def add_event(
     kind: str | None = None,
     data: dict[str, Any] | None = None,
 ) -> None:
-    """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads again."""
+    """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads."""
     session.flush()
     now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
     event = insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at)

@@ -1,6 +1,6 @@
-"""Whether a job is possible, checked when it is submitted: names that are taken or unknown, paths that do not exist.
+"""Checks a spec against the registry when a job is submitted: names taken or unknown, paths that do not exist.
 
-What unfinished jobs will create counts as existing, so that a chain of jobs can be submitted at once.
+What unfinished jobs will create counts as existing, so that a chain of jobs can be submitted together.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ TABLES: dict[What, Named] = {
 
 
 def validate_against_registry(session: Session, spec: Spec) -> None:
-    """Raises BadSpec with every name that is taken, unknown or impossible in a command, and a path to nothing."""
+    """Raises BadSpec with every name that is taken, unknown or invalid on the command line, and a missing path."""
     RegistryForecast(session).validate(spec)
 
 
 class RegistryForecast:
-    """What is in the registry, and what its unfinished jobs will create: read once, for many specs."""
+    """The registry with what its unfinished jobs will create, read once for many specs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._coming: set[Thing] = set()
         self._any_domain = False
         for job in session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"]))):
-            with suppress(BadSpec):  # of a plug-in that is no more installed
+            with suppress(BadSpec):  # of a plug-in that is no longer installed
                 self.expect(parse_spec(job.spec))
 
     def expect(self, spec: Spec) -> None:
-        """Counts what a job of this spec will create as existing."""
+        """Counts the results of a job with this spec as existing."""
         kind = kind_of(spec)
         self._coming.update(kind.creates(spec))
         self._any_domain |= kind.creates_unnamed_domains(spec)
 
     def holds(self, thing: Thing) -> bool:
-        """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
+        """Whether an object is in the registry, or will be once the unfinished jobs are done."""
         return thing in self._coming or _exists(self._session, thing)
 
     def validate(self, spec: Spec) -> None:
-        """Raises BadSpec with all that `validate_against_registry` checks."""
+        """Raises BadSpec with all complaints of `validate_against_registry`."""
         kind = kind_of(spec)
         complaints = [*self._taken(kind, spec), *self._unknown(kind, spec)]
         if (path := kind.reads(spec)) and not os.path.exists(path):
-            complaints.append(f"The path must be a file or a folder, but there is none at {printable(path)}.")
+            complaints.append(f"There is no file or folder at {printable(path)}.")
         if not complaints and kind.complaints is not None:
             complaints = kind.complaints(self._session, spec)
         if complaints:
@@ -87,12 +87,12 @@ class RegistryForecast:
 
 
 def kind_of(spec: Spec) -> Kind[Spec]:
-    """The kind of a job's spec."""
+    """The kind of job of a spec."""
     return kind_named(spec.model_dump(include={"kind"}).get("kind"))
 
 
 def creates(spec: Spec) -> list[Thing]:
-    """What a job of this spec will put into the registry, as far as its names are known before."""
+    """The objects that a job of this spec will register, as far as their names are known beforehand."""
     return kind_of(spec).creates(spec)
 
 

@@ -1,4 +1,4 @@
-"""What a kind of job is to the workbench: its spec, and what such a job does with the registry."""
+"""A kind of job: its spec, and which registry objects its jobs create and require."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ Thing = tuple[What, str]  # what, name
 class Kind(Generic[SpecType]):
     """A kind of job. Its name is the default of the field `kind` of its spec.
 
-    `creates`, `requires` and `reads` have no default: a kind that touches nothing says so with `nothing` and `no_path`.
-    The kinds of the workbench are run by `jobs.kinds` and shown by `ui.kinds`, in the module named as the spec's; other
+    `creates`, `requires` and `reads` have no default: use `nothing` and `no_path` for a kind that touches nothing.
+    The built-in kinds are run by `jobs.kinds` and shown by `ui.kinds`, in the module with the name of the spec's; other
     packages name both.
     """
 
     spec: type[SpecType]
-    title: str  # what its jobs are called, before the name of their subject, such as “Train expert”
-    creates: Callable[[SpecType], list[Thing]]  # what is in the registry afterwards, as far as names are known before
-    requires: Callable[[SpecType], list[Thing]]  # what must be in the registry before
+    title: str  # start of its jobs' titles, before the name of their subject, such as “Train expert”
+    creates: Callable[[SpecType], list[Thing]]  # objects in the registry afterwards, if names are known beforehand
+    requires: Callable[[SpecType], list[Thing]]  # objects that must be in the registry before
     reads: Callable[[SpecType], str]  # the local file or folder that it reads; empty for none
-    complaints: Callable[[Session, SpecType], list[str]] | None = None  # what else makes it impossible
+    complaints: Callable[[Session, SpecType], list[str]] | None = None  # further reasons why it is impossible
     may_replace: Callable[[SpecType], bool] = lambda _: False  # whether the names that it creates may be taken
-    creates_unnamed_domains: Callable[[SpecType], bool] = lambda _: False  # domains whose names the work decides
+    creates_unnamed_domains: Callable[[SpecType], bool] = lambda _: (
+        False
+    )  # domains whose names are known only afterwards
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
     runner: str = ""  # `package.module:function`, imported when a job runs
     screen: str = ""  # `package.module:SCREEN`, imported when a page shows it
 
     @property
     def name(self) -> str:
-        """What specs say in their field `kind`."""
+        """The value of the spec's field `kind`."""
         return str(self.spec.model_fields["kind"].default)
 
 
@@ -54,5 +56,5 @@ def no_path(_: Any) -> str:
 
 
 def named(what: What, *names: str | None) -> list[Thing]:
-    """Things of one sort; names that are None or empty are left out."""
+    """Objects of one sort; names that are None or empty are left out."""
     return [(what, name) for name in names if name]

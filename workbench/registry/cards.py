@@ -1,4 +1,4 @@
-"""What a screen reads: frozen values without a database behind them. Times are seconds since 1970 (UTC)."""
+"""Frozen values for pages, without a database behind them. Times are seconds since 1970 (UTC)."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class ExpertCard(Card):
     method: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
-    parts: list[str] = []  # of an expert of MoDE: what a request can switch off
+    parts: list[str] = []  # of a MoDE expert: what a request can switch off
     seed: str | None
-    parent: str | None  # that it began as a copy of; of a composition that of its first part
-    parents: list[str] = []  # all that it comes of directly, as far as they are there
+    parent: str | None  # that it was copied from; of a composition the expert of its first part
+    parents: list[str] = []  # all direct ancestors that still exist
     base_id: str
     sha256: str
     tokenizer_sha256: str
@@ -84,7 +84,7 @@ class MemberCard(Card):
     parts: list[str] = []  # of an expert of MoDE: what a request can switch off
     weight: float
     active: bool  # in this mixture
-    enabled: bool  # in the registry; a disabled expert takes part nowhere
+    enabled: bool  # in the registry; a disabled expert is active nowhere
 
 
 class MixtureCard(Card):
@@ -104,8 +104,8 @@ class ClusterCard(Card):
     num_documents: int
     terms: list[str]  # the strongest first
     representatives: list[str]  # document ids, the nearest to the centre first
-    domain: str | None  # made of its documents
-    stale: bool  # the domain, and every expert trained on it, is of other documents
+    domain: str | None  # that was made of its documents
+    stale: bool  # the domain, and every expert trained on it, uses other documents
     experts: list[str]  # trained on that domain
     notes: str
 
@@ -120,7 +120,7 @@ class ClusteringCard(Card):
     metrics: dict[str, Any]  # costs, sizes, num_blank, num_duplicates, overlap {labels, counts, …}, map {…} or None
     seed: str | None
     clusters: list[ClusterCard]
-    stale_experts: list[str]  # trained on what has changed since
+    stale_experts: list[str]  # trained on documents that have changed since
     size_bytes: int
     job_id: str | None
     created_at: float
@@ -129,7 +129,7 @@ class ClusteringCard(Card):
 class PriorCard(Card):
     id: str
     name: str
-    shares: dict[str, float]  # expert name -> share; experts that are gone are left out
+    shares: dict[str, float]  # expert name -> share; deleted experts are left out
     source: dict[str, Any]  # mixture, domain, split, num_blocks, block_size, evidence; empty: given by hand
     created_at: float
 
@@ -146,7 +146,7 @@ class ReportCard(Card):
 
 
 class Failure(Card):
-    """What kind of error a job failed of: its code, and the line of the record where there is one."""
+    """The error that a job failed with: its code, and the line of the record if there is one."""
 
     code: str
     line: int | None = None
@@ -168,7 +168,7 @@ class JobCard(Card):
     eta_latest: float | None = None
     error: str
     next_step: str
-    failure: Failure | None = None  # of a job that failed, where the error is one that the workbench knows
+    failure: Failure | None = None  # of a failed job, if the workbench knows the error
     result: dict[str, Any]
     after: list[str]
     owner: str

@@ -1,4 +1,4 @@
-"""Experts: registered with where they came from, described, switched, deleted when nobody needs them."""
+"""Experts: register them with their provenance, describe, enable and disable, rename and delete them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 
 
 def expert_row(session: Session, name: str) -> Expert:
-    """The row of an expert; raises NotFound with the names there are."""
+    """The row of an expert; raises NotFound with the existing names."""
     return by_name(session, Expert, "expert", name)
 
 
@@ -52,22 +52,22 @@ def domains_of(row: Expert) -> list[str]:
 
 
 def part_names(row: Expert) -> list[str]:
-    """The names of the parts that stand beside the backbone of an expert of MoDE; none where an expert is one whole."""
+    """The names of a MoDE expert's parts; empty for experts without parts."""
     return [part["name"] for part in row.config.get("parts", ())]
 
 
 def can_be_parent(row: Expert | ExpertCard) -> bool:
-    """Whether a copy of it can be trained."""
+    """Whether a copy of the expert can be trained."""
     return method_of(row.method).can_be_copied
 
 
 def has_parts(row: Expert | ExpertCard) -> bool:
-    """Whether it is made of parts beside its base, which can be composed and switched."""
+    """Whether the expert has parts that can be composed and switched."""
     return method_of(row.method).has_parts
 
 
 def first_of_line(row: Expert) -> Expert:
-    """The expert that a line of copies began with: an ancestor, or this one, that is nobody's copy."""
+    """The first expert of a line of copies: the oldest ancestor, or the expert itself."""
     while row.parent is not None:
         row = row.parent
     return row
@@ -92,7 +92,7 @@ def register_expert(
     code_version: str = "",
     job_id: str | None = None,
 ) -> ExpertCard:
-    """A new expert whose files are kept already. What is around it goes by id: names may have changed."""
+    """Registers a new expert whose files are stored already. Related rows are given by id: names may have changed."""
     ensure_free(session, Expert, "expert", name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
@@ -122,7 +122,7 @@ def register_expert(
 
 
 def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
-    """Switches experts on or off everywhere: all that are named, or none when one is not known."""
+    """Enables or disables experts everywhere: all that are named, or none if one is unknown."""
     rows = [expert_row(session, name) for name in names]
     for row in rows:
         row.enabled = enabled
@@ -130,7 +130,7 @@ def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[E
 
 
 def describe(session: Session, name: str, *, notes: str | None = None, tags: Sequence[str] | None = None) -> ExpertCard:
-    """Writes notes or tags; what is None stays."""
+    """Writes notes or tags; None leaves them unchanged."""
     row = expert_row(session, name)
     if notes is not None:
         row.notes = plain(notes)
@@ -140,7 +140,7 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 
 
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
-    """Gives an expert another name; its files and everything that refers to it stay as they are.
+    """Renames an expert. Its files and all references to it do not change.
 
     Raises InUse while an unfinished job names it.
     """
@@ -158,10 +158,10 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 
 
 def delete_expert(session: Session, name: str) -> None:
-    """Deletes an expert with its scores, and its base with the last one on it unless that is a seed.
+    """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
-    Raises InUse when another expert or a seed began as its copy, an average is made with it, or a mixture or a job
-    needs it. A composition needs none of its parts' experts: it has its own copies, and keeps their names.
+    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture or a job needs it. A
+    composition needs none of its source experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, users_of(session, name))
@@ -180,9 +180,9 @@ def delete_expert(session: Session, name: str) -> None:
 
 
 def users_of(session: Session, name: str) -> dict[str, list[str]]:
-    """Who needs an expert so that it cannot be deleted, by what they are; lists may be empty."""
+    """The names of what prevents an expert's deletion, by sort; lists may be empty."""
     row = expert_row(session, name)
-    with_parts = [method.name for method in methods().values() if method.has_parts]  # they have copies of their own
+    with_parts = [method.name for method in methods().values() if method.has_parts]  # they hold their own copies
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
@@ -202,9 +202,9 @@ def _jobs(session: Session, row: Expert) -> list[str]:
 
 
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
-    """The way seed -> parents -> expert -> children and mixtures; what was put together comes of all its parts.
+    """The lineage seed -> parents -> expert -> children and mixtures. A composition or average has all its sources.
 
-    A seed that is a copy of an expert comes of it, and stands among what an expert became.
+    A seed that is a copy of an expert descends from that expert.
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
     row = expert_row(session, name)
@@ -221,7 +221,7 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
 
 
 def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Nodes and edges of all that an expert comes of, itself the last node; each once, the seed they share, too."""
+    """Nodes and edges of an expert's origins, each once; the expert itself is the last node."""
     parents = parents_of(session, row)
     sources: list[Expert | SeedModel] = [*parents] if parents or row.seed is None else [row.seed]
     nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
@@ -238,7 +238,7 @@ def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[d
 
 
 def parents_of(session: Session, row: Expert) -> list[Expert]:
-    """The experts that it is a copy of or was put together of, as far as they are still there."""
+    """The existing experts that it is a copy, an average or a composition of."""
     return list(dict.fromkeys([*([row.parent] if row.parent else []), *put_together_of(session, row)]))
 
 
@@ -254,29 +254,29 @@ AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: th
 
 
 def parts_of(row: Expert) -> list[str]:
-    """The ids of the experts that one was put together of, as an average or a composition."""
+    """The ids of the experts that an average or a composition was made of."""
     return [part["id"] for field in (AVERAGED, COMPOSED) for part in row.config.get(field, ())]
 
 
 def put_together_of(session: Session, row: Expert) -> list[Expert]:
-    """Those experts, as far as they are still there."""
-    found = (session.get(Expert, id) for id in parts_of(row))
-    return [part for part in found if part is not None]
+    """The existing experts that an average or a composition was made of."""
+    parts = (session.get(Expert, id) for id in parts_of(row))
+    return [part for part in parts if part is not None]
 
 
 def averaged_of(session: Session, row: Expert) -> list[Expert]:
-    """Of an average the experts that it was made of, as far as they are still there."""
+    """The existing experts that an average was made of."""
     averaged = (session.get(Expert, part["id"]) for part in row.config.get(AVERAGED, ()))
     return [expert for expert in averaged if expert is not None]
 
 
 def averages_of(session: Session, row: Expert) -> list[Expert]:
-    """The averages that an expert is part of."""
+    """The averages that were made of an expert."""
     return _made_of(session, row, AVERAGED)
 
 
 def compositions_of(session: Session, row: Expert) -> list[Expert]:
-    """The experts that were composed of it, among others."""
+    """The compositions that were made of an expert."""
     return _made_of(session, row, COMPOSED)
 
 
@@ -286,13 +286,13 @@ def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
 
 
 def origins(session: Session, row: Expert) -> list[Expert]:
-    """All experts that it comes of, as a copy, an average or a composition; its seed may be a copy of one, too."""
-    found = ancestors(row)
-    for one in [row, *found]:
+    """All experts that it descends from as a copy, an average or a composition, or through its seed."""
+    result = ancestors(row)
+    for one in [row, *result]:
         copied = made_of(session, one.seed)
         for part in [*put_together_of(session, one), *([copied] if copied else [])]:
-            found += [part, *origins(session, part)]
-    return list(dict.fromkeys(found))
+            result += [part, *origins(session, part)]
+    return list(dict.fromkeys(result))
 
 
 def _node(row: Any, kind: str) -> dict[str, str]:
@@ -339,7 +339,7 @@ def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
 
 
 def changed_domains(session: Session) -> set[str]:
-    """Ids of the domains that were made of clusters which hold other documents now, or are gone."""
+    """Ids of the domains whose clusters were deleted or hold other documents now."""
     same = select(Cluster.domain_id).where(Cluster.domain_id.is_not(None), ~Cluster.stale)
     made = select(Domain.id).join(Corpus).where(Corpus.clustering_id.is_not(None))
     return set(session.scalars(made.where(Domain.id.not_in(same))))

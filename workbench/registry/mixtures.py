@@ -34,7 +34,7 @@ def get_mixture(session: Session, name: str) -> MixtureCard:
 
 
 def most_useful_first(session: Session) -> list[MixtureCard]:
-    """All mixtures, for a choice: first those whose experts were all scored, the newest first."""
+    """All mixtures in the order of a choice: first those whose experts were all scored, newest first."""
     scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
 
     def worth(row: Mixture) -> tuple[bool, float]:
@@ -50,7 +50,7 @@ def mixture_row(session: Session, name: str) -> Mixture:
 
 
 def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
-    """The active experts of a mixture with a weight above 0, and the given one in any case."""
+    """The active experts of a mixture with a weight above 0, and `also` in any case."""
     return tuple(
         member.expert
         for member in row.members
@@ -65,7 +65,7 @@ def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
 
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
-    """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
+    """Creates a mixture. Raises BadSpec with every reason why these experts cannot be mixed."""
     ensure_free(session, Mixture, "mixture", spec.name)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
@@ -78,7 +78,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
 
 
 def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = False) -> MixtureCard:
-    """Makes a mixture; with `replace` an existing one gets these experts and this gate instead."""
+    """Creates a mixture; with `replace` an existing one gets these experts and this gate."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
@@ -100,7 +100,7 @@ def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[Mixtur
 
 
 def delete_mixture(session: Session, name: str) -> None:
-    """Deletes the composition, not its experts; raises InUse when a job needs it."""
+    """Deletes a mixture, not its experts. Raises InUse if a job needs it."""
     row = mixture_row(session, name)
     refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture", "retrained"], [name])})
     session.delete(row)
@@ -110,7 +110,7 @@ def delete_mixture(session: Session, name: str) -> None:
 
 
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
-    """Adds an expert at the end of a mixture; its default weight is the mean of the others."""
+    """Appends an expert to a mixture; its default weight is the mean of the others."""
     row, added = mixture_row(session, mixture), expert_row(session, expert)
     if any(member.expert_id == added.id for member in row.members):
         raise NameTaken(f"member of “{mixture}”", expert)
@@ -126,7 +126,7 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
 
 
 def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
-    """Raises BadSpec when the mixture's gate could not weigh an expert of this domain, before it is trained."""
+    """Raises BadSpec if the mixture's gate could not weigh an expert of this domain; checked before its training."""
     _refuse(_place_complaints(session, mixture_row(session, mixture), expert, domain_id))
 
 
@@ -135,7 +135,7 @@ def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: st
 
 
 def average_weight(others: Sequence[float]) -> float:
-    """The weight of a new expert without a given weight: the mean of the others."""
+    """The default weight of a new expert: the mean of the others."""
     return sum(others) / len(others) if any(others) else 1.0
 
 
@@ -144,14 +144,14 @@ def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if len(row.members) == 1:
-        raise BadSpec([f"“{mixture}” must keep one expert, but “{expert}” is its last."], "Delete the mixture instead.")
+        raise BadSpec([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
     row.members.remove(member)
     session.flush()
     return _card(row)
 
 
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
-    """Switches an expert on or off in this mixture alone; raises BadSpec for the last one that is on."""
+    """Switches an expert on or off in this mixture only. Raises BadSpec for the last active one."""
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if member.active and not active:
@@ -161,7 +161,7 @@ def set_active(session: Session, mixture: str, expert: str, active: bool) -> Mix
 
 
 def arrange(session: Session, mixture: str, active: Collection[str], weights: Mapping[str, float]) -> MixtureCard:
-    """Switches and weighs all experts at once; raises BadSpec, and changes nothing, when none would take part.
+    """Sets which experts are active, and weights. Raises BadSpec and changes nothing if none would be active.
 
     A disabled expert keeps its switch.
     """
@@ -186,13 +186,13 @@ def arrange(session: Session, mixture: str, active: Collection[str], weights: Ma
 def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
     if not left:
         raise BadSpec(
-            [f"“{row.name}” must keep at least one active expert with a weight above 0, but would have none."],
+            [f"“{row.name}” would have no active expert with a weight above 0."],
             "Leave one switched on.",
         )
 
 
 def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:
-    """Changes an expert's share of the prior, or its fixed weight; only proportions count."""
+    """Sets an expert's prior or fixed weight; only proportions matter."""
     row = mixture_row(session, mixture)
     _refuse(_weight_complaints([expert], [weight]))
     _member(row, expert).weight = weight
@@ -200,7 +200,7 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
-    """Changes the gate of a mixture; raises BadSpec when the gate cannot weigh the mixture's experts."""
+    """Sets the gate of a mixture. Raises BadSpec if the gate cannot weigh its experts."""
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = dump_gate(gate)
@@ -214,21 +214,21 @@ def _member(row: Mixture, expert: str) -> MixtureMember:
     raise NotFound("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
 
 
-# what does not go together ---------------------------------------------------------------------------
+# complaints ------------------------------------------------------------------------------------------
 
 
 def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
     names = [expert.name for expert in experts]
     twice = sorted({name for name in names if names.count(name) > 1})
-    complaints = [f"“{name}” must be named once, but is named twice." for name in twice]
+    complaints = [f"“{name}” is named twice." for name in twice]
     if len(weights) != len(experts):
-        complaints.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
+        complaints.append(f"There are {len(weights)} weights for {len(experts)} experts: give one for each.")
     return complaints + _weight_complaints(names, weights) + _tokenizer_complaints(experts)
 
 
 def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
     return [
-        f"The weight of “{name}” must be a number of 0 or more, but is {weight} instead."
+        f"The weight of “{name}” must be a number of 0 or more, not {weight}."
         for name, weight in zip(names, weights, strict=False)
         if absurdity(weight) or weight < 0
     ]
@@ -236,7 +236,7 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
 
 def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
     return [
-        f"“{one.name}” must share its tokenizer with “{experts[0].name}”, but does not."
+        f"“{one.name}” has another tokenizer than “{experts[0].name}”."
         for one in with_another_tokenizer(experts[0], experts[1:])
     ]
 

@@ -1,6 +1,6 @@
-"""The registry's tables: what exists, where it lies, who made it from what.
+"""The registry's tables: all objects with their files and provenance.
 
-Names are data and unique within their table; ids are random and the only thing that ever becomes a path.
+Names are data and unique within their table; ids are random, and only ids become paths.
 Times are seconds since 1970 (UTC).
 """
 
@@ -39,7 +39,7 @@ def new_id() -> str:
 
 
 class Base(DeclarativeBase):
-    """One naming convention from day one: migrations need it."""
+    """The declarative base with a naming convention, which migrations need."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012
@@ -51,9 +51,9 @@ class Base(DeclarativeBase):
 
 
 class RegistryIdentity(Base):
-    """The random id of this registry: one row. It moves with the database, and a copy of it has the same.
+    """The random id of this registry: one row. A moved or copied database keeps it.
 
-    The artifacts folder names the registry that may remove something there.
+    The artifacts folder names the registry that may remove artifacts.
     """
 
     __tablename__ = "registry_identity"
@@ -62,10 +62,9 @@ class RegistryIdentity(Base):
 
 
 class Artifact(Base):
-    """A folder of files kept in storage under its id, with the SHA-256 of its manifest.
+    """A folder of files in storage under its id, with the SHA-256 of its manifest.
 
-    `key` names a thing that can be made again from what it names, so that it is made once
-    (such as `tokens:<domain id>:<tokenizer hash>`).
+    `key` names an artifact by its inputs, so that it is made once (such as `tokens:<domain id>:<tokenizer hash>`).
     """
 
     __tablename__ = "artifacts"
@@ -79,7 +78,7 @@ class Artifact(Base):
 
 
 class Corpus(Base):
-    """One import of text: where it came from and what was refused."""
+    """One import of text: its source and the refused records."""
 
     __tablename__ = "corpora"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
@@ -116,7 +115,7 @@ class Domain(Base):
 
 
 class SeedModel(Base):
-    """A whole decoder with its tokenizer that experts start from."""
+    """A full decoder with its tokenizer that experts start from."""
 
     __tablename__ = "seed_models"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
@@ -134,9 +133,9 @@ class SeedModel(Base):
 
 
 class Clustering(Base):
-    """Clusters of the documents of some domains, and the embedder that their centres live in.
+    """Clusters of the documents of some domains, and the embedder of their centres.
 
-    The artifact holds centres, embedder, the cluster of each document and the map; an edit puts another in its place.
+    The artifact holds centres, embedder, the cluster of each document and the map; an edit replaces it.
     """
 
     __tablename__ = "clusterings"
@@ -160,9 +159,9 @@ class Clustering(Base):
 
 
 class Cluster(Base):
-    """One cluster: its number is that of its centre; a name and notes for people.
+    """One cluster: its number is that of its centre; name and notes are for people.
 
-    `domain_id` is the domain that was made of its documents; `stale` when they are others by now.
+    `domain_id` is the domain that was made of its documents; `stale` is set when they have changed since.
     """
 
     __tablename__ = "clusters"
@@ -183,9 +182,9 @@ class Cluster(Base):
 
 
 class Expert(Base):
-    """The parameters that one domain trained, with everything needed to say where they came from.
+    """The parameters that a domain trained, with their provenance.
 
-    `base` holds what the expert needs around it (for DEMix: the shared parameters). Experts mix that share a tokenizer.
+    `base` holds what the expert needs (for DEMix: the shared parameters). Experts with one tokenizer can be mixed.
     """
 
     __tablename__ = "experts"
@@ -232,7 +231,7 @@ class Mixture(Base):
 
 
 class MixtureMember(Base):
-    """An expert's place in a mixture: its prior (or fixed) weight, and whether it takes part."""
+    """An expert in a mixture: its position, its prior (or fixed) weight, and whether it is active."""
 
     __tablename__ = "mixture_members"
     mixture_id: Mapped[str] = mapped_column(ForeignKey("mixtures.id"), primary_key=True)
@@ -246,7 +245,7 @@ class MixtureMember(Base):
 
 
 class Prior(Base):
-    """A named belief in experts before any text: one share for each, given by hand or estimated on held-out text."""
+    """A named prior over experts: one share for each, set by hand or estimated on held-out text."""
 
     __tablename__ = "priors"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
@@ -257,7 +256,7 @@ class Prior(Base):
 
 
 class Evaluation(Base):
-    """One expert on one split of one domain; what it said of every token lies in the artifact."""
+    """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 
     __tablename__ = "evaluations"
     __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
@@ -279,9 +278,9 @@ class Evaluation(Base):
 
 
 class Report(Base):
-    """What a job established and keeps for good: a certificate, or how a paper's claims fared.
+    """A permanent result of a job: a certificate, or the verdicts on a paper's claims.
 
-    `about_id` is the expert or mixture it speaks of; a report outlives both.
+    `about_id` is the expert or mixture that it is about; a report outlives both.
     """
 
     __tablename__ = "reports"
@@ -298,7 +297,7 @@ class Report(Base):
 
 
 class Job(Base):
-    """A wish and how far it has come. This row is the truth; the broker only wakes somebody up.
+    """A job: its spec, state and progress. This row is the source of truth; the broker only wakes workers.
 
     States: queued -> running -> done | failed | cancelled, and paused. `fence` rises with every claim;
     each later write carries it. `stop_requested` is "", "cancel" or "pause".
@@ -343,14 +342,14 @@ class JobDependency(Base):
 
 
 class JobEvent(Base):
-    """What happened to a job, in order; rows are only ever added."""
+    """An event of a job; rows are only added."""
 
     __tablename__ = "job_events"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     at: Mapped[float] = mapped_column(default=time.time)
     attempt: Mapped[int] = mapped_column(default=0)
-    message: Mapped[str] = mapped_column(Text)  # for eyes; what the code reads is in `kind` and `data`
+    message: Mapped[str] = mapped_column(Text)  # for people; what the code reads is in `kind` and `data`
     kind: Mapped[str | None] = mapped_column(String(32))  # job_records.event_kinds; None: only the message matters
     data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
@@ -358,7 +357,7 @@ class JobEvent(Base):
 
 
 class Metric(Base):
-    """One number of a job's curve. A resumed job writes the same step again: the newer value stands."""
+    """One value of a job's metric at a step. A resumed job replaces the value of a repeated step."""
 
     __tablename__ = "metrics"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)

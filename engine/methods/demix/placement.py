@@ -1,4 +1,4 @@
-"""Feed-forward networks of an expert's own: every linear map of every FFN becomes one per expert (DEMix §3).
+"""Replaces every linear map of every feed-forward network by one map per expert (DEMix §3).
 
 Shapes: B rows, T positions, E experts.
 """
@@ -20,7 +20,7 @@ _STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward
 
 
 class ExpertLinear(nn.Module):
-    """One linear map per expert in the place of a single one; the rows of the call choose."""
+    """One linear map per expert instead of a single one; the rows of the call select the expert."""
 
     def __init__(self, original: nn.Module, keys: Iterable[str]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class ExpertLinear(nn.Module):
         return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
 
     def _together(self, x: Tensor, rows: Rows) -> Tensor:
-        """The same by one batched product: training copies fewer activations this way."""
+        """The same as one batched product, so that training copies fewer activations."""
         maps: list[Any] = [self.experts[key] for key in rows.keys]
         weight = torch.stack([one.weight for one in maps])
         if isinstance(maps[0], nn.Linear):
@@ -64,7 +64,7 @@ class ExpertLinear(nn.Module):
 
 
 class FeedForward(Placement):
-    """Experts in the place of the feed-forward networks; each starts as a copy of the decoder's."""
+    """Experts that replace the feed-forward networks; each starts as a copy of the decoder's."""
 
     def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
         layers = {}

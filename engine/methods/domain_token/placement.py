@@ -50,6 +50,6 @@ class BeforeText(Placement):
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         raise ModelError(
-            "An expert must be part of the weights to make a whole model, but is a vector before the text.",
+            "An expert that is a vector before the text cannot be merged into a full model.",
             "Choose experts of another method than domain-token.",
         )

@@ -1,8 +1,8 @@
-"""LoRA (Hu et al. 2021): beside each linear map a change of low rank; the map itself never moves.
+"""LoRA (Hu et al. 2021): adds a low-rank change to each linear map; the map itself does not change.
 
-peft finds the maps and draws their changes as published: one factor at random, the other zero, so that a model begins
-as its seed. From then on an adapter is a dictionary of tensors that nothing but this file reads: to score, mix and ask
-adapted models nobody needs peft.
+peft finds the maps and initializes their changes as published: one factor at random, the other zero, so that a model
+starts as its seed. From then on an adapter is a dictionary of tensors that only this file reads: scoring, mixing and
+generating with adapted models does not need peft.
 
 Shapes: R rank, I inputs, O outputs of a map.
 """
@@ -23,7 +23,7 @@ _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors 
 
 
 class Adapter(nn.Module):
-    """The change of one map: what it adds to the map's answer."""
+    """The change of one map, added to the map's output."""
 
     scale: Tensor
 
@@ -34,11 +34,11 @@ class Adapter(nn.Module):
         self.register_buffer(_SCALE, scale_1.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        """x is [..., I], the answer [..., O]."""
+        """x is [..., I], the output [..., O]."""
         return scaled(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
-        """What it adds to the map's weight."""
+        """The change of the map's weight."""
         return scaled(self.up @ self.down, self.scale)
 
 
@@ -50,26 +50,26 @@ def scaled(x: Tensor, scale_1: Tensor) -> Tensor:
 def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str, Tensor]:
     """A new adapter's tensors, named PLACE.down, PLACE.up and PLACE.scale; the same seed gives the same ones.
 
-    The model is left as it was. Raises ModelError when peft is not installed, or the model has no such maps.
+    The model is restored afterwards. Raises ModelError if peft is not installed, or the model has no such maps.
     """
     peft = _peft()
     places = list(linear_places(lm, config.targets))
     if not places:
         raise ModelError(
-            f"The model must have linear maps for LoRA's targets “{config.targets}”, but has none.",
-            "Choose other targets: the networks of a mixture of experts are no such maps.",
+            f"The model has no linear maps for LoRA's targets “{config.targets}”.",
+            "Choose other targets: the networks of a mixture of experts are not such maps.",
         )
-    wish = peft.LoraConfig(
+    peft_config = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
         target_modules=[name for name, _, _ in places],
         lora_dropout=0.0,
-        fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 keeps maps as [I, O]
+        fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 stores maps as [I, O]
     )
-    learnt = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
+    required_grad = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        peft.inject_adapter_in_model(wish, lm, adapter_name="new")
+        peft.inject_adapter_in_model(peft_config, lm, adapter_name="new")
     state: dict[str, Tensor] = {}
     for name, holder, attribute in places:
         layer: Any = getattr(holder, attribute)
@@ -79,7 +79,7 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
         state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
     del lm.peft_config  # what peft leaves behind on the model itself
     for parameter in lm.parameters():
-        parameter.requires_grad_(learnt[id(parameter)])
+        parameter.requires_grad_(required_grad[id(parameter)])
     return state
 
 
@@ -89,8 +89,8 @@ def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[st
     wrong = [place for place in sorted(places) if place not in maps or not _fits(state, place, maps[place])]
     if wrong or not places:
         raise ModelError(
-            f"An adapter's tensors must fit its base, but {wrong[0] if wrong else 'there are none'} "
-            f"(and {max(0, len(wrong) - 1)} more) do not.",
+            f"The adapter does not fit its base: {wrong[0] if wrong else 'it has no tensors'} "
+            f"(and {max(0, len(wrong) - 1)} more).",
             "Load it on the seed it was trained on.",
         )
     return {place: Adapter(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE))) for place in sorted(places)}
@@ -106,14 +106,14 @@ def _fits(state: Mapping[str, Tensor], place: str, linear: Any) -> bool:
 
 
 def map_sizes(linear: Any) -> tuple[int, int]:
-    """Inputs and outputs of a linear map; GPT-2 keeps its maps the other way round."""
+    """Inputs and outputs of a linear map; GPT-2 stores its maps transposed."""
     first, second = linear.weight.shape
     return (second, first) if isinstance(linear, nn.Linear) else (first, second)
 
 
 @torch.no_grad()
 def merge(linear: Any, adapter: Adapter) -> None:
-    """Adds a change to the weight of its map, which then answers as both did."""
+    """Adds a change to the weight of its map; the outputs stay the same."""
     change_OI = adapter.change_OI()
     linear.weight.add_(change_OI if isinstance(linear, nn.Linear) else change_OI.T)
 
@@ -122,7 +122,5 @@ def _peft() -> Any:
     try:
         import peft
     except ImportError as error:
-        raise ModelError(
-            "Training a LoRA adapter needs the package peft, but it is not installed.", "Run: pip install peft"
-        ) from error
+        raise ModelError("Training a LoRA adapter needs the package peft.", "Run: pip install peft") from error
     return peft

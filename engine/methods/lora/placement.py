@@ -1,4 +1,4 @@
-"""A low-rank change of an expert's own beside each linear map of attention and feed-forward networks."""
+"""Adds an expert's low-rank changes to the linear maps of attention and feed-forward networks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Experts of a MoDE model at work together, as one expert of the house: trained, scored and asked like any other.
+"""A set of active experts of a MoDE model, which is trained, scored and used for generation like a single expert.
 
-To training, scores and generation a model has experts by name, and rows of a batch that take one of them. Here one name
-stands for a set of active experts. Toggling makes a new set, which costs nothing; the model is not touched.
+Training, scoring and generation know experts by name, and each row of a batch uses one of them. Here one name stands
+for a set of active experts. Toggling makes a new set, which costs nothing; the model does not change.
 
 Shapes: B rows, T positions, K blocks, E active experts.
 """
@@ -27,27 +27,27 @@ from engine.models.rows import Rows
 
 
 class GateShares:
-    """What gates gave to the backbone and to each active expert, pass by pass, in whatever threads these ran."""
+    """The mean gate weights of the backbone and each active expert, collected over forward passes of any thread."""
 
     def __init__(self) -> None:
         self._passes: list[tuple[list[float], int]] = []
 
-    def hear(self, weights_KGBT: Tensor) -> None:
-        """Takes down those of one pass."""
+    def add(self, weights_KGBT: Tensor) -> None:
+        """Adds the weights of one forward pass."""
         sums_G = weights_KGBT.double().mean(0).sum((1, 2))
         self._passes.append((sums_G.tolist(), weights_KGBT[0, 0].numel()))
 
     def means(self) -> tuple[float, ...]:
-        """The backbone's, then each expert's, over all tokens and all blocks; the same to the bit in any order."""
+        """The backbone's mean, then each expert's, over all tokens and blocks; bit-identical in any order."""
         sums, counts = zip(*self._passes, strict=True)
         return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
 
 
 class ActiveExperts(nn.Module):
-    """Some experts of a model, known together as `name`; none of them is the backbone alone.
+    """Some experts of a model, known together as `name`; an empty set is the backbone alone.
 
-    `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. One object serves one text, or
-    one training.
+    `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
+    training.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ActiveExperts(nn.Module):
         learning: Learning = "experts",
         names: Sequence[str] | None = None,
     ) -> None:
-        """`names` are what the active experts are called where their weights are told; by default their keys."""
+        """`names` label the active experts in `part_weights`; by default their keys."""
         super().__init__()
         self.model = model
         self.active = tuple(active)
@@ -66,12 +66,12 @@ class ActiveExperts(nn.Module):
         self.keys = [name]
         self.learning: Learning = learning
         self.weights: Tensor | None = None
-        self._listener: GateShares | None = None
+        self._recorder: GateShares | None = None
 
     def train(self, mode: bool = True) -> ActiveExperts:
-        """Puts what learns in training mode, and nothing else: what is frozen drops nothing out.
+        """Puts only the trained modules in training mode, so that frozen ones use no dropout.
 
-        So an expert learns beside the backbone as it is when it answers, and gates choose among experts as these are.
+        An expert is then trained beside the backbone, and gates among the experts, as they are at inference.
         """
         super().train(False)
         for key in self.active if mode and self.learning == "experts" else ():
@@ -97,7 +97,7 @@ class ActiveExperts(nn.Module):
         return self.model.vocab_size
 
     def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """Logits [B, T, V] of rows that all take this set; `cache` is one of `new_cache`, or of transformers."""
+        """Logits [B, T, V] of rows that all use this set; `cache` is from `new_cache`, or of transformers."""
         self._require(rows)
         if cache is not None:
             _follow(cache, self.model, self.active)
@@ -109,8 +109,8 @@ class ActiveExperts(nn.Module):
         """Log-likelihood and hit [B, T] of each target."""
         self._require(rows)
         scores, weights_KGBT = self.model.token_scores(input_ids_BT, targets_BT, self.active)
-        if self._listener is not None:
-            self._listener.hear(weights_KGBT)
+        if self._recorder is not None:
+            self._recorder.add(weights_KGBT)
         return scores
 
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
@@ -118,22 +118,22 @@ class ActiveExperts(nn.Module):
         return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     @contextmanager
-    def listening(self) -> Iterator[GateShares]:
-        """What the gates give while text is scored within."""
-        self._listener = GateShares()
+    def record_gates(self) -> Iterator[GateShares]:
+        """Records the gate weights while text is scored within the context."""
+        self._recorder = GateShares()
         try:
-            yield self._listener
+            yield self._recorder
         finally:
-            self._listener = None
+            self._recorder = None
 
     def new_cache(self) -> Any:
-        """An empty cache of keys and values, good for any model that holds these experts on this backbone."""
+        """An empty cache of keys and values, for any model that holds these experts on this backbone."""
         from engine.methods.mode.cache import PartsCache
 
         return PartsCache()
 
     def part_weights(self) -> Mapping[str, PartWeights]:
-        """Those of the last forward pass; nothing before the first."""
+        """The weights of the last forward pass; empty before the first."""
         return {} if self.weights is None else {self.keys[0]: PartWeights(self.names, self.weights)}
 
     def shared_parameters(self) -> dict[str, nn.Parameter]:
@@ -141,13 +141,13 @@ class ActiveExperts(nn.Module):
         return {}
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
-        """What learns: the active experts and their gates, or their gates alone."""
+        """The trained parameters: the active experts and their gates, or their gates alone."""
         self._require(Rows.all_to(key, 1))
         of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
         return {name: parameter for one in self.active for name, parameter in of(one).items()}
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within: that of the backbone's routers, if it has any."""
+        """Collects the auxiliary loss of the backbone's routers, if any, for the forward passes within."""
         return router_losses(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
@@ -157,8 +157,8 @@ class ActiveExperts(nn.Module):
         return training_flops(shape, context, [self.model.shape_of(key) for key in self.active], self.learning)
 
     def _require(self, rows: Rows) -> None:
-        if strangers := set(rows.keys) - set(self.keys):
-            raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
+        if unknown := set(rows.keys) - set(self.keys):
+            raise ModelError(f"There is no expert “{min(unknown)}”.", f"Known: {self.keys[0]}.")
 
 
 def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:

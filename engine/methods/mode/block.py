@@ -1,6 +1,6 @@
-"""A block of a MoDE model: some of a frozen decoder's layers, and experts in parallel to them (Eq. 1).
+"""A block of a MoDE model: some layers of a frozen decoder, with experts in parallel (Eq. 1).
 
-Which experts are active is said per call: those that are off are not computed, and the rest share their weight.
+The active experts are set per call: inactive ones are not computed, and the others share their weight.
 
 Shapes: B rows, T positions, D width, E active experts.
 """
@@ -21,7 +21,7 @@ from engine.methods.mode.gate import gate_weights
 
 @dataclass(frozen=True)
 class Call:
-    """The experts that are active in a forward pass, and the weights of each block that was passed."""
+    """The active experts of a forward pass, and the gate weights of each computed block."""
 
     keys: tuple[str, ...]
     weights: list[Tensor] = field(default_factory=list)
@@ -31,7 +31,7 @@ _call: ContextVar[Call] = ContextVar("call")
 
 
 def active_keys() -> tuple[str, ...]:
-    """The experts that are active in the forward pass that is under way."""
+    """The active experts of the current forward pass."""
     return _call.get().keys
 
 
@@ -51,7 +51,7 @@ BranchOutput = tuple[
 
 
 class Branch(nn.Module):
-    """An expert in one block: its layers, and its row of the gate. It may lie on a device of its own."""
+    """An expert in one block: its layers and its row of the gate. It may be on its own device."""
 
     def __init__(self, layers: Sequence[nn.Module], width: int, odds: float) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class Branch(nn.Module):
         self.odds = nn.Parameter(torch.tensor([odds]))
 
     def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
-        """Begins with a block's input; to be asked for the result when the backbone's layers are through, too."""
+        """Starts with a block's input. Returns a function for the result, called after the backbone's layers."""
         out_BTD, slope_BT = self(x_BTD, *given, **named)
         return lambda: (out_BTD, slope_BT, self.odds)
 
     def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """What it makes of the block's input [B, T, D], and the linear part of its logit [B, T]."""
+        """The output [B, T, D] for the block's input, and the linear part of the expert's logit [B, T]."""
         device = self.slope.device
         if device != x_BTD.device:
             x_BTD, given, named = _moved(x_BTD, device), _moved(given, device), _moved(named, device)
@@ -81,14 +81,14 @@ class Block(nn.Module):
         self.experts = nn.ModuleDict()
 
     def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
-        """As a layer of the decoder, whatever its family gives a layer beside its input."""
+        """Computes the block like a layer of the decoder, with any further arguments of its family."""
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
-        begun = [branch.begin(x_BTD, *given, **named) for branch in active]  # first, so that others begin early
+        pending = [branch.begin(x_BTD, *given, **named) for branch in active]  # remote ones start early
         y_BTD = _through(self.backbone, x_BTD, *given, **named)
-        if not begun:
+        if not pending:
             return y_BTD
-        outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in begun), strict=True)
+        outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in pending), strict=True)
         weights_BTG = gate_weights(torch.stack(slopes, -1), torch.cat(odds))
         call.weights.append(weights_BTG.detach())
         return _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
@@ -101,7 +101,7 @@ def _through(layers: nn.ModuleList, x_BTD: Tensor, *given: Any, **named: Any) ->
 
 
 def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
-    """The weighted sum [B, T, D] of Eq. 1, from the backbone: what an expert says no differently changes no bit."""
+    """The weighted sum [B, T, D] of Eq. 1 as changes of the backbone: an expert with equal output changes no bit."""
     backbone_BTD, y_BTD = parts[0], parts[0]
     for weight_BT1, part_BTD in zip(weights_BTG[..., 1:].split(1, -1), parts[1:], strict=True):
         y_BTD = torch.addcmul(y_BTD, weight_BT1, part_BTD - backbone_BTD)
@@ -109,7 +109,7 @@ def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    """Tensors on a device, within tuples and dicts, too; whatever else as it is."""
+    """Moves tensors to a device, also within tuples and dicts; other values are unchanged."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=device.type != "cpu")  # a CPU would read before all is there
     if isinstance(value, tuple):

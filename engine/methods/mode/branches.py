@@ -1,4 +1,4 @@
-"""How an expert's branches are made beside a backbone's blocks, and where their keys and values lie in a cache."""
+"""Makes an expert's branches beside a backbone's blocks, and assigns their positions in a cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.methods.mode.gate import ODDS_SCALE
 
 
 class BranchMaker:
-    """Makes branches beside the blocks of a decoder; no two of their layers ever get the same place in caches."""
+    """Makes branches beside the blocks of a decoder; each layer gets its own position in caches."""
 
     def __init__(self, lm: Any, blocks: Sequence[Block]) -> None:
         self._lm, self._blocks = lm, blocks
@@ -29,7 +29,7 @@ class BranchMaker:
             return self._branches(config, self._copied if config.init == "copy" else self._fresh)
 
     def load(self, config: ModeConfig, state: Mapping[str, Tensor]) -> list[Branch]:
-        """Those of an expert with these tensors; raises ModelError where they do not fit. Draws nothing at random."""
+        """The branches of an expert with these tensors, with nothing random. Raises ModelError if they do not fit."""
         branches = self._branches(config, self._empty)
         _fill(branches, state)
         return branches
@@ -38,10 +38,11 @@ class BranchMaker:
         return [self._branch(block, config, made_like) for block in self._blocks]
 
     def _branch(self, block: Block, config: ModeConfig, made_like: Callable[[Any], nn.Module]) -> Branch:
-        """Layers like the block's last ones, in turn where the expert has more: copies, fresh ones or empty ones.
+        """Layers like the block's last ones, repeated if the expert has more: copies, fresh or empty ones.
 
-        A copy of the whole block says what the block says at any weight. Closed it would never learn, since neither its
-        weight nor its layers would have a gradient, so it starts open, and the model is the backbone all the same.
+        A copy of the full block gives the block's output at any weight. At weight 0 it would never learn, since neither
+        its weight nor its layers would have a gradient. So it starts with a weight, and the model still equals the
+        backbone.
         """
         size = config.expert_layers
         sources: list[Any] = [block.backbone[(number - size) % len(block.backbone)] for number in range(size)]
@@ -60,12 +61,12 @@ class BranchMaker:
         return copy.deepcopy(layer, {id(self._lm.config): self._lm.config})
 
     def _empty(self, like: Any) -> Any:
-        """A copy whose weights are still to be filled in."""
+        """A copy with uninitialized weights."""
         weights = {id(one): nn.Parameter(torch.empty_like(one)) for one in like.parameters()}
         return copy.deepcopy(like, {id(self._lm.config): self._lm.config, **weights})
 
     def _fresh(self, like: Any) -> nn.Module:
-        """A layer of the same kind as the family makes them, at random."""
+        """A new layer of the same class, with the family's random initialization."""
         layer: nn.Module = type(like)(self._lm.config, place_of(like))
         return layer.apply(self._lm._init_weights).to(next(like.parameters()).dtype)
 
@@ -75,7 +76,7 @@ def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
     wrong = sorted(set(expected) ^ set(state)) or sorted(n for n, t in expected.items() if state[n].shape != t.shape)
     if wrong:
         raise ModelError(
-            f"An expert's tensors must fit its backbone, but {wrong[0]} (and {len(wrong) - 1} more) do not.",
+            f"The expert's tensors do not fit its backbone: {wrong[0]} (and {len(wrong) - 1} more).",
             "Load it on the backbone it was trained on.",
         )
     with torch.no_grad():
@@ -84,7 +85,7 @@ def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
 
 
 def place_of(layer: nn.Module) -> int:
-    """Where a layer's keys and values lie in a cache."""
+    """The position of a layer's keys and values in a cache."""
     return next(int(one.layer_idx) for one in _placed(layer))
 
 
@@ -94,5 +95,5 @@ def _set_place(layer: nn.Module, place: int) -> None:
 
 
 def _placed(layer: nn.Module) -> list[Any]:
-    """Those of a layer's modules that know its place in a cache."""
+    """The modules of a layer that store its position in a cache."""
     return [one for one in layer.modules() if hasattr(one, "layer_idx")]

@@ -1,6 +1,6 @@
-"""The keys and values of a text that experts of MoDE read: they follow their layers to wherever these lie by now.
+"""The cache of keys and values of MoDE experts, which follows their layers when these move.
 
-A model may leave memory in the middle of a text, and come back with its experts in another order or in other company.
+A model may be unloaded in the middle of a text and reloaded with its experts in another order or with others.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from transformers.cache_utils import DynamicLayer
 
 
 class PartsCache(DynamicCache):
-    """A cache that knows where the layers of each expert lay when it was used last."""
+    """A cache that knows the positions of each expert's layers at its last use."""
 
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[str, range] = {}
 
     def follow(self, places: Mapping[str, range], num_backbone: int) -> None:
-        """Puts what each expert kept where its layers lie now; the backbone's are the first in every model."""
+        """Moves each expert's entries to its layers' new positions; the backbone's are the first in every model."""
         if self.layers and places != self._places:
             kept = {
                 now: self.layers[before]

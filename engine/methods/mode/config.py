@@ -1,4 +1,4 @@
-"""The knobs of MoDE: how the backbone is divided, how large an expert is, and how it starts."""
+"""The settings of MoDE: division of the backbone, size of an expert, and initialization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Start = Literal["backbone", "even"]
 
 @dataclass(frozen=True)
 class ModeConfig(Checked):
-    """The shape of an expert, and what it is before its first update. Defaults are the paper's (§4.1)."""
+    """The shape and initialization of an expert. Defaults are the paper's (§4.1)."""
 
     num_blocks: int = knob(3, "Blocks that the backbone's layers are divided into (paper: 3).", ge=1, le=200)
     expert_layers: int = knob(

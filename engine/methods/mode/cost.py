@@ -1,4 +1,4 @@
-"""How long a training step of MoDE takes on several devices, and when experts should have meshes of their own (§4.4).
+"""The time of a MoDE training step on several devices, and when experts should have their own meshes (§4.4).
 
 *SPMD* is one mesh of all devices: every layer is cut over all of them (tensor parallelism), and the layers come one
 after another, the backbone's and the experts'. *MPMD* gives the backbone one mesh and experts others: layers are cut
@@ -24,7 +24,7 @@ _NUMBER_BYTES = 4  # hidden states are float32
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device and the lines between devices do, as measured."""
+    """Measured rates of a device and of the connections between devices."""
 
     flops_per_second: float
     bytes_per_second: float = float("inf")
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Mesh:
-    """Devices that compute together, and what is on them: the backbone, and experts by their places in the work."""
+    """Devices that compute together, and what is on them: the backbone, and experts by their index in the work."""
 
     size: int
     experts: Sequence[int] = ()
@@ -74,7 +74,7 @@ class Work:
         return (self.shape.projections + self.shape.ffn) // 2
 
     def flops(self, mesh: Mesh, block: int, *, backward: bool) -> int:
-        """Operations of a mesh in a block. What is frozen is gone back through only, and not in the first block."""
+        """Operations of a mesh in a block. Frozen layers only pass gradients, and none in the first block."""
         maps, scores = self.shape.projections + self.shape.ffn, self.shape.scores(self.length)
         frozen, learning = self._backbone_layers(mesh, block), self._expert_layers(mesh)
         if backward:
@@ -102,7 +102,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """A step's seconds, the share of all devices' time in which they computed, and of whom the merges waited how long.
+    """A step's seconds, the devices' utilisation, and how long merges waited for what.
 
     `waits` are the seconds in which blocks waited for the backbone, for experts, and for messages to and from them.
     """
@@ -113,12 +113,12 @@ class Cost:
 
     @property
     def bound(self) -> str:
-        """What takes most of the time."""
+        """What the merges wait for longest."""
         return max(self.waits, key=lambda what: self.waits[what])
 
 
 def step_cost(work: Work, meshes: Sequence[Mesh], machine: Machine) -> Cost:
-    """What a step costs; the first mesh has the backbone and the ends."""
+    """The cost of a step; the first mesh has the backbone and the ends."""
     first, *others = meshes
     rate = machine.flops_per_second
     waits = {"backbone": 0.0, "experts": 0.0, "messages": 0.0}
@@ -142,7 +142,7 @@ def step_cost(work: Work, meshes: Sequence[Mesh], machine: Machine) -> Cost:
 
 
 def _mesh_seconds(work: Work, mesh: Mesh, machine: Machine, block: int, backward: bool) -> float:
-    """One pass of a mesh through its part of a block, with what its devices tell each other."""
+    """The seconds of a mesh for its part of a block, communication among its devices included."""
     computing = work.flops(mesh, block, backward=backward) / (machine.flops_per_second * mesh.speed * mesh.size)
     sums = 2 * work.num_layers(mesh, block, backward=backward)
     return computing + sums * machine.all_reduce(work.state_bytes, mesh.size)
@@ -166,7 +166,7 @@ def mpmd(backbone_devices: int, *meshes: tuple[int, Sequence[int]]) -> list[Mesh
 
 @dataclass(frozen=True)
 class Verdict:
-    """A step on the same devices in both ways."""
+    """The costs of a step on the same devices as SPMD and as MPMD."""
 
     spmd: Cost
     mpmd: Cost
@@ -178,9 +178,9 @@ class Verdict:
 
 
 def compare(work: Work, meshes: Sequence[Mesh], machine: Machine) -> Verdict:
-    """MPMD on these meshes beside SPMD on as many devices."""
-    whole = spmd(work, sum(mesh.size for mesh in meshes))
-    return Verdict(step_cost(work, whole, machine), step_cost(work, meshes, machine))
+    """Compares MPMD on these meshes with SPMD on as many devices."""
+    single_mesh = spmd(work, sum(mesh.size for mesh in meshes))
+    return Verdict(step_cost(work, single_mesh, machine), step_cost(work, meshes, machine))
 
 
 def figure_4a(shape: Shape, machine: Machine, rows: int, length: int) -> dict[int, Cost]:

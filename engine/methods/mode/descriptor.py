@@ -31,7 +31,7 @@ class Mode(Method):
         from engine.models.families import load_model
 
         if len(keys) != 1:
-            raise TrainingError(f"An expert of MoDE is trained alone, not {len(keys)} together.", "Give one key.")
+            raise TrainingError(f"MoDE trains one expert at a time, not {len(keys)}.", "Give one key.")
         config = config or ModeConfig(seed=seed)
         model = ModeModel(load_model(seed_folder), config.num_blocks)
         model.add_expert(keys[0], config)

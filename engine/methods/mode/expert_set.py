@@ -1,4 +1,4 @@
-"""Which experts begin a training beside a backbone, and as what, before any of it is in memory."""
+"""The experts beside a backbone and their initialization, described without loading anything."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from engine.methods.mode.model import ModeModel
 
 @dataclass(frozen=True)
 class ExpertInit:
-    """An expert by its key in a model: new, of this shape, or a part of an expert that is kept."""
+    """An expert by its key in a model: a new one of this shape, or a part of a stored expert."""
 
     key: str
-    name: str  # where its weights are told
+    name: str  # in gate weights
     shape: ModeConfig
     kept: ArtifactRef | None = None
-    part: str = ""  # its name there
+    part: str = ""  # its name in the stored expert
 
 
 @dataclass(frozen=True)
 class ExpertSet:
-    """Experts side by side on a backbone, known together as `id`; these learn, or their gates alone."""
+    """Experts on one backbone, known together as `id`. The experts are trained, or their gates alone."""
 
     id: str
     base: ArtifactRef
@@ -40,24 +40,24 @@ class ExpertSet:
         return [one.key for one in self.experts]
 
     def backbone(self) -> ModeModel:
-        """Without experts as yet, every byte checked before use."""
+        """Loads the backbone without experts; every byte is checked before use."""
         return open_backbone(self.base, self.experts[0].shape.num_blocks)
 
     def add_to(self, model: ModeModel, keys: Collection[str]) -> Iterator[Progress]:
-        """Adds some of the experts; of an expert that is kept, no other part is read.
+        """Adds some of the experts; only the needed parts of stored experts are read.
 
         Raises ModelError where one is of another backbone, DamagedFile where a folder is not what was written.
         """
-        asked, done = [one for one in self.experts if one.key in keys], 0
-        for kept, group in groupby(asked, key=lambda one: one.kept):
+        chosen, done = [one for one in self.experts if one.key in keys], 0
+        for kept, group in groupby(chosen, key=lambda one: one.kept):
             some = list(group)
             names = {one.part for one in some}
             parts = {part.name: part for part in read_parts(kept, str(self.base.sha256), names)} if kept else {}
             for one in some:
                 model.add_expert(one.key, one.shape, parts[one.part].state if kept else None)
             done += len(some)
-            yield Progress(done, len(asked), "experts", "beginning", is_first=True)
+            yield Progress(done, len(chosen), "experts", "loading experts", is_first=True)
 
     def of(self, model: ModeModel) -> ActiveExperts:
-        """All of them at work together, in a model that has them."""
+        """All experts of the set as active experts of a model that has them."""
         return ActiveExperts(model, self.keys, self.id, self.learning, [one.name for one in self.experts])

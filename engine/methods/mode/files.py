@@ -28,7 +28,7 @@ from engine.models.families import load_model
 
 @dataclass(frozen=True)
 class Part:
-    """What a trained expert adds to its backbone; `ModeModel.add_expert` takes shape and state."""
+    """A part of a stored expert; `ModeModel.add_expert` takes shape and state."""
 
     name: str
     shape: ModeConfig
@@ -71,7 +71,7 @@ def _write_card(folder: Path, shapes: Mapping[str, ModeConfig], base_sha256: str
 
 
 def open_backbone(base: ArtifactRef, num_blocks: int) -> ModeModel:
-    """The model of a backbone's folder, without experts as yet, every byte checked before use."""
+    """Loads the model of a backbone's folder without experts; every byte is checked before use."""
     base.check()
     return ModeModel(load_model(base.folder), num_blocks).eval()
 
@@ -87,7 +87,7 @@ def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | N
     card = _read_card(expert.folder)
     if card["base_sha256"] != base_sha256:
         raise ModelError(
-            f"The expert in {expert.folder} was trained on another backbone than the one it is to be put beside.",
+            f"The expert in {expert.folder} was trained on another backbone.",
             "Compose experts of the same backbone.",
         )
     return [
@@ -105,10 +105,8 @@ def _read_card(folder: Path) -> dict[str, Any]:
             parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
             return {"base_sha256": card["base_sha256"], "parts": parts}
     except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
-        raise DamagedFile(
-            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
-        ) from error
+        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     raise ModelError(
-        f"The expert in {folder} must be one of MoDE, but is one of “{card['method']}” instead.",
+        f"The expert in {folder} is not a MoDE expert: its method is “{card['method']}”.",
         "Mix it on the base that it was trained on.",
     )

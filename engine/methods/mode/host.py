@@ -1,6 +1,6 @@
-"""Experts of MoDE in memory: beside their backbone, which those that divide it alike share.
+"""MoDE experts in memory. Experts with the same number of blocks share a backbone.
 
-So switching domain reads an expert alone.
+So switching to another domain reads only its expert.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.models.expert_model import ExpertModel
 
 
 class ModeHost:
-    """Holds a backbone for each number of blocks, and the experts beside it."""
+    """Holds a backbone for each number of blocks, with its experts."""
 
     def __init__(self, base: ArtifactRef, device: torch.device | str) -> None:
         self._base, self._device = base, device
@@ -76,7 +76,7 @@ class ModeHost:
 
 
 def _num_blocks(expert: ArtifactRef) -> int | None:
-    """Into how many blocks an expert divides its backbone; None where its card cannot be read."""
+    """The number of blocks of an expert's backbone; None if its card cannot be read."""
     try:
         card = json.loads((expert.folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return int(card["parts"][0]["shape"]["num_blocks"])

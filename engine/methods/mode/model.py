@@ -3,9 +3,9 @@
 The surgery replaces the decoder's list of layers by its blocks, each one module in the place of several layers, so that
 embeddings, masks, positions and the head stay the model's own code in every family. A block's input goes through the
 backbone's layers and each active expert's, and a gate adds up what they say (Eq. 1). Which experts are active is said
-per call: those that are off are not computed and the rest share their weight; no request leaves a trace in the model.
+per call: inactive ones are not computed and the others share their weight; no request changes the model.
 
-An expert's keys and values lie in the cache of the call, behind the backbone's; no two experts ever had the same place.
+An expert's keys and values follow the backbone's in the cache of the call; no two experts ever had the same position.
 
 Shapes: B rows, T positions, D width, V vocabulary, E active experts, K blocks.
 """
@@ -27,10 +27,10 @@ from engine.models.likelihoods import TokenScores, token_scores
 
 
 class ModeModel(nn.Module):
-    """A decoder in blocks, with experts known by keys (no dots); their order is that of their coming."""
+    """A decoder in blocks, with experts known by keys (no dots), in the order in which they were added."""
 
     def __init__(self, lm: Any, num_blocks: int) -> None:
-        """Divides the layers of `lm` and freezes it. Raises ModelError when they cannot be divided so."""
+        """Divides the layers of `lm` into blocks and freezes it. Raises ModelError if that is impossible."""
         super().__init__()
         self._blocks = _divide(lm, num_blocks)
         self.lm = lm.requires_grad_(False)
@@ -92,34 +92,34 @@ class ModeModel(nn.Module):
         return out.last_hidden_state, torch.stack(call.weights).permute(0, 3, 1, 2)
 
     def places(self, keys: Sequence[str]) -> dict[str, range]:
-        """Where the keys and values of experts lie in a cache, those of an expert one behind the other."""
-        found = {}
+        """The consecutive cache positions of each expert's keys and values."""
+        places = {}
         for key in keys:
             first = place_of(self.branches(key)[0].layers[0])
-            found[key] = range(first, first + self.num_blocks * self._shapes[key].expert_layers)
-        return found
+            places[key] = range(first, first + self.num_blocks * self._shapes[key].expert_layers)
+        return places
 
     def _check_active(self, keys: Sequence[str], cache: Any) -> None:
         if len(set(keys)) < len(keys):
-            raise ModelError(f"An expert can be active once, but {', '.join(keys)} repeats one.", "Name each once.")
+            raise ModelError(f"{', '.join(keys)} names an expert twice.", "Name each once.")
         for key in keys:
             self._require(key)
             first: Any = self._blocks[0].experts[key]
             if cache is not None and cache.get_seq_length(place_of(first.layers[0])) != cache.get_seq_length():
                 raise ModelError(
-                    f"The expert “{key}” must have read a text from its beginning, but was off at first.",
+                    f"The expert “{key}” was inactive when this text started.",
                     "Start the text again with this expert.",
                 )
 
     def add_expert(self, key: str, config: ModeConfig, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
-        self._require_room(key, config)
+        self._require_addable(key, config)
         branches = self._maker.begin(config) if state is None else self._maker.load(config, state)
         self._put(key, config, [branch.train(self.training) for branch in branches])
 
     def put_expert(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
         """Adds an expert whose branches, one for each block, are made already."""
-        self._require_room(key, config)
+        self._require_addable(key, config)
         self._put(key, config, branches)
 
     def _put(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
@@ -128,17 +128,17 @@ class ModeModel(nn.Module):
         self.keys.append(key)
         self._shapes[key] = config
 
-    def _require_room(self, key: str, config: ModeConfig) -> None:
+    def _require_addable(self, key: str, config: ModeConfig) -> None:
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
         if config.num_blocks != self.num_blocks:
             raise ModelError(
-                f"An expert must have as many blocks as the model, {self.num_blocks}, but has {config.num_blocks}.",
-                "Put experts of the same number of blocks together.",
+                f"The expert has {config.num_blocks} blocks, the model {self.num_blocks}.",
+                "Use experts with the same number of blocks.",
             )
 
     def remove_expert(self, key: str) -> None:
-        """Takes an expert out; the others stay as they are."""
+        """Removes an expert; the others do not change."""
         self._require(key)
         for block in self._blocks:
             del block.experts[key]
@@ -146,7 +146,7 @@ class ModeModel(nn.Module):
         del self._shapes[key]
 
     def place_expert(self, key: str, device: torch.device | str) -> None:
-        """Moves an expert to a device of its own (MPMD, §3.3): it computes there and meets the others at the merges."""
+        """Moves an expert to its own device (MPMD, §3.3); outputs are merged on the backbone's device."""
         for branch in self.branches(key):
             branch.to(device)
 
@@ -155,8 +155,8 @@ class ModeModel(nn.Module):
         self._require(key)
         return [block.experts[key] for block in self._blocks]
 
-    def forget_backbone(self) -> None:
-        """Frees the backbone's memory where experts alone are to work; they stay what they are, and may be saved."""
+    def free_backbone(self) -> None:
+        """Frees the backbone's memory in a process that only computes experts; these can still be saved."""
         experts = {id(one) for key in self.keys for one in self.expert_parameters(key).values()}
         for module in self.lm.modules():
             for name, parameter in module.named_parameters(recurse=False):
@@ -164,7 +164,7 @@ class ModeModel(nn.Module):
                     setattr(module, name, nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False))
 
     def shape_of(self, key: str) -> ModeConfig:
-        """What the expert was made with."""
+        """The config that the expert was made with."""
         self._require(key)
         return self._shapes[key]
 
@@ -187,7 +187,7 @@ class ModeModel(nn.Module):
         }
 
     def gate_parameters(self, key: str) -> dict[str, nn.Parameter]:
-        """Those of its parameters that say how much it weighs."""
+        """The parameters of an expert's gate rows."""
         return {name: one for name, one in self.expert_parameters(key).items() if ".layers." not in name}
 
     def num_added(self, key: str) -> int:
@@ -201,17 +201,17 @@ class ModeModel(nn.Module):
 
 
 def _divide(lm: Any, num_blocks: int) -> list[Block]:
-    """Puts blocks in the place of the decoder's layers; the first take one more where they do not come out even."""
+    """Replaces the decoder's layers by blocks; the first blocks take one more layer if the division has a remainder."""
     path = layout_of(lm).layers
     layers: list[nn.Module] = list(lm.get_submodule(path))
     if not 1 <= num_blocks <= len(layers):
         raise ModelError(
-            f"num_blocks must be 1 to the backbone's {len(layers)} layers, but is {num_blocks} instead.",
+            f"num_blocks must be 1 to {len(layers)}, the backbone's number of layers, not {num_blocks}.",
             "Choose fewer blocks.",
         )
     if len(set(getattr(lm.config, "layer_types", None) or [""])) > 1:
         raise ModelError(
-            "The backbone's layers must all attend alike, but some attend to a window and others to all.",
+            "The backbone mixes layers with sliding-window and full attention.",
             "Choose a backbone whose layers are of one kind.",
         )
     small, more = divmod(len(layers), num_blocks)

@@ -1,4 +1,4 @@
-"""How large the parts of an expert of MoDE are, by the headers of their files: no tensor is read, torch sleeps on."""
+"""The sizes of a MoDE expert's parts, from the headers of their files: no tensor is read, torch is not imported."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from engine.files import EXPERT_CARD
 
 
 def part_file(number: int) -> str:
-    """The file of a part, by its place."""
+    """The name of a part's file, by its index."""
     return f"part-{number}.safetensors"
 
 
 def part_sizes(folder: Path) -> dict[str, int]:
-    """How many parameters each part added, its gates' included, by its name; raises DamagedFile."""
+    """The number of parameters of each part, gates included, by name; raises DamagedFile."""
     try:
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(
-            f"{folder} must hold an expert's {EXPERT_CARD} and its parts, but does not.", "Restore it."
-        ) from error
+        raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
 
 
 def _size(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""Training experts of MoDE beside their backbone, in either stage (§3.2), and what is looked at on the way (§4)."""
+"""Training of MoDE experts beside their backbone, in either stage (§3.2), with its evaluations (§4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.training.loop import require_context, train
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What experts are trained on, equal samples of each domain, and which others each evaluation looks at."""
+    """The domains to train on, with equal samples of each, and further domains to evaluate."""
 
     domains: tuple[PackedDomain, ...]
     retained: tuple[PackedDomain, ...]
@@ -31,13 +31,13 @@ class TrainingData:
         return [domain.open() for domain in self.domains]
 
     def held_out(self) -> dict[str, EvalSample]:
-        """The blocks that evaluations look at, by domain."""
+        """The held-out blocks for evaluations, by domain."""
         size, number = self.config.block_size, self.config.evaluation_blocks
         every = (*self.domains, *self.retained)
         return {one.name: watched_blocks(one.name, Tokens.open(one.folder, "dev"), size, number) for one in every}
 
     def check(self) -> None:
-        """Raises TrainingError when a text is too short for a block."""
+        """Raises TrainingError if a text is too short for a block."""
         config = self.config
         BlockSampler(self.texts(), config.block_size, config.sequences_per_domain, config.seed)
         self.held_out()
@@ -45,7 +45,7 @@ class TrainingData:
 
 def train_active(
     active: ActiveExperts,
-    lesson: TrainingData,
+    data: TrainingData,
     folder: Path,
     *,
     in_turn: bool = False,
@@ -53,42 +53,42 @@ def train_active(
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
-    Each evaluation looks at the domains to retain, too, and says what the gates gave to whom on every domain while its
-    text was read for its loss; `in_turn` as for `losses_of`. Raises TrainingError where a text or the backbone's
-    context is too short, and what `train` raises.
+    Each evaluation also measures the domains to retain, and reports the mean gate weights of each expert on every
+    domain; `in_turn` as for `losses_of`. Raises TrainingError if a text or the backbone's context is too short, and
+    what `train` raises.
     """
-    require_context(active, lesson.config.block_size)
-    looked_at = lesson.held_out()
+    require_context(active, data.config.block_size)
+    held_out = data.held_out()
     shares: dict[str, tuple[float, ...]] = {}
 
     @contextmanager
     def listen(name: str) -> Iterator[None]:
-        with active.listening() as gates:
+        with active.record_gates() as gates:
             yield
         shares[name] = gates.means()
 
     def watch() -> dict[str, float]:
-        found: dict[str, float] = {}
-        for one in lesson.retained:
+        losses: dict[str, float] = {}
+        for one in data.retained:
             with listen(one.name):
-                found |= losses_of(active, active.keys[0], {one.name: looked_at[one.name]}, in_turn=in_turn)
-        return found
+                losses |= losses_of(active, active.keys[0], {one.name: held_out[one.name]}, in_turn=in_turn)
+        return losses
 
     events = train(
         active,
-        lesson.texts(),
-        lesson.config,
+        data.texts(),
+        data.config,
         folder,
         only_experts=active.keys,
         team=team,
         listen=listen,
-        watch=watch if lesson.retained else None,
+        watch=watch if data.retained else None,
     )
     return _with_gates(events, shares)
 
 
 def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) -> Iterator[Event]:
-    """Says with each evaluation what was heard in it."""
+    """Adds the recorded gate weights to each evaluation."""
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
             yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event

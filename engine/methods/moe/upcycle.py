@@ -1,4 +1,4 @@
-"""Sparse upcycling (Komatsuzaki et al. 2022), the baseline of C-BTM §6: every FFN becomes several copies and a router.
+"""Sparse upcycling (Komatsuzaki et al. 2022), the baseline of C-BTM §6: copies every FFN and adds a router.
 
 The model is one of transformers' own classes. Its routers start at random and its networks are alike; since the
 weights of the networks that a token goes through sum to 1, it begins as the dense model that it was made of.
@@ -43,8 +43,8 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     Raises ModelError for a family that has no such counterpart.
     """
     _require_counterpart(lm)
-    told = {name: getattr(lm.config, name) for name in _SAME if hasattr(lm.config, name)}
-    moe = _fresh(told, config, seed)
+    shared_config = {name: getattr(lm.config, name) for name in _SAME if hasattr(lm.config, name)}
+    moe = _fresh(shared_config, config, seed)
     state = lm.state_dict()
     with torch.no_grad():
         for name, tensor in moe.state_dict().items():
@@ -53,11 +53,11 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     return moe.to(lm.device).train(lm.training)
 
 
-def _fresh(told: dict[str, Any], config: MoeConfig, seed: int) -> Any:
+def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int) -> Any:
     from transformers import AutoModelForCausalLM, MixtralConfig
 
     shape = MixtralConfig(
-        **told,
+        **shared_config,
         num_local_experts=config.num_experts,
         num_experts_per_tok=config.active_experts,
         router_aux_loss_coef=config.balance,
@@ -81,12 +81,12 @@ def _require_counterpart(lm: Any) -> None:
     family = str(lm.config.model_type)
     if family not in _UPCYCLED:
         raise ModelError(
-            f"A mixture of experts must be made of a seed of one of the families {', '.join(_UPCYCLED)}, but this one "
-            f"is of “{family}”: transformers has no mixture with its attention and positions.",
+            f"A mixture of experts cannot be made of a seed of the family “{family}”: transformers has no mixture with "
+            f"its attention and positions. Supported families: {', '.join(_UPCYCLED)}.",
             "Choose another seed, or the method dense.",
         )
     if getattr(lm.config, "attention_bias", False) or getattr(lm.config, "mlp_bias", False):
         raise ModelError(
-            "A mixture of experts must be made of a seed without biases, but this one has some: Mixtral has none.",
+            "A mixture of experts cannot be made of a seed with biases: Mixtral has none.",
             "Choose another seed, or the method dense.",
         )

@@ -1,4 +1,4 @@
-"""Certify an addition (DEMix §6): nothing that was there has changed, and what each domain gained or lost."""
+"""Certify an addition (DEMix §6): existing files are unchanged; report what each domain gained or lost."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from workbench.registry.reports import register_report
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """A folder, every byte of it looked at."""
+class _CheckedFolder:
+    """A folder after every byte of it was hashed."""
 
     recorded: Recorded
     num_files: int
     faults: tuple[str, ...]
 
-    def told(self) -> dict[str, Any]:
-        """As JSON; the hash is that of the manifest, which holds those of all files."""
+    def to_json(self) -> dict[str, Any]:
+        """The folder as JSON. The hash is that of the manifest, which holds the hashes of all files."""
         return {
             "what": self.recorded.what,
             "num_files": self.num_files,
@@ -41,30 +41,29 @@ class _Looked:
 
 
 def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
-    """Hashes what is there, then scores what is missing; the report is made whatever comes out.
+    """Hashes the existing files, then scores what is missing. The report is written whatever the result.
 
-    Only what was recorded before the addition is judged. A file that is not what it was is a finding, not a failure of
-    the job: it would fail again, and the report be lost. No model is loaded from damaged files, nor any scored beside
-    them.
+    Only files recorded before the addition are judged. A changed file is a finding, not a failure of the job, which
+    would fail again and lose the report. No model is loaded or scored when a file is damaged.
     """
     with work.reading() as session:
         added = addition_of(session, work.storage, spec.mixture, spec.expert, spec.split)
         measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
-    looked = yield from _look(added)
-    older = [one for one in looked if one.recorded.before]
+    checked = yield from _check_folders(added)
+    older = [one for one in checked if one.recorded.before]
     faults = [fault for one in older for fault in one.faults]
-    later = [fault for one in looked if not one.recorded.before for fault in one.faults]
+    later = [fault for one in checked if not one.recorded.before for fault in one.faults]
     num_tensors = 0
-    found: list[Change] = []
-    alone: list[BesideParent] = []
+    measured: list[Change] = []
+    beside: list[BesideParent] = []
     if not faults:
-        there = {one.id: one.kept for one in added.others if one.before}
-        untouched = add_and_compare(added.base.kept, there, added.expert_id, added.newcomer)
+        existing = {one.id: one.kept for one in added.others if one.before}
+        untouched = add_and_compare(added.base.kept, existing, added.expert_id, added.newcomer)
         num_tensors, faults = untouched.num_tensors, [f"The tensor {name} has changed." for name in untouched.changed]
     if not faults and not later:
         yield from _score(work, spec, added, measure)
-        found, alone = _measure(work, spec, measure)
-    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, found, later)
+        measured, beside = _measure(work, spec, measure)
+    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, measured, later)
     return _register(
         work,
         spec,
@@ -76,23 +75,23 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
             "sentence": sentence,
             "base_sha256": str(added.base.kept.sha256)[:12],
             "num_tensors": num_tensors,
-            "folders": [one.told() for one in looked],
+            "folders": [one.to_json() for one in checked],
             "split": spec.split,
             "block_size": measure[0],
-            "domains": [_told(one) for one in found],
-            "alone": [one.model_dump() for one in alone],
+            "domains": [_change_json(one) for one in measured],
+            "alone": [one.model_dump() for one in beside],
         },
     )
 
 
-def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:
-    """Every folder, hashed anew and held against its manifest and the registry."""
-    looked, folders = [], [added.base, *added.others, *added.beside]
+def _check_folders(added: Addition) -> Generator[Event, None, list[_CheckedFolder]]:
+    """Hashes every folder again and compares it with its manifest and the registry."""
+    checked, folders = [], [added.base, *added.others, *added.beside]
     for number, one in enumerate(folders):
         faults = tuple(f"{name} of {one.what} {fault}" for name, fault in faults_in(one.kept.folder, one.kept.sha256))
-        looked.append(_Looked(one, 0 if faults else one.kept.num_files(), faults))
-        yield Progress(number + 1, len(folders), "folders", "hashing what was there", is_first=True)
-    return looked
+        checked.append(_CheckedFolder(one, 0 if faults else one.kept.num_files(), faults))
+        yield Progress(number + 1, len(folders), "folders", "hashing existing files", is_first=True)
+    return checked
 
 
 def _score(
@@ -105,13 +104,13 @@ def _score(
 
 
 def _measure(work: Work, spec: CertifyAddition, measure: tuple[int, int]) -> tuple[list[Change], list[BesideParent]]:
-    told: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
+    measure_args: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
     with work.reading() as session:
-        found = changes(session, work.storage, spec.mixture, spec.expert, **told)
-        return found, beside_parent(session, spec.expert, **told)
+        measured = changes(session, work.storage, spec.mixture, spec.expert, **measure_args)
+        return measured, beside_parent(session, spec.expert, **measure_args)
 
 
-def _told(one: Change) -> dict[str, Any]:
+def _change_json(one: Change) -> dict[str, Any]:
     return {**asdict(one), "change_percent": one.percent}
 
 

@@ -1,6 +1,6 @@
-"""Certify a removal (DEMix §7): what a mixture is without an expert, what that costs, what still comes out.
+"""Certify a removal (DEMix §7): compare a mixture with and without an expert, and try to extract its text.
 
-The expert stays where it is. No text is kept in the report: it may outlive the expert and its corpus.
+The expert stays in the registry. The report holds no text, since it may outlive the expert and its corpus.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.mixing.posterior import PosteriorGate
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.model_loading import Experts, at_once
+from jobs.kinds.shared.model_loading import Experts, load_all
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 @dataclass(frozen=True)
 class _Inputs:
     expert_id: str
-    whole: Experts
+    full: Experts
     without: tuple[str, ...]
     retrained: Experts | None
     heirs: tuple[str, ...]
@@ -57,16 +57,16 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Texts:
-    """Folders of packed tokens by domain, the expert's own first, and those whose dev text is long enough."""
+    """Folders of packed tokens by domain (the expert's own first), and the domains with enough dev text."""
 
     folders: Mapping[str, Path]
     long_enough: tuple[str, ...]
 
 
 def run(work: Work, spec: CertifyRemoval) -> Generator[Event, None, Register]:
-    """Scores what is missing, compares live models, tries to extract; the report is made at the end.
+    """Scores what is missing, compares loaded models and tries to extract text; the report is written at the end.
 
-    Scores are registered as soon as they are there: they are worth keeping even when the rest fails.
+    Scores are registered at once: they are worth keeping even if a later step fails.
     """
     with work.reading() as session:
         inputs = _read(session, work, spec)
@@ -75,11 +75,11 @@ def run(work: Work, spec: CertifyRemoval) -> Generator[Event, None, Register]:
     yield from _score(work, spec, texts.long_enough)
     with work.reading() as session:
         rows = _rows(session, work, spec, texts)
-    asked = _Asked(work, spec, inputs, rows[0], pieces)
-    blocks, said = yield from asked.whole(list(texts.folders.values()))
-    identity = yield from asked.never(blocks)
-    said |= yield from asked.retrained()
-    return _register(spec, inputs, _findings(spec, inputs, rows, identity, compare(said, pieces), pieces))
+    comparison = _Comparison(work, spec, inputs, rows[0], pieces)
+    blocks, outputs = yield from comparison.with_expert(list(texts.folders.values()))
+    identity = yield from comparison.never_loaded(blocks)
+    outputs |= yield from comparison.retrained()
+    return _register(spec, inputs, _findings(spec, inputs, rows, identity, compare(outputs, pieces), pieces))
 
 
 def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
@@ -89,7 +89,7 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
     removed = next(one for one in sides.with_expert if one not in sides.without_expert)
     return _Inputs(
         expert_id=removed.id,
-        whole=_model(work, sides.with_expert),
+        full=_model(work, sides.with_expert),
         without=tuple(one.id for one in sides.without_expert),
         retrained=_model(work, sides.without_domain) if sides.without_domain else None,
         heirs=tuple(sides.heirs()),
@@ -99,16 +99,16 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
 
 
 def _model(work: Work, experts: Sequence[Expert]) -> Experts:
-    """The files of the experts that take part."""
-    kept, found = work.storage.kept, dict[ArtifactRef, dict[str, ArtifactRef]]()
+    """The files of these experts, by base."""
+    kept, files = work.storage.kept, dict[ArtifactRef, dict[str, ArtifactRef]]()
     for expert in experts:
-        found.setdefault(kept(expert.base), {})[expert.id] = kept(expert.artifact)
-    return found
+        files.setdefault(kept(expert.base), {})[expert.id] = kept(expert.artifact)
+    return files
 
 
 def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event, None, _Texts]:
-    """Refuses a domain of the expert's that is too short for its prior, before anything is computed."""
-    first = next(iter(inputs.whole))
+    """Packs all domains. Raises MixtureError before anything is computed if the expert's own domain is too short."""
+    first = next(iter(inputs.full))
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
     folders: dict[str, Path] = {}
@@ -120,9 +120,9 @@ def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event,
             long_enough.append(domain.name)
         elif domain is inputs.domains[0]:
             raise MixtureError(
-                f"The dev text of “{domain.name}” must hold {spec.num_blocks} blocks of {spec.block_size} tokens for "
-                f"its cached prior, but holds {available} instead.",
-                "Ask for fewer blocks (`--blocks`) or shorter ones (`--block-size`), or import more text.",
+                f"The dev text of “{domain.name}” has {available} blocks of {spec.block_size} tokens. Its cached prior "
+                f"needs {spec.num_blocks}.",
+                "Use fewer blocks (`--blocks`) or shorter ones (`--block-size`), or import more text.",
             )
     return _Texts(folders, tuple(long_enough))
 
@@ -142,7 +142,7 @@ def _score(work: Work, spec: CertifyRemoval, domains: Sequence[str]) -> Generato
 
 
 def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> list[Row]:
-    """The expert's own domain first; a domain whose dev text is too short says so."""
+    """One row per domain, the expert's own first. The row of a domain with too little dev text gives that reason."""
     sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
     return [
         removal_row(
@@ -156,16 +156,16 @@ def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> 
             num_blocks=spec.num_blocks,
         )
         if domain in texts.long_enough
-        else Row(domain, why=f"Its dev text holds fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
+        else Row(domain, why=f"Its dev text has fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
         for domain in texts.folders
     ]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The mixtures of a certificate, loaded one after another: never are two of them in memory.
+class _Comparison:
+    """The mixtures of a certificate, loaded one after another: no two are in memory together.
 
-    Every mixture weighs its experts as in the table, by the prior of the expert's own domain.
+    Every mixture weighs its experts by the prior of the removed expert's domain, as in the table.
     """
 
     work: Work
@@ -174,9 +174,9 @@ class _Asked:
     own: Row
     pieces: Pieces
 
-    def whole(self, texts: Sequence[Path]) -> Generator[Event, None, tuple[list[Block], dict[str, Tensor]]]:
-        """The mixture that holds the expert: writes down what it says without it, and goes on with it and without."""
-        models = self._load(self.inputs.whole)
+    def with_expert(self, texts: Sequence[Path]) -> Generator[Event, None, tuple[list[Block], dict[str, Tensor]]]:
+        """Loads the mixture that holds the expert: stores its outputs without the expert, and continues the pieces."""
+        models = self._load(self.inputs.full)
         without, gate = self.inputs.without, self._gate(self.own.without_expert)
         read = [Tokens.open(folder, self.spec.split).array for folder in texts]
         blocks = choose_blocks(read, self.spec.block_size, len(without), models.vocab_size)
@@ -186,14 +186,14 @@ class _Asked:
         without_expert = yield from self._go_on(Mixed(models, without, gate))
         return blocks, {"with_expert": with_expert, "without_expert": without_expert}
 
-    def never(self, blocks: Sequence[Block]) -> Generator[Event, None, Identity]:
-        """The mixture that never loaded the expert, held against what was written down."""
+    def never_loaded(self, blocks: Sequence[Block]) -> Generator[Event, None, Identity]:
+        """Compares a mixture that never loaded the expert with the stored outputs."""
         without, gate = self.inputs.without, self._gate(self.own.without_expert)
         models = self._load(_without(self.inputs))
         return (yield from _last(compare_bits(models, without, gate, blocks, self.work.folder)))
 
     def retrained(self) -> Generator[Event, None, dict[str, Tensor]]:
-        """The mixture that was trained without the domain, going on; nothing where there is none."""
+        """Continues the pieces with the mixture that was trained without the domain; empty if there is none."""
         if self.inputs.retrained is None:
             return {}
         models = self._load(self.inputs.retrained)
@@ -205,37 +205,35 @@ class _Asked:
         return (yield from _last(generate_continuations(mixed, self.pieces, sampling)))
 
     def _load(self, experts: Experts) -> Ensemble:
-        return at_once(self.work, experts, self.spec.block_size)
+        return load_all(self.work, experts, self.spec.block_size)
 
     def _gate(self, column: Column | None) -> PosteriorGate:
         if column is None:
-            raise ScoresError(
-                "The scores of this certificate must stay while it is made, but are gone.", "Start it again."
-            )
+            raise ScoresError("The scores of this certificate were deleted while it was being made.", "Start it again.")
         return PosteriorGate(list(column.prior.values()), self.spec.evidence)
 
 
 def _without(inputs: _Inputs) -> Experts:
-    """The files of what is left; a base that held the expert alone is not among them."""
-    left = {
+    """The files without the expert's, and without a base that holds no other expert."""
+    remaining = {
         base: {id: kept for id, kept in experts.items() if id in inputs.without}
-        for base, experts in inputs.whole.items()
+        for base, experts in inputs.full.items()
     }
-    return {base: experts for base, experts in left.items() if experts}
+    return {base: experts for base, experts in remaining.items() if experts}
 
 
 def _ids(column: Column | None) -> list[str]:
-    """The experts of a column in the order of its prior."""
+    """The expert ids of a column, in the order of its prior."""
     return list(column.prior) if column else []
 
 
-def _last(news: Iterator[Event | Result]) -> Generator[Event, None, Result]:
-    """Passes events on; gives back the result that ends them."""
-    for one in news:
+def _last(events: Iterator[Event | Result]) -> Generator[Event, None, Result]:
+    """Passes events on and returns the result that follows them."""
+    for one in events:
         if not isinstance(one, Event):
             return one
         yield one
-    raise AssertionError("such work ends with its result")
+    raise AssertionError("the iterator must end with its result")
 
 
 def _findings(
@@ -247,7 +245,7 @@ def _findings(
     pieces: Pieces,
 ) -> dict[str, Any]:
     own = {name: getattr(rows[0], name) for name in COLUMNS}
-    found = {
+    result = {
         "expert": spec.expert,
         "mixture": spec.mixture,
         "retrained": spec.retrained,
@@ -272,7 +270,7 @@ def _findings(
         },
         "not_removed": inputs.not_removed,
     }
-    return {**found, "sentence": verdict(found)}
+    return {**result, "sentence": verdict(result)}
 
 
 def _register(spec: CertifyRemoval, inputs: _Inputs, findings: dict[str, Any]) -> Register:

@@ -1,7 +1,7 @@
-"""Classify few-shot (C-BTM §5 and A.7): every expert scores every option once, then each routing answers.
+"""Few-shot classification (C-BTM §5 and A.7): every expert scores every option once, then each routing answers.
 
-What an expert said of the prompts of a task and seed is an artifact that the registry finds by its key: another
-temperature, top-k or mixture of the same experts needs no model.
+An expert's scores for the prompts of a task and seed are an artifact with a key in the registry: another temperature,
+top-k or mixture of the same experts needs no model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.analysis.cluster_routing import ClusterWords, cluster_words
@@ -46,12 +46,12 @@ from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
-_LEAST_BLOCK = 2  # tokens that any model must read at once
+_LEAST_BLOCK = 2  # the shortest context, in tokens, that a model must support
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The mixture, experts beside it, and what its clusters are about, by their numbers."""
+    """The mixture, other experts to compare with, and the terms of the mixture's clusters by number."""
 
     mixture_id: str
     plan: Plan
@@ -60,7 +60,7 @@ class _Inputs:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """All experts' names by their ids, those of the mixture first."""
+        """The names of all experts by id, those of the mixture first."""
         return {one.id: one.name for one in (*self.plan.experts, *self.beside)}
 
     def by_base(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
@@ -72,24 +72,24 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """One task with one seed: what every expert is asked.
+class _PromptSet:
+    """The prompts of one task and seed, which every expert scores.
 
-    Prompts are made again by who reads them: those of all tasks and seeds would be too many to hold.
+    `make` builds them again when they are needed: the prompts of all tasks and seeds would not fit in memory.
     """
 
     task: Task
     options: tuple[Ids, ...]
     make: Callable[[], Episode]
-    sha256: str  # what decides the answers: all prompts and options, as tokens
+    sha256: str  # of all prompts and options, as tokens: they determine the answers
     facts: EpisodeFacts
 
     @classmethod
-    def of(cls, task: Task, options: tuple[Ids, ...], make: Callable[[], Episode]) -> _Asked:
-        episode, told = make(), hashlib.sha256(repr(options).encode())
+    def of(cls, task: Task, options: tuple[Ids, ...], make: Callable[[], Episode]) -> _PromptSet:
+        episode, digest = make(), hashlib.sha256(repr(options).encode())
         for part, prompts in episode.parts.items():
-            told.update(repr((part, [prompt.ids for prompt in prompts])).encode())
-        return cls(task, options, make, told.hexdigest(), EpisodeFacts.of(episode))
+            digest.update(repr((part, [prompt.ids for prompt in prompts])).encode())
+        return cls(task, options, make, digest.hexdigest(), EpisodeFacts.of(episode))
 
     def key(self, expert_id: str) -> str:
         """The key of an expert's answers."""
@@ -97,25 +97,25 @@ class _Asked:
 
 
 def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
-    """Scores what nothing holds yet, base by base, then compares the routings; the report is made at the end."""
+    """Scores what is missing, base by base, then compares the routings; the report is written at the end."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     tasks = read_tasks(Path(spec.path))
     inputs.plan.base.check()
     tokenizer = load_tokenizer(inputs.plan.base.folder)
-    asked = list(_ask(spec, inputs, tasks, tokenizer))
-    folders = yield from _score(work, inputs, asked)
+    prompt_sets = list(_prompt_sets(spec, inputs, tasks, tokenizer))
+    folders = yield from _score(work, inputs, prompt_sets)
     nearness = _Nearness(inputs.plan, tokenizer)
     measured = []
-    for number, one in enumerate(asked):
+    for number, one in enumerate(prompt_sets):
         measured.append(_measure(spec, inputs, one, folders, nearness))
-        yield Progress(number + 1, len(asked), "comparisons")
-    found = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
+        yield Progress(number + 1, len(prompt_sets), "comparisons")
+    report_findings = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
 
     def register(session: Session) -> dict[str, Any]:
         title = f"Few-shot classification by {spec.mixture}"
-        report = register_report(session, KIND, title, found, about_id=inputs.mixture_id, job_id=work.job_id)
-        return {"mixture": spec.mixture, "report": report.id, "sentence": found["sentence"]}
+        report = register_report(session, KIND, title, report_findings, about_id=inputs.mixture_id, job_id=work.job_id)
+        return {"mixture": spec.mixture, "report": report.id, "sentence": report_findings["sentence"]}
 
     return register
 
@@ -125,14 +125,16 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     beside = [plan(session, work.storage, name) for name in spec.experts]
     if mismatched := with_another_tokenizer(planned, beside):
         raise MixtureError(
-            f"“{mismatched[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
-            "but does not.",
+            f"“{mismatched[0].model}” has another tokenizer than “{spec.mixture}”, so it cannot read the same prompts.",
             "Leave it out.",
         )
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
         raise BadSpec(
-            [f"“{spec.mixture}” must have a cluster gate and none but experts of its clusters, but has not."],
-            "For cluster routing choose a mixture that workbench train clusters made; or choose other routings.",
+            [
+                f"Cluster routing needs a mixture with a cluster gate and only experts of its clusters, unlike "
+                f"“{spec.mixture}”."
+            ],
+            "Choose a mixture made by workbench train clusters, or other routings.",
         )
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}
@@ -140,47 +142,51 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
 
 
-def _ask(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_Asked]:
-    """Every task with every seed."""
+def _prompt_sets(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_PromptSet]:
+    """Yields one prompt set for every task and seed."""
     max_positions = min(read_limits(base.folder).max_positions for base in inputs.by_base())
     shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
     for task in tasks:
         options = encode_options(task, tokenizer)
-        room = max_prompt_tokens(task, options, max_positions)
+        max_tokens = max_prompt_tokens(task, options, max_positions)
         for seed in range(spec.num_seeds):
-            yield _Asked.of(task, options, partial(make_episode, task, tokenizer, shots, seed, room))
+            yield _PromptSet.of(task, options, partial(make_episode, task, tokenizer, shots, seed, max_tokens))
 
 
-def _score(work: Work, inputs: _Inputs, asked: Sequence[_Asked]) -> Generator[Event, None, dict[str, Path]]:
-    """The folders of all answers, by their keys; one base is in memory at a time."""
+def _score(work: Work, inputs: _Inputs, prompt_sets: Sequence[_PromptSet]) -> Generator[Event, None, dict[str, Path]]:
+    """Returns the folders of all answers by key. One base is in memory at a time."""
     folders: dict[str, Path] = {}
-    of_expert = sum(one.facts.num_prompts for one in asked)
+    of_expert = sum(one.facts.num_prompts for one in prompt_sets)
     start = Progress(0, len(inputs.names) * of_expert, "prompts")
     for base, experts in inputs.by_base().items():
-        folders |= yield from _score_base(work, base, experts, asked, start)
+        folders |= yield from _score_experts_of(work, base, experts, prompt_sets, start)
         start = replace(start, done=start.done + len(experts) * of_expert)
     return folders
 
 
-def _score_base(
-    work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked], start: Progress
+def _score_experts_of(
+    work: Work,
+    base: ArtifactRef,
+    experts: Mapping[str, ArtifactRef],
+    prompt_sets: Sequence[_PromptSet],
+    start: Progress,
 ) -> Generator[Event, None, dict[str, Path]]:
-    """Those of the experts on one base, whose model is read only where an answer is missing."""
-    model = load_experts(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, asked) else None
+    """Returns the folders for the experts of one base. The model is loaded only if an answer is missing."""
+    model = load_experts(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, prompt_sets) else None
     folders: dict[str, Path] = {}
-    for one in asked:
-        episode = cache(one.make)  # made for the first of the experts that is to read it
+    for one in prompt_sets:
+        episode = cache(one.make)  # built when the first expert needs it
         for expert_id in experts:
-            begun = replace(start, note=f"asking about {one.task.name}")
-            fill = partial(_fill, model, expert_id, episode, one.options, begun)
-            folders[one.key(expert_id)] = yield from made_once(work, one.key(expert_id), "answers", fill)
+            progress = replace(start, note=f"scoring {one.task.name}")
+            fill = partial(_fill, model, expert_id, episode, one.options, progress)
+            folders[one.key(expert_id)] = yield from cached_artifact(work, one.key(expert_id), "answers", fill)
             start = replace(start, done=start.done + one.facts.num_prompts)
     return folders
 
 
-def _is_missing(work: Work, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked]) -> bool:
+def _is_missing(work: Work, experts: Mapping[str, ArtifactRef], prompt_sets: Sequence[_PromptSet]) -> bool:
     with work.reading() as session:
-        return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in asked)
+        return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in prompt_sets)
 
 
 def _fill(
@@ -191,20 +197,20 @@ def _fill(
     start: Progress,
     folder: Path,
 ) -> Iterator[Event]:
-    """Writes one expert's answers [N, O, T] to each part of an episode."""
-    assert model is not None, "answers were there a moment ago"
+    """Writes one expert's scores [N, O, T] for each part of an episode."""
+    assert model is not None, "no scores were missing a moment ago"
     done = start.done
     for part, prompts in episode().parts.items():
-        for news in score_options(model, expert_id, prompts, options):
-            if isinstance(news, Progress):
-                yield Progress(done + news.done, start.total, start.unit, start.note)
+        for update in score_options(model, expert_id, prompts, options):
+            if isinstance(update, Progress):
+                yield Progress(done + update.done, start.total, start.unit, start.note)
             else:
-                np.save(folder / f"{part}.npy", news.numpy())
+                np.save(folder / f"{part}.npy", update.numpy())
         done += len(prompts)
 
 
 class _Nearness:
-    """Cluster routing: Eq. 3 on whole prompts, demonstrations and example together; nothing without clusters."""
+    """Cluster routing: Eq. 3 on full prompts (demonstrations and example); None without clusters."""
 
     def __init__(self, planned: Plan, tokenizer: Tokenizer) -> None:
         self._plan, self._tokenizer = planned, tokenizer
@@ -214,7 +220,7 @@ class _Nearness:
             self._clustering = open_clustering(planned.route.clustering, planned.route.seed)
 
     def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
-        """The squared distances [E, N] of prompts to the cluster of each expert."""
+        """The squared distances [E, N] of prompts to each expert's cluster."""
         if self._clustering is None or self._clusters is None:
             return None
         texts = [self._tokenizer.decode(prompt.ids) for prompt in prompts]
@@ -222,7 +228,7 @@ class _Nearness:
         return torch.from_numpy(squared_NK[:, list(self._clusters)].T)
 
     def log_weights(self, squared_EN: Tensor, top_k: int | None) -> Tensor:
-        """Eq. 3 with the temperature and the weights of the mixture, and another top-k."""
+        """Eq. 3 with the mixture's temperature and weights, and this top-k."""
         assert self._clusters is not None
         gate = ClusterGate(
             [expert.weight for expert in self._plan.experts],
@@ -235,13 +241,13 @@ class _Nearness:
 
 
 def _measure(
-    spec: Classify, inputs: _Inputs, one: _Asked, folders: Mapping[str, Path], nearness: _Nearness
+    spec: Classify, inputs: _Inputs, one: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
 ) -> Measured:
     episode = one.make()
     answered = partial(_answered, spec, one, episode, folders)
     squared_EN = nearness.squared_distances(episode.test)
     routings = spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None]
-    found = compare_routings(
+    accuracies = compare_routings(
         answered([expert.id for expert in inputs.plan.experts]),
         routings,
         spec.top_k,
@@ -251,11 +257,11 @@ def _measure(
     beside = [expert.id for expert in inputs.beside]
     others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
     shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()
-    return Measured(one.task, one.facts, found, others, shares_E)
+    return Measured(one.task, one.facts, accuracies, others, shares_E)
 
 
 def _answered(
-    spec: Classify, one: _Asked, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
+    spec: Classify, one: _PromptSet, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
 ) -> Answered:
     lengths_O = torch.tensor([len(option) for option in one.options])
 

@@ -1,4 +1,4 @@
-"""Score the experts of a mixture on held-out text, and measure what its gate looks at beside their scores."""
+"""Score the experts of a mixture on held-out text, and measure the distances that its gate needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.kinds.analysis.evaluate import Evaluate
 
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
-    """One folder of scores per expert and domain that has none, or of all."""
+    """Writes one folder of scores per expert and domain, for those without scores or for all."""
     with work.reading() as session:
         measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
     scores = yield from score_missing(

@@ -1,4 +1,4 @@
-"""Measure the bigram overlap of every two domains (DEMix §4.4); the matrix is kept as a report."""
+"""Measure the bigram overlap of every two domains (DEMix §4.4) and store the matrix as a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.registry.tables import Domain
 
 
 def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:
-    """One step for each domain: its bigrams are counted once, then compared with all others'."""
+    """Counts the bigrams of each domain once, then compares all pairs. Each domain is one step of progress."""
     with work.reading() as session:
         domains = _read(session, work, spec)
     bigrams: list[Bigrams] = []
@@ -33,7 +33,7 @@ def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:
 def _read(session: Session, work: Work, spec: MeasureOverlap) -> list[DomainFiles]:
     names = spec.domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
     if len(names) < 2:
-        raise CorpusError(f"There must be two domains to compare, but there are {len(names)}.", "Import more text.")
+        raise CorpusError(f"Overlap needs at least two domains; there are {len(names)}.", "Import more text.")
     return [domain_files(session, work.storage, name) for name in names]
 
 

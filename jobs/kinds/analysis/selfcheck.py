@@ -1,4 +1,4 @@
-"""Check the engine's laws on a tiny model, on this machine; the verdicts are the job's result."""
+"""Check the engine's laws on a tiny model on this machine; the verdicts are the job's result."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workbench.kinds.analysis.selfcheck import SelfCheck
 
 
 def run(work: Work, _: SelfCheck) -> Generator[Event, None, Register]:
-    """One step for each law. A law that fails is a result; the job itself is done."""
+    """Checks one law per step. A law that fails is a result; the job itself succeeds."""
     checked: list[Checked] = []
     for one in run_laws(work.settings.device):
         checked.append(one)
         yield Progress(len(checked), len(LAWS), "laws", f"{one.law} {'ok' if one.passed else 'FAILED'}")
-    found = report(checked, work.settings.device)
+    result = report(checked, work.settings.device)
 
     def register(_: Session) -> dict[str, Any]:
-        return found
+        return result
 
     return register

@@ -1,7 +1,7 @@
-"""The parts of finding clusters: the fit on a sample, then shards of documents put into clusters.
+"""The steps of finding clusters: fit them on a sample, then assign shards of documents to them.
 
-Each part is an artifact found by its key, so whoever comes first makes it: a job of its own on any worker, or the job
-that needs them all. A part that is there is never made again.
+Each step writes an artifact with a key, so the first job that needs it makes it: a job of its own on any worker, or
+the job that needs them all. An existing artifact is never made again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.files import ArtifactRef
 from engine.models.families import load_model
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -36,46 +36,46 @@ from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row
 from workbench.store.artifacts import find_artifact
 
-Wish = FindClusters | ClusterPart
+AnyClusteringSpec = FindClusters | ClusterPart
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the parts are made from."""
+    """The inputs of all steps."""
 
-    wish: Wish
+    spec: AnyClusteringSpec
     domains: tuple[DomainFiles, ...]
-    num_documents: int  # those that two domains hold count twice
+    num_documents: int  # a document in two domains counts twice
     seed_id: str | None
     seed: ArtifactRef | None
 
     @property
     def num_shards(self) -> int:
-        return max(1, -(-self.num_documents // self.wish.shard_size))
+        return max(1, -(-self.num_documents // self.spec.shard_size))
 
     @cached_property
     def _digest(self) -> str:
-        wish = self.wish.model_dump_json(exclude={"kind", "shard", "domains"})
-        made_from = [wish, str(self.seed_id), *(f"{one.id} {one.data_sha256}" for one in self.domains)]
+        options = self.spec.model_dump_json(exclude={"kind", "shard", "domains"})
+        made_from = [options, str(self.seed_id), *(f"{one.id} {one.data_sha256}" for one in self.domains)]
         return hashlib.sha256("\n".join(made_from).encode()).hexdigest()
 
     def key(self, shard: int | None) -> str:
-        """What names a part; it holds the id of a domain, with which it goes."""
+        """The key of a step's artifact. It holds the id of a domain, so it is deleted with that domain."""
         return f"clusters:{self.domains[0].id}:{self._digest}:{'fit' if shard is None else shard}"
 
     def folders(self) -> list[Path]:
-        """The folders of the documents, once they are proved whole."""
+        """The folders of the documents, after they were verified."""
         return [domain.documents() for domain in self.domains]
 
 
-def read_inputs(session: Session, work: Work, wish: Wish) -> Inputs:
-    """What a wish names, as it is now; without domains all training ones that are no clusters themselves."""
-    names = wish.domains or training_domains(session)
+def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Inputs:
+    """What a spec names, as it is now. Without domains: all training domains that are not clusters themselves."""
+    names = spec.domains or training_domains(session)
     if not names:
-        raise CorpusError("There must be text to cluster, but there is no training domain.", "Import some text.")
-    seed = seed_row(session, wish.seed_model) if wish.seed_model else None
+        raise CorpusError("Nothing to cluster: there is no training domain.", "Import a corpus first.")
+    seed = seed_row(session, spec.seed_model) if spec.seed_model else None
     return Inputs(
-        wish,
+        spec,
         tuple(domain_files(session, work.storage, name) for name in names),
         sum(domain_row(session, name).num_documents for name in names),
         seed.id if seed else None,
@@ -84,7 +84,7 @@ def read_inputs(session: Session, work: Work, wish: Wish) -> Inputs:
 
 
 def run(work: Work, spec: ClusterPart) -> Generator[Event, None, Register]:
-    """One part."""
+    """Runs one step."""
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
     if spec.shard is None:
@@ -100,48 +100,48 @@ def run(work: Work, spec: ClusterPart) -> Generator[Event, None, Register]:
 
 def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
     """The folder of the fitted clusters."""
-    wish = inputs.wish
+    spec = inputs.spec
 
     def fill(folder: Path) -> Iterator[Event]:
         folders = inputs.folders()
-        yield Progress(0, None, "documents", "listing what there is")
+        yield Progress(0, None, "documents", "listing documents")
         ids_N = training_ids(folders)
-        require_enough(len(ids_N), wish.num_clusters)
+        require_enough(len(ids_N), spec.num_clusters)
         sample = work.folder / "sample.parquet"
-        yield from write_sample(folders, draw(ids_N, wish.sample_size, wish.seed), sample)
-        found = yield from fit(sample, wish.words, wish.clusters, _reader(inputs))
-        found.save(folder)
+        yield from write_sample(folders, draw(ids_N, spec.sample_size, spec.seed), sample)
+        clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs))
+        clusters.save(folder)
 
-    return (yield from made_once(work, inputs.key(None), "clusters-part", fill))
+    return (yield from cached_artifact(work, inputs.key(None), "clusters-part", fill))
 
 
 def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Path]:
-    """The folder of one shard's documents, each in its cluster."""
+    """The folder of one shard's documents with their clusters."""
     if shard >= inputs.num_shards:
-        problem = f"A shard's number must be below {inputs.num_shards}, but is {shard}."
-        raise EngineError(problem, "The text has changed since it was asked for: cluster again.")
+        problem = f"There is no shard {shard}: the text now has {inputs.num_shards} shards."
+        raise EngineError(problem, "The text has changed since the job was created: cluster again.")
     fit_folder = yield from fitted(work, inputs)
 
     def fill(folder: Path) -> Iterator[Event]:
         clustering = load_clustering(fit_folder, inputs.seed)
-        found = read_shard(inputs.folders(), shard, inputs.num_shards)
-        map_share = inputs.wish.map_size / inputs.num_documents
+        documents_of_shard = read_shard(inputs.folders(), shard, inputs.num_shards)
+        map_share = inputs.spec.map_size / inputs.num_documents
         documents, mapped = yield from place(
-            clustering, found, -(-inputs.num_documents // inputs.num_shards), map_share
+            clustering, documents_of_shard, -(-inputs.num_documents // inputs.num_shards), map_share
         )
         documents.save(folder)
         mapped.save(folder)
 
-    return (yield from made_once(work, inputs.key(shard), "clusters-part", fill))
+    return (yield from cached_artifact(work, inputs.key(shard), "clusters-part", fill))
 
 
 def open_part(folder: Path) -> tuple[ClusteredDocuments, Mapped]:
-    """What lies in the folder of a shard."""
+    """Loads the documents of a shard's folder, and their vectors for the map."""
     return load_documents(folder), load_mapped(folder)
 
 
 def forget_parts(session: Session, inputs: Inputs) -> None:
-    """Deletes the rows of all parts, once the whole holds what was in them."""
+    """Deletes the rows of all steps, after their contents were joined into one clustering."""
     for shard in [None, *range(inputs.num_shards)]:
         row = find_artifact(session, inputs.key(shard))
         if row is not None:
@@ -153,4 +153,4 @@ def _reader(inputs: Inputs) -> AnyEmbedder | None:
         return None
     inputs.seed.check()
     folder = inputs.seed.folder
-    return HiddenStateEmbedder(load_model(folder), load_tokenizer(folder), inputs.wish.max_tokens)
+    return HiddenStateEmbedder(load_model(folder), load_tokenizer(folder), inputs.spec.max_tokens)

@@ -1,4 +1,4 @@
-"""Find clusters, put every document into one, draw the map, describe what was found (C-BTM §2.1)."""
+"""Find clusters, assign every document to one, compute the map and describe the clusters (C-BTM §2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.files import MANIFEST
 from jobs.attempt.work import Register, Work
 from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs
 from jobs.kinds.shared.cluster_description import facts, measures
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.registry.clusterings import register_clustering
 from workbench.registry.names import ensure_free
@@ -29,7 +29,7 @@ from workbench.words import pluralize
 
 
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
-    """Makes the parts that no other job has made, and one folder of them all."""
+    """Runs the steps that no other job has run, and joins their results in one folder."""
     with work.reading() as session:
         ensure_free(session, Clustering, "clustering", spec.name)
         inputs = read_inputs(session, work, spec)
@@ -39,7 +39,7 @@ def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
         folders.append((yield from placed(work, inputs, shard)))
     documents, mapped = join([open_part(folder) for folder in folders])
     chart = yield from _draw(mapped, spec)
-    artifact_id = made_by(work.job_id, "clustering")
+    artifact_id = stable_id(work.job_id, "clustering")
     with work.storage.new(artifact_id) as folder:
         shutil.copytree(fit_folder, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
         documents.save(folder)
@@ -50,7 +50,7 @@ def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
 
 
 def _draw(mapped: Mapped, spec: FindClusters) -> Generator[Event, None, Map | None]:
-    """The map; None where it was not asked for, or there are too few documents to draw one."""
+    """The map; None if it was not requested or there are too few documents."""
     if len(mapped.documents_M) < FEWEST:
         return None
     return (yield from forward_progress(project(mapped.vectors_MD, seed=spec.seed)))
@@ -59,7 +59,7 @@ def _draw(mapped: Mapped, spec: FindClusters) -> Generator[Event, None, Map | No
 def _register(
     work: Work, inputs: Inputs, fit_folder: Path, artifact_id: str, documents: ClusteredDocuments, chart: Map | None
 ) -> Register:
-    spec = inputs.wish
+    spec = inputs.spec
     clustering = load_clustering(fit_folder, inputs.seed)
     clusters = facts(Fitted(clustering, words_of(clustering, fit_folder)), documents)
     metrics = {
@@ -80,7 +80,7 @@ def _register(
         artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
         card = register_clustering(
             session,
-            id=made_by(work.job_id, "row"),
+            id=stable_id(work.job_id, "row"),
             name=spec.name,
             config=config,
             metrics=metrics,
@@ -102,9 +102,9 @@ def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str,
     span = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
     sentence = f"{pluralize(num_documents, 'document')} in {pluralize(len(sizes), 'cluster')}{span}."
     if blank:
-        sentence += f" {blank:,} of them hold no word that is known: they all lie in one place."
+        sentence += f" {blank:,} of them contain no known word and share one position."
     if metrics["num_duplicates"]:
-        sentence += f" {metrics['num_duplicates']:,} that stand in several domains count once."
+        sentence += f" {metrics['num_duplicates']:,} that are in several domains count once."
     return {
         "clustering": name,
         "num_documents": num_documents,

@@ -17,7 +17,7 @@ from engine.text.split import MAX_DOMAINS, store_documents
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.shared.clustered_text_files import folders_of
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains
 from workbench.registry.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
@@ -34,33 +34,33 @@ class _Inputs:
 
 
 def run(work: Work, spec: MakeClusterDomains) -> Generator[Event, None, Register]:
-    """One corpus with a domain for each cluster that needs one."""
+    """Makes one corpus with a domain for each cluster that needs one."""
     with work.reading() as session:
         row = clustering_row(session, spec.clustering)
         files = clustering_files(session, work.storage, spec.clustering)
         inputs = _Inputs(files, corpus_name(session, row), domain_names(session, row))
-    yield Progress(0, None, "documents", "listing what there is")
+    yield Progress(0, None, "documents", "listing documents")
     if spec.domains and spec.domains != list(inputs.domains.values()):
         raise EngineError(
-            f"The clusters must be those that were asked for, but “{spec.clustering}” has changed since.",
-            "Ask again: the plan is made anew.",
+            f"The clusters of “{spec.clustering}” have changed since this job was created.",
+            "Submit the plan again.",
         )
     if not inputs.domains:
         return lambda _: _result(inputs, "Every cluster has its domain already.")
     inputs.files.kept.check()
     documents = load_documents(inputs.files.kept.folder)
     _refuse(inputs, documents)
-    artifact_id = made_by(work.job_id, "documents")
+    artifact_id = stable_id(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
         numbers_N = np.where(np.isin(documents.labels_N, list(inputs.domains)), documents.labels_N, NONE)
-        found = read_documents(folders_of(inputs.files), documents, numbers_N, inputs.domains)
-        yield from store_documents(found, folder, total_bytes=_about(inputs, documents), split_of=Splits(documents))
+        chosen = read_documents(folders_of(inputs.files), documents, numbers_N, inputs.domains)
+        yield from store_documents(chosen, folder, total_bytes=_about(inputs, documents), split_of=Splits(documents))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return _register(work, inputs, artifact_id, summary)
 
 
 def _about(inputs: _Inputs, documents: ClusteredDocuments) -> int:
-    """About how many bytes of text the clusters hold, for the progress."""
+    """Approximate bytes of text in the clusters, for the progress."""
     share = float(np.isin(documents.labels_N, list(inputs.domains)).mean())
     return int(share * sum(source.num_bytes for source in inputs.files.sources))
 
@@ -69,10 +69,10 @@ def _refuse(inputs: _Inputs, documents: ClusteredDocuments) -> None:
     sizes = documents.sizes(len(inputs.files.numbers))
     empty = [number for number in inputs.domains if not sizes[number]]
     if empty:
-        problem = f"Every cluster must hold documents to be a domain, but {_numbers(empty)} of {len(sizes)} hold none."
-        raise CorpusError(problem, "Merge them with another, or find fewer clusters.")
+        problem = f"A domain needs documents. Of the {len(sizes)} clusters these are empty: {_numbers(empty)}."
+        raise CorpusError(problem, "Merge them with another cluster, or find fewer clusters.")
     if len(inputs.domains) > MAX_DOMAINS:
-        problem = f"At most {MAX_DOMAINS} clusters can be made domains at once, but there are {len(inputs.domains)}."
+        problem = f"There are {len(inputs.domains)} clusters; at most {MAX_DOMAINS} can become domains together."
         raise CorpusError(problem, "Find fewer clusters.")
 
 

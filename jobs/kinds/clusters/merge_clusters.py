@@ -12,7 +12,7 @@ from workbench.kinds.clusters.merge_clusters import MergeClusters
 
 
 def run(work: Work, spec: MergeClusters) -> Generator[Event, None, Register]:
-    """One cluster of several."""
+    """Replaces several clusters by one."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, 1, "edits", "merging")
     numbers = [opened.files.number(cluster) for cluster in spec.clusters]

@@ -1,4 +1,4 @@
-"""Put documents into a cluster by hand."""
+"""Assign documents to a cluster by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.kinds.clusters.pin_documents import PinDocuments
 
 
 def run(work: Work, spec: PinDocuments) -> Generator[Event, None, Register]:
-    """The same clustering with these documents in their cluster."""
+    """Stores the clustering with these documents pinned to their cluster."""
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, len(spec.documents), "documents", "pinning")
     chosen, cluster = opened.documents.numbers(spec.documents), opened.files.number(spec.cluster)

@@ -25,7 +25,7 @@ from workbench.kinds.clusters.split_cluster import SplitCluster
 
 
 def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:
-    """Several clusters of one."""
+    """Replaces one cluster by several."""
     opened = open_to_edit(work, spec.clustering)
     number = opened.files.number(spec.cluster)
     members_M = opened.documents.members(number)
@@ -36,7 +36,7 @@ def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:
 
 
 def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp], spec: SplitCluster) -> Any:
-    """Which members the new centres are fitted on: training documents that are not pinned, at most a sample."""
+    """The members that the new centres are fitted on: a sample of the training documents that are not pinned."""
     may_M = (documents.splits_N[members_M] == SPLITS.index("train")) & ~documents.is_pinned_N[members_M]
     chosen = np.random.default_rng(spec.seed).permutation(np.flatnonzero(may_M))[: spec.sample_size]
     require_enough(len(chosen), spec.num_clusters)
@@ -44,7 +44,7 @@ def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp]
 
 
 def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Generator[Event, None, Part]:
-    """Clusters within a cluster: fitted on the chosen documents of its table, the others go to the nearest."""
+    """Fits clusters on the chosen documents of a table and assigns the others to the nearest."""
     vectors_MD = yield from embed(table, fitted.clustering.embedder)
     config = ClusterConfig(spec.method, spec.num_clusters, seed=spec.seed)
     clusters: Clusters = yield from forward_progress(find_clusters(vectors_MD[chosen], config))

@@ -1,4 +1,4 @@
-"""Read text, refuse what is broken, split it, and keep it as the domains of one corpus."""
+"""Import text: validate it, split it and store it as the domains of one corpus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.text.local_sources import SOURCES, local_documents
 from engine.text.split import store_documents
 from engine.text.streams import size_on_disk
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.corpora import register_corpus
 from workbench.registry.names import ensure_free
@@ -25,12 +25,12 @@ from workbench.store.artifacts import register_artifact
 
 
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
-    """One artifact holds the documents of all domains; a fault leaves neither row nor file."""
+    """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
     with work.reading() as session:
         ensure_free(session, Corpus, "corpus", spec.name)
     report = Report()
     documents, total_bytes = _source(spec, report)
-    artifact_id = made_by(work.job_id, "documents")
+    artifact_id = stable_id(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
         yield from store_documents(
             documents,
@@ -46,7 +46,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             session,
             name=spec.name,
             role=spec.role,
-            source=_said_source(spec),
+            source=_source_name(spec),
             artifact=artifact,
             summary=summary,
             report=report.as_dict(),
@@ -59,7 +59,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
 
 
 def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int | None]:
-    """The documents, and how many bytes they take on disk where that is known."""
+    """The documents, and their bytes on disk if that is known."""
     options = ReadOptions(
         spec.text_field,
         spec.domain_field,
@@ -79,7 +79,7 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
     return read_documents(path, options, report), size_on_disk(path)
 
 
-def _said_source(spec: ImportCorpus) -> str:
+def _source_name(spec: ImportCorpus) -> str:
     if spec.found:
         return f"found on this machine: {SOURCES[spec.found].title}"
     return f"data set {spec.dataset}" if spec.dataset else spec.path

@@ -1,4 +1,4 @@
-"""Make a domain of documents chosen on the map of a clustering: the same documents in the same splits."""
+"""Make a domain of documents chosen on the map of a clustering. Each document keeps its split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.text.split import store_documents
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.shared.clustered_text_files import folders_of
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
@@ -39,41 +39,41 @@ class _Chosen:
 
 
 def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
-    """One corpus with one domain, of what lies in the areas and belongs to the clusters."""
+    """Makes one corpus with one domain: the documents in the given areas and clusters."""
     with work.reading() as session:
         ensure_free(session, Corpus, "corpus", spec.name)
         ensure_free(session, Domain, "domain", spec.name)
         files = clustering_files(session, work.storage, spec.clustering)
-    yield Progress(0, None, "documents", "listing what was chosen")
+    yield Progress(0, None, "documents", "listing chosen documents")
     files.kept.check()
     documents = load_documents(files.kept.folder)
     is_chosen_N = _choose(spec, files, documents)
     chosen = _Chosen(spec, files, int(is_chosen_N.sum()))
-    artifact_id = made_by(work.job_id, "documents")
+    artifact_id = stable_id(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
         numbers_N = np.where(is_chosen_N, 0, NONE).astype(np.int32)
-        found = read_documents(folders_of(files), documents, numbers_N, {0: spec.name})
+        selected = read_documents(folders_of(files), documents, numbers_N, {0: spec.name})
         total = int(is_chosen_N.mean() * sum(source.num_bytes for source in files.sources))
-        yield from store_documents(found, folder, total_bytes=total, split_of=Splits(documents))
+        yield from store_documents(selected, folder, total_bytes=total, split_of=Splits(documents))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return _register(work, chosen, artifact_id, summary)
 
 
 def _choose(spec: MakeDomain, files: ClusteringFiles, documents: ClusteredDocuments) -> NDArray[np.bool_]:
-    """Which documents are wanted; raises CorpusError when none is, or there is no map to find an area on."""
+    """Which documents are chosen. Raises CorpusError if none is, or if areas are given and there is no map."""
     is_chosen_N = np.ones(len(documents), dtype=np.bool_)
     if spec.areas:
         is_chosen_N = _in_areas(spec, files.kept.folder, len(documents))
     if spec.clusters:
         is_chosen_N &= np.isin(documents.labels_N, [files.number(one) for one in spec.clusters])
     if not is_chosen_N.any():
-        raise CorpusError("A domain must hold documents, but none lies there.", "Draw a larger area on the map.")
+        raise CorpusError("The selection contains no document.", "Draw a larger area on the map.")
     return is_chosen_N
 
 
 def _in_areas(spec: MakeDomain, folder: Path, num_documents: int) -> NDArray[np.bool_]:
     if not (folder / "map.safetensors").is_file():
-        problem = f"An area must lie on a map, but “{spec.clustering}” has none."
+        problem = f"“{spec.clustering}” has no map, so areas cannot be used."
         raise CorpusError(problem, "Choose clusters, or cluster again with a map size above 0.")
     is_inside_M = lies_in_any(load_map(folder).coordinates_N2, spec.corners)
     is_chosen_N = np.zeros(num_documents, dtype=np.bool_)
@@ -98,8 +98,8 @@ def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, 
             licence="; ".join(licences),
             job_id=work.job_id,
         )
-        told = {split: counts["documents"] for split, counts in summary["domains"][0]["splits"].items()}
-        held_out = told["dev"] + told["test"]
+        counts_by_split = {split: counts["documents"] for split, counts in summary["domains"][0]["splits"].items()}
+        held_out = counts_by_split["dev"] + counts_by_split["test"]
         return {
             "domain": name,
             "num_documents": chosen.num_documents,

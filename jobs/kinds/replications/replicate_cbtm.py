@@ -1,4 +1,4 @@
-"""Write the report of a replication of C-BTM from the scores, distances and clusters that its jobs left.
+"""Write the report of a replication of C-BTM from the scores, distances and clusters of its jobs.
 
 Nothing is trained or scored here.
 """
@@ -19,13 +19,13 @@ from engine.statistics.bootstrap import Resampled
 from engine.text.split import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.replication_report import (
-    Asked,
+    PlannedJobs,
     Texts,
-    asked_for,
     check_all,
     circumstances,
     job_ids,
     keep_report,
+    planned_jobs,
     tokens_of_update,
     with_wholes,
 )
@@ -46,16 +46,16 @@ from workbench.replications.scored import Scores, Stored
 
 
 def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
-    """Reads, judges, writes."""
+    """Reads the stored results, judges the claims and writes the report."""
     subject = CbtmSubject(spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget)
     homes = [home for one in subject.runs for home in one.domains(subject.main, subject.domains)]
     with work.reading() as session:
-        asked = asked_for(session, spec)
-        ids = job_ids(asked)
+        planned = planned_jobs(session, spec)
+        ids = job_ids(planned)
         scores = stored_scores(session, work.storage, spec.budget, [*subject.everywhere, *homes], ids)
         clusterings = found_clusters(session, work.storage, ids)
         distances = stored_distances(session, work.storage, list(clusterings), scores, spec.budget.block_size, ids)
-        answers = _answers(session, subject, asked)
+        answers = _answers(session, subject, planned)
         names = {domain for _, domain, _ in scores} | {name for one in clusterings.values() for name in one.sources}
         files = {name: domain_files(session, work.storage, name) for name in names}
     texts = {name: one.documents() for name, one in files.items()}
@@ -69,13 +69,13 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
     }
-    return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+    return keep_report(work, findings_of(evidence, circumstances(work, spec, planned, trainings)))
 
 
-def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, dict[str, Any]]:
-    """What the classification of each seed found, as far as there is one."""
-    reports = classifications(session, job_ids(asked))
-    by_key = {step.key: reports[card.id].findings for step, card in asked if card and card.id in reports}
+def _answers(session: Session, subject: CbtmSubject, planned: PlannedJobs) -> dict[int, dict[str, Any]]:
+    """The findings of each seed's classification, if there is one."""
+    reports = classifications(session, job_ids(planned))
+    by_key = {step.key: reports[card.id].findings for step, card in planned if card and card.id in reports}
     return {run.seed: by_key[key] for run in subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
 
 
@@ -90,8 +90,8 @@ def _measure(
     measured = CbtmMeasured()
     for run in subject.runs:
         for arm in subject.arms:
-            if (found := clusterings.get(run.clustering(arm))) is not None:
-                measured.groupings[run.seed, arm.clustering] = _grouping(found, texts)
+            if (clusters := clusterings.get(run.clustering(arm))) is not None:
+                measured.groupings[run.seed, arm.clustering] = _grouping(clusters, texts)
     total = subject.seeds * (len(subject.everywhere) + subject.main.num_models)
     scores = with_wholes(scores, texts)
     for done, place in enumerate(measure(subject, scores, distances, measured), 1):
@@ -99,12 +99,18 @@ def _measure(
     return measured
 
 
-def _grouping(found: FoundClusters, texts: Texts) -> Grouping:
-    found.kept.check()
-    documents = load_documents(found.kept.folder)
-    labels, labels_N = np.unique(np.array(found.sources)[documents.sources_N], return_inverse=True)
-    wholes_N = first_in_group([texts[name] for name in found.sources], documents.ids_N)
+def _grouping(clusters: FoundClusters, texts: Texts) -> Grouping:
+    clusters.kept.check()
+    documents = load_documents(clusters.kept.folder)
+    labels, labels_N = np.unique(np.array(clusters.sources)[documents.sources_N], return_inverse=True)
+    wholes_N = first_in_group([texts[name] for name in clusters.sources], documents.ids_N)
     is_held_out_N = documents.splits_N != SPLITS.index("train")
     return Grouping(
-        tuple(labels.tolist()), labels_N, documents.labels_N, wholes_N, is_held_out_N, found.information, found.terms
+        tuple(labels.tolist()),
+        labels_N,
+        documents.labels_N,
+        wholes_N,
+        is_held_out_N,
+        clusters.information,
+        clusters.terms,
     )

@@ -1,4 +1,4 @@
-"""Write the report of a replication of DEMix from the scores and curves that its jobs left.
+"""Write the report of a replication of DEMix from the scores and curves of its jobs.
 
 Nothing is trained or scored here.
 """
@@ -16,11 +16,11 @@ from engine.statistics.curves import Curve
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.replication_report import (
     Texts,
-    asked_for,
     check_all,
     circumstances,
     job_ids,
     keep_report,
+    planned_jobs,
     tokens_of_update,
     tokens_per_step,
     with_wholes,
@@ -39,16 +39,16 @@ from workbench.replications.scored import Scores
 
 
 def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
-    """Reads, judges, writes."""
+    """Reads the stored results, judges the claims and writes the report."""
     subject = DemixSubject(
         spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, tuple(spec.removed)
     )
     with work.reading() as session:
-        asked = asked_for(session, spec)
-        scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(asked))
-        curves = [one for step, card in asked if card and (one := _curve(session, subject, step, card.id))]
+        planned = planned_jobs(session, spec)
+        scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(planned))
+        curves = [one for step, card in planned if card and (one := _curve(session, subject, step, card.id))]
         files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
-        overlap = next((overlap_by(session, card.id) for step, card in asked if card and step.key == "overlap"), None)
+        overlap = next((overlap_by(session, card.id) for step, card in planned if card and step.key == "overlap"), None)
     measured = yield from _measure(subject, scores, {name: one.documents() for name, one in files.items()})
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = DemixEvidence(subject, measured, Resampled(measured.losses), overlap)
@@ -58,11 +58,11 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
         "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
         "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
     }
-    return keep_report(work, findings_of(evidence, curves, circumstances(work, spec, asked, trainings)))
+    return keep_report(work, findings_of(evidence, curves, circumstances(work, spec, planned, trainings)))
 
 
 def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> Curve | None:
-    """The held-out losses of a training; None for other jobs, and for models that only serve table 7."""
+    """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
     compared = {run.mixture(method) for run in subject.runs for method in METHODS}
     match step.spec:
         case TrainJoint(name=name, method=method, training=training) if name in compared:

@@ -1,4 +1,4 @@
-"""Write the report of a replication of MoDE from the scores that its jobs left.
+"""Write the report of a replication of MoDE from the scores of its jobs.
 
 Nothing is trained or scored here.
 """
@@ -12,11 +12,11 @@ from engine.events import Event, Progress
 from engine.statistics.bootstrap import Resampled
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.replication_report import (
-    asked_for,
     check_all,
     circumstances,
     job_ids,
     keep_report,
+    planned_jobs,
     tokens_of_update,
     with_wholes,
 )
@@ -30,14 +30,14 @@ from workbench.replications.scored import Scores
 
 
 def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
-    """Reads, judges, writes."""
+    """Reads the stored results, judges the claims and writes the report."""
     first, second = spec.targets
     subject = ModeSubject(
         spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, (first, second), spec.retention
     )
     with work.reading() as session:
-        asked = asked_for(session, spec)
-        ids = job_ids(asked)
+        planned = planned_jobs(session, spec)
+        ids = job_ids(planned)
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, ids)
         measured = ModeMeasured(num_parameters=num_parameters(session, ids))
         files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
@@ -53,7 +53,7 @@ def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
         "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
     }
     evidence = ModeEvidence(subject, measured, Resampled(measured.losses))
-    return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+    return keep_report(work, findings_of(evidence, circumstances(work, spec, planned, trainings)))
 
 
 def _measure(subject: ModeSubject, scores: Scores, measured: ModeMeasured) -> Generator[Event, None, None]:

@@ -1,4 +1,4 @@
-"""What is made once for all jobs that need it: an artifact that the registry finds by its key."""
+"""Artifacts with a key in the registry: made once and shared by all jobs that need them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from jobs.attempt.work import Work
 from workbench.store.artifacts import find_artifact, register_artifact
 
 
-def made_once(work: Work, key: str, kind: str, fill: Callable[[Path], Iterator[Event]]) -> Generator[Event, None, Path]:
-    """The folder of what a key names, once it is proved whole; filled now unless some job did it before."""
+def cached_artifact(
+    work: Work, key: str, kind: str, fill: Callable[[Path], Iterator[Event]]
+) -> Generator[Event, None, Path]:
+    """Returns the verified folder of the artifact with this key. `fill` writes it if no job has made it yet."""
     with work.reading() as session:
-        found = find_artifact(session, key)
-        kept = work.storage.kept(found) if found else None
+        existing = find_artifact(session, key)
+        kept = work.storage.kept(existing) if existing else None
     if kept is not None:
         kept.check()
         return kept.folder
@@ -23,6 +25,6 @@ def made_once(work: Work, key: str, kind: str, fill: Callable[[Path], Iterator[E
     with work.storage.new(artifact_id) as folder:
         yield from fill(folder)
     with work.transaction() as session:
-        first = find_artifact(session, key)  # another job may have been faster; what it made is the same
+        first = find_artifact(session, key)  # another job may have been faster; its artifact is the same
         artifact = first or register_artifact(session, work.storage, artifact_id, kind, key=key, job_id=work.job_id)
         return work.storage.path(artifact.id)

@@ -1,4 +1,4 @@
-"""What a few-shot classification found, as the report keeps it: accuracies by way, task and seed; clusters by task."""
+"""The report of a few-shot classification: accuracies by method, task and seed, and clusters by task."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workbench.kinds.analysis.classify import Classify
 CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)
 _CUT_TO = 60  # characters of a label's word
-UPDATING = "Updating performance routing is told the right answers of the test examples before; no other way is."
+UPDATING = "Updating routing sees the correct answers of earlier test examples; no other routing does."
 
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """What is told of an episode's prompts: how many, how many were cut, and the demonstrations left before a test."""
+    """Facts about an episode's prompts: their number, how many were cut, and the mean demonstrations left."""
 
     num_prompts: int
     num_tests: int
@@ -40,11 +40,11 @@ class EpisodeFacts:
 
 @dataclass(frozen=True)
 class Measured:
-    """One task with one seed: accuracies, those of experts beside the mixture, and the mean cluster weights [E]."""
+    """One task and seed: the mixture's accuracies, those of other experts, and the mean cluster weights [E]."""
 
     task: Task
     facts: EpisodeFacts
-    found: Accuracies
+    accuracies: Accuracies
     beside: list[float]
     shares_E: list[float] | None
 
@@ -56,17 +56,19 @@ def findings(
     measured: Sequence[Measured],
     words: Mapping[int, ClusterWords],
 ) -> dict[str, Any]:
-    """The findings as JSON; `names` are all experts', those of the mixture first, `words` those of its clusters."""
+    """The findings as JSON. `names` are those of all experts, the mixture's first; `words` describe its clusters."""
     by_task = _by_task(measured)
     rows = [_row({"way": "chance"}, {name: [_chance(one) for one in seeds] for name, seeds in by_task.items()})]
     for place, name in enumerate(names.values()):
-        alone = {task: [[*one.found.by_expert, *one.beside][place] for one in seeds] for task, seeds in by_task.items()}
+        accuracies = {
+            task: [[*one.accuracies.by_expert, *one.beside][place] for one in seeds] for task, seeds in by_task.items()
+        }
         is_member = place < len(planned.experts)
-        rows.append(_row({"way": "alone" if is_member else "beside", "expert": name}, alone))
-    for way in measured[0].found.by_variant:
-        shares = {task: [one.found.by_variant[way] for one in seeds] for task, seeds in by_task.items()}
-        rows.append(_row({"way": way.routing, "top_k": way.top_k}, shares))
-    found = {
+        rows.append(_row({"way": "alone" if is_member else "beside", "expert": name}, accuracies))
+    for routing in measured[0].accuracies.by_variant:
+        shares = {task: [one.accuracies.by_variant[routing] for one in seeds] for task, seeds in by_task.items()}
+        rows.append(_row({"way": routing.routing, "top_k": routing.top_k}, shares))
+    report = {
         "mixture": spec.mixture,
         "path": spec.path,
         "num_shots": spec.num_shots,
@@ -78,16 +80,16 @@ def findings(
         "confidence": CONFIDENCE,
         "manifest": planned.manifest().model_dump(),
         "rows": rows,
-        "tasks": [_told(name, seeds, planned, words) for name, seeds in by_task.items()],
+        "tasks": [_task_json(name, seeds, planned, words) for name, seeds in by_task.items()],
     }
-    return {**found, "notes": _notes(found), "sentence": _sentence(found)}
+    return {**report, "notes": _notes(report), "sentence": _sentence(report)}
 
 
 def _by_task(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
-    found: dict[str, list[Measured]] = {}
+    by_task: dict[str, list[Measured]] = {}
     for one in measured:
-        found.setdefault(one.task.name, []).append(one)
-    return found
+        by_task.setdefault(one.task.name, []).append(one)
+    return by_task
 
 
 def _row(what: Mapping[str, Any], shares: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -108,8 +110,10 @@ def _chance(one: Measured) -> float:
     return 1 / len(one.task.labels)
 
 
-def _told(name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]) -> dict[str, Any]:
-    """One task: its sizes, how many prompts were cut, and the clusters of the experts that weigh most (table 10)."""
+def _task_json(
+    name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]
+) -> dict[str, Any]:
+    """One task as JSON: sizes, prompts that were cut, and the clusters with the largest weights (table 10)."""
     task = seeds[0].task
     return {
         "name": name,
@@ -127,7 +131,7 @@ def _told(name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[in
 
 
 def _clusters(seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]) -> Iterable[dict[str, Any]]:
-    """The clusters that weigh most on average over test examples and seeds."""
+    """The clusters with the largest mean weights over test examples and seeds."""
     weighed = [one.shares_E for one in seeds if one.shares_E is not None]
     clusters = planned.clusters
     if not weighed or clusters is None:
@@ -144,30 +148,31 @@ def _clusters(seeds: Sequence[Measured], planned: Plan, words: Mapping[int, Clus
         }
 
 
-def _notes(found: Mapping[str, Any]) -> list[str]:
-    """What a reader must know to take the numbers for what they are."""
-    ways = {row["way"] for row in found["rows"]}
+def _notes(report: Mapping[str, Any]) -> list[str]:
+    """Notes that a reader needs to interpret the numbers."""
+    methods = {row["way"] for row in report["rows"]}
     notes = [
-        f"{task['name']}: {task['num_cut']} of {task['num_prompts']} prompts did not fit the context and were cut; "
-        f"{task['mean_shots']:.1f} of {found['num_shots']} demonstrations were left on average."
-        for task in found["tasks"]
+        f"{task['name']}: {task['num_cut']} of {task['num_prompts']} prompts exceeded the context and were cut; "
+        f"{task['mean_shots']:.1f} of {report['num_shots']} demonstrations were left on average."
+        for task in report["tasks"]
         if task["num_cut"]
     ]
-    borrowed = [task["name"] for task in found["tasks"] if not task["has_validation"]]
-    if borrowed and "fixed-validation" in ways:
-        notes.append(f"Validation examples are training examples that are no demonstrations: {', '.join(borrowed)}.")
-    return [*notes, UPDATING] if "updating" in ways else notes
+    borrowed = [task["name"] for task in report["tasks"] if not task["has_validation"]]
+    if borrowed and "fixed-validation" in methods:
+        notes.append(f"Validation examples are training examples not used as demonstrations: {', '.join(borrowed)}.")
+    return [*notes, UPDATING] if "updating" in methods else notes
 
 
-def _sentence(found: Mapping[str, Any]) -> str:
-    routed = [row for row in found["rows"] if row["way"] not in ("chance", "alone", "beside", "equal")]
-    equal, chance = (next(row for row in found["rows"] if row["way"] == way) for way in ("equal", "chance"))
+def _sentence(report: Mapping[str, Any]) -> str:
+    routed = [row for row in report["rows"] if row["way"] not in ("chance", "alone", "beside", "equal")]
+    equal, chance = (next(row for row in report["rows"] if row["way"] == method) for method in ("equal", "chance"))
     best = max(routed, key=lambda row: row["average"]["mean"])
     kept = "all experts" if best["top_k"] is None else f"top-{best['top_k']}"
-    num_tasks = len(found["tasks"])
+    num_tasks = len(report["tasks"])
     return (
-        f"{found['num_shots']} demonstrations, {num_tasks} task{'' if num_tasks == 1 else 's'}, {found['num_seeds']} "
-        f"seed{'' if found['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} answers "
-        f"{best['average']['mean']:.1%} right, and no routing more; equal weights {equal['average']['mean']:.1%}, "
+        f"{report['num_shots']} demonstrations, {num_tasks} task{'' if num_tasks == 1 else 's'}, {report['num_seeds']} "
+        f"seed{'' if report['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} gets "
+        f"{best['average']['mean']:.1%} correct, the best of all routings; equal "
+        f"weights {equal['average']['mean']:.1%}, "
         f"chance {chance['average']['mean']:.1%}."
     )

@@ -1,4 +1,4 @@
-"""What is told of a clustering, found anew after every change: sizes, terms, documents, overlap with domains."""
+"""Description of a clustering, computed again after every change: sizes, terms, documents, overlap with domains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.registry.clusterings import ClusterFacts
 
 
 def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:
-    """Sizes, blank documents, and how the clusters go with the domains that the documents came from (figure 16)."""
+    """Sizes, blank documents, and the overlap of clusters with the documents' domains (figure 16)."""
     names = [sources[number] for number in documents.sources_N.tolist()]
     overlap = label_overlap(documents.labels_N, names, num_clusters)
     return {
@@ -29,7 +29,7 @@ def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence
 
 
 def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
-    """What is known of each cluster."""
+    """Size, terms and nearest documents of each cluster."""
     sizes = documents.sizes(fitted.clustering.clusters.num_clusters)
     return [
         ClusterFacts(size, terms, documents.nearest(number))
@@ -38,7 +38,7 @@ def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
 
 
 def facts_after(edited: Edited) -> list[ClusterFacts]:
-    """What is known of each cluster after an edit, with the number that it had before, and of those merged into it."""
+    """The facts of each cluster after an edit, with its former number and the numbers merged into it."""
     return [
         ClusterFacts(
             one.num_documents,

@@ -1,4 +1,4 @@
-"""What merging, splitting and pinning share: each edit leaves a new artifact in the place of the old one."""
+"""Shared by merging, splitting and pinning: each edit replaces the clustering's artifact by a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted, words_of
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.cluster_description import facts_after, measures
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
 from workbench.store.artifacts import register_artifact
 from workbench.words import pluralize
@@ -22,7 +22,7 @@ from workbench.words import pluralize
 
 @dataclass(frozen=True)
 class OpenClustering:
-    """A clustering, and which document is in which cluster."""
+    """A clustering with the cluster of each document."""
 
     files: ClusteringFiles
     fitted: Fitted
@@ -30,7 +30,7 @@ class OpenClustering:
 
 
 def open_to_edit(work: Work, name: str) -> OpenClustering:
-    """A clustering by name, with its documents."""
+    """Loads a clustering by name, with its documents."""
     with work.reading() as session:
         files = clustering_files(session, work.storage, name)
     clustering = open_clustering(files.kept, files.seed)
@@ -39,8 +39,8 @@ def open_to_edit(work: Work, name: str) -> OpenClustering:
 
 
 def store_edit(work: Work, opened: OpenClustering, edited: Edited) -> Register:
-    """A copy of the folder with what changed in it."""
-    artifact_id = made_by(work.job_id, "clustering")
+    """Writes a new artifact with the edited clustering."""
+    artifact_id = stable_id(work.job_id, "clustering")
     with work.storage.new(artifact_id) as folder:
         edited.fitted.save(folder)
         edited.documents.save(folder)
@@ -69,4 +69,4 @@ def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
     size = f"{name} has {pluralize(num_clusters, 'cluster')} now."
     if not stale:
         return f"{size} No expert was trained on what changed."
-    return f"{size} Stale, because their documents changed: {', '.join(stale)}. The others stay as they are."
+    return f"{size} These experts are stale, since their documents changed: {', '.join(stale)}."

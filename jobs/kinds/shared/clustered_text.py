@@ -1,4 +1,4 @@
-"""The documents of a clustering, read again where they lie, each in the split that it was clustered in."""
+"""The documents of a clustering, read from their domains, each in the split that it was clustered in."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Splits:
 def read_documents(
     folders: Sequence[Path], documents: ClusteredDocuments, numbers_N: NDArray[np.int32], domains: Mapping[int, str]
 ) -> Iterator[Document]:
-    """The documents whose number is a key of `domains` (NONE leaves one out), each from the place it was clustered at.
+    """Yields the documents whose number is a key of `domains` (NONE leaves one out), from their clustered positions.
 
-    Raises CorpusError for missing ones.
+    Raises CorpusError if a document is missing.
     """
     is_left_N = numbers_N != NONE
     total = int(is_left_N.sum())
     for source, folder in enumerate(folders):
         for split_number, split in enumerate(SPLITS):
             rows = read_rows(folder / f"{split}.parquet")
-            is_here_N = is_left_N & (documents.sources_N == source) & (documents.splits_N == split_number)
+            is_in_file_N = is_left_N & (documents.sources_N == source) & (documents.splits_N == split_number)
             while batch := list(islice(rows, BATCH)):
                 places = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
                 for row, place in zip(batch, places.tolist(), strict=True):
-                    if place >= 0 and is_here_N[place]:
+                    if place >= 0 and is_in_file_N[place]:
                         is_left_N[place] = False
                         yield Document(row["text"], domains[int(numbers_N[place])], row["group"], row["source"])
     require_all(hex_of(documents.ids_N[is_left_N]), total)

@@ -1,4 +1,4 @@
-"""The text behind a clustering, as it lies in the domains that it was made from."""
+"""The text of a clustering, in the folders of its source domains."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from workbench.registry.clusterings import ClusteringFiles
 
 
 def folders_of(files: ClusteringFiles) -> list[Path]:
-    """The folder of each source, in their order, once all are proved whole; raises CorpusError for what is gone."""
+    """The verified folder of each source, in order. Raises CorpusError if the text of one is missing or changed."""
     gone = [source.name for source in files.sources if source.kept is None]
     if gone:
-        told = ", ".join(f"“{name}”" for name in gone)
+        names = ", ".join(f"“{name}”" for name in gone)
         raise CorpusError(
-            f"The text of {told} must be what was clustered, but is gone or another.",
-            f"See which documents: workbench cluster changes {files.name}. Then import it again, or cluster again.",
+            f"The text of {names} was deleted or changed after it was clustered.",
+            f"List the documents with `workbench cluster changes {files.name}`, then import them or cluster again.",
         )
     folders = []
     for source in files.sources:

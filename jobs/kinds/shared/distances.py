@@ -1,4 +1,4 @@
-"""Distances of held-out text to the clusters of a mixture's gate: measured once for each text, kept, found by key."""
+"""Distances of held-out text to the clusters of a mixture's gate: measured once per text and stored with a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
-from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import domain_files, pack
 from workbench.analysis.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
@@ -24,10 +24,10 @@ from workbench.registry.tables import Domain
 def measure_missing(
     work: Work, mixture: str, domains: Sequence[str] | None, split: str, block_size: int, max_tokens: int
 ) -> Generator[Event, None, int]:
-    """The distances that nothing holds yet, on every domain (None: all); of how many texts, 0 without a cluster gate.
+    """Measures missing distances on the domains (None: all). Returns the number of texts, 0 without a cluster gate.
 
-    They are of the tokens that `score_missing` scores, dev text and clusters' own too, since a page mixes all that was
-    scored; and are registered as soon as they are whole.
+    They cover the tokens that `score_missing` scores, including dev text and the clusters' own domains, since pages mix
+    everything that was scored. Each is registered as soon as it is complete.
     """
     with work.reading() as session:
         experts, gate = members_of(session, mixture)
@@ -44,5 +44,5 @@ def measure_missing(
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)
-        yield from made_once(work, key, "distances", fill)
+        yield from cached_artifact(work, key, "distances", fill)
     return len(texts)

@@ -1,4 +1,4 @@
-"""An expert that a job has just made: its folder, and its row."""
+"""A new expert of a job: its folder and its row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Write = Callable[[Path], None]  # fills the folder of an expert
 
 @dataclass(frozen=True)
 class NewExpert:
-    """An expert before it has a row; `id` names its folder, too. The loss is on held-out text, in nats per token."""
+    """An expert before it has a row. `id` also names its folder. The loss is on held-out text, in nats per token."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ def keep_expert(
     base_sha256: str,
     tokenizer_sha256: str,
 ) -> NewExpert:
-    """Keeps the parameters of the expert `id`, which these domains trained, as an artifact under the same id."""
+    """Stores the parameters of the expert `id`, trained on these domains, as an artifact with the same id."""
     with work.storage.new(id) as folder:
         descriptor = get_method(method)
         descriptor.save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
@@ -61,7 +61,7 @@ def keep_expert(
 def keep_parts(
     work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
 ) -> NewExpert:
-    """Keeps experts of MoDE as the parts of one, as an artifact that `write` fills."""
+    """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
     with work.storage.new(id) as folder:
         write(folder)
         size = sum(part_sizes(folder).values())
@@ -81,9 +81,9 @@ def register_new_expert(
     metrics: Mapping[str, Any] | None = None,
     trained_base: Sequence[DomainFiles] = (),
 ) -> None:
-    """Writes the expert's row, with all that says where it came from: its config tells of several domains which.
+    """Writes the expert's row with its provenance. If several domains trained it, its config lists their texts.
 
-    So it does of those that trained the base in the same training: a name may be that of another text one day.
+    It also lists the texts that trained the base in the same training: a domain's name may later belong to other text.
     """
     several = len(expert.domains) > 1
     texts: dict[str, Any] = {"domains": [domain.name for domain in expert.domains]} if several else {}

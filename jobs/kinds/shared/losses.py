@@ -1,4 +1,4 @@
-"""What a training's events say of how good the model is at its end."""
+"""Held-out losses at the end of a training, from its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.kinds.shared.tokens import DomainFiles
 
 
 def last_losses(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]:
-    """Passes events on; gives the losses of the last evaluation, with patience of the best."""
+    """Passes events on. Returns the losses of the last evaluation, or with patience of the best."""
     losses: dict[str, float] = {}
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
@@ -23,6 +23,6 @@ def last_losses(events: Iterator[Event]) -> Generator[Event, None, dict[str, flo
 
 
 def mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> float | None:
-    """The loss over these domains, each of the same weight; None where nothing was evaluated."""
-    found = [losses[domain.name] for domain in domains if domain.name in losses]
-    return fmean(found) if found else None
+    """The mean loss over these domains, equally weighted; None if none was evaluated."""
+    known = [losses[domain.name] for domain in domains if domain.name in losses]
+    return fmean(known) if known else None

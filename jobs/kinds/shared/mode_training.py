@@ -1,4 +1,4 @@
-"""Training experts of MoDE beside their backbone, in either stage: what a job of MoDE reads, does and keeps."""
+"""Training of MoDE experts beside their backbone, in either stage."""
 
 from __future__ import annotations
 
@@ -35,72 +35,72 @@ from workbench.specs import MixtureSpec
 
 def train_parts(
     work: Work,
-    lineup: ExpertSet,
+    expert_set: ExpertSet,
     domains: Sequence[DomainFiles],
     retained: Sequence[DomainFiles],
     config: TrainingConfig,
     tokenizer: Tokenizer,
 ) -> Generator[Event, None, tuple[Write, float | None]]:
-    """Trains in this process or on several; gives what writes the parts, and the mean held-out loss (nats per token).
+    """Trains in one process or several. Returns a function that writes the parts, and the mean held-out loss (nats).
 
-    Trained is on equal samples of these domains; each evaluation looks at those to retain, too.
+    Trains on equal samples of these domains. Each evaluation also measures the domains to retain.
     """
-    packed = yield from _pack(work, domains, lineup, tokenizer)
-    lesson = TrainingData(packed, (yield from _pack(work, retained, lineup, tokenizer)), config)
-    num_processes = yield from _choose_processes(work, len(lineup.experts))
+    packed = yield from _pack(work, domains, expert_set, tokenizer)
+    data = TrainingData(packed, (yield from _pack(work, retained, expert_set, tokenizer)), config)
+    num_processes = yield from _choose_processes(work, len(expert_set.experts))
     if num_processes > 1:
-        task = ModeTask(lineup, lesson, work.folder, work.settings.device)
+        task = ModeTask(expert_set, data, work.folder, work.settings.device)
         log = log_path(work.settings, work.job_id)
         losses = yield from last_losses(train_mpmd(task, num_processes, threads=work.settings.threads, log=log))
-        return _write_made(work, lineup, tokenizer), mean_loss(losses, domains)
-    active = yield from load(work, lineup)
-    gather_checkpoints(work.folder, active.expert_parameters(lineup.id), config)
-    losses = yield from last_losses(train_active(active, lesson, work.folder))
-    return write_parts(active, lineup, tokenizer), mean_loss(losses, domains)
+        return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
+    active = yield from load(work, expert_set)
+    gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
+    losses = yield from last_losses(train_active(active, data, work.folder))
+    return write_parts(active, expert_set, tokenizer), mean_loss(losses, domains)
 
 
 def _pack(
-    work: Work, domains: Sequence[DomainFiles], lineup: ExpertSet, tokenizer: Tokenizer
+    work: Work, domains: Sequence[DomainFiles], expert_set: ExpertSet, tokenizer: Tokenizer
 ) -> Generator[Event, None, tuple[PackedDomain, ...]]:
     packed: list[PackedDomain] = []
     for domain in domains:
         folder = yield from pack(work, domain, tokenizer)
-        packed.append(PackedDomain(domain.name, lineup.id, folder))
+        packed.append(PackedDomain(domain.name, expert_set.id, folder))
     return tuple(packed)
 
 
 def _choose_processes(work: Work, num_parts: int) -> Generator[Event, None, int]:
-    """As many as were asked for and have something to do."""
-    asked, most = work.settings.processes, most_processes(num_parts)
-    if asked > most:
-        yield Note(f"The training takes {most} processes of {asked}: one for the backbone, and one for each part.")
-    elif not asked and num_gpus(work.settings.device) > 1:
-        yield Note("Experts of MoDE are trained in one process, since WORKBENCH_PROCESSES asks for no more.")
-    return min(asked or 1, most)
+    """The requested number of processes, but no more than can have work."""
+    requested, most = work.settings.processes, most_processes(num_parts)
+    if requested > most:
+        yield Note(f"The training uses {most} of {requested} processes: one for the backbone and one for each part.")
+    elif not requested and num_gpus(work.settings.device) > 1:
+        yield Note("MoDE experts are trained in one process. Set WORKBENCH_PROCESSES to use more.")
+    return min(requested or 1, most)
 
 
-def load(work: Work, lineup: ExpertSet) -> Generator[Event, None, ActiveExperts]:
-    """The backbone with all parts beside it, every byte checked before use."""
-    model = lineup.backbone().to(choose_device(work.settings.device))
-    yield from lineup.add_to(model, lineup.keys)
-    return lineup.of(model)
+def load(work: Work, expert_set: ExpertSet) -> Generator[Event, None, ActiveExperts]:
+    """Loads the backbone with all parts; every byte is checked before use."""
+    model = expert_set.backbone().to(choose_device(work.settings.device))
+    yield from expert_set.add_to(model, expert_set.keys)
+    return expert_set.of(model)
 
 
-def write_parts(active: ActiveExperts, lineup: ExpertSet, tokenizer: Tokenizer) -> Write:
-    """Writes what is in memory."""
+def write_parts(active: ActiveExperts, expert_set: ExpertSet, tokenizer: Tokenizer) -> Write:
+    """Returns a function that writes the parts in memory."""
     parts = dict(zip(active.names, active.active, strict=True))
-    sha256 = str(lineup.base.sha256)
+    sha256 = str(expert_set.base.sha256)
     return partial(save_parts, active.model, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
-def _write_made(work: Work, lineup: ExpertSet, tokenizer: Tokenizer) -> Write:
-    """Brings together what each process wrote."""
-    parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in lineup.experts}
-    sha256 = str(lineup.base.sha256)
+def _write_trained(work: Work, expert_set: ExpertSet, tokenizer: Tokenizer) -> Write:
+    """Returns a function that joins the files that the processes wrote."""
+    parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in expert_set.experts}
+    sha256 = str(expert_set.base.sha256)
     return partial(assemble, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
-def registering(
+def register_step(
     work: Work,
     spec: TrainMode | ComposeMode,
     expert: NewExpert,
@@ -111,7 +111,7 @@ def registering(
     tokenizer_sha256: str,
     config: Mapping[str, Any],
 ) -> Register:
-    """Puts the expert into the registry, and a mixture of it alone; of a parent that is gone by then it tells none."""
+    """Registers the expert and a mixture of it alone. A parent that was deleted meanwhile is recorded as none."""
     trained = asdict(spec.training) if spec.domains else {}
 
     def register(session: Session) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The parent of a new expert: the one that was asked for, or the nearest of its mixture (DEMix §6)."""
+"""The parent of a new expert: the requested one, or the nearest of its mixture (DEMix §6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.files import ArtifactRef
 from engine.methods.registry import method_of
 from engine.training.data import DomainText
 from jobs.attempt.work import Work
-from jobs.kinds.shared.model_loading import in_turn
+from jobs.kinds.shared.model_loading import load_in_turn
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import NotFound
 from workbench.registry.branching import domain_folders
@@ -26,7 +26,7 @@ from workbench.store.storage import Storage
 
 @dataclass(frozen=True)
 class Parent:
-    """A possible parent, as it was when the job looked."""
+    """A possible parent, as it was when the job read the registry."""
 
     id: str
     name: str
@@ -35,21 +35,21 @@ class Parent:
     kept: ArtifactRef
     base_id: str
     base: ArtifactRef
-    first: str  # name of the expert that its line of copies began with; its own where it is nobody's copy
-    learning_rate: float | None  # the peak that this first one was trained with; None where nobody wrote it down
-    documents: tuple[Path, ...]  # folders of the domains that trained it, as far as they are there
+    first: str  # name of the expert at the start of its line of copies; its own name if it is not a copy
+    learning_rate: float | None  # the peak that this first one was trained with; None if it is not recorded
+    documents: tuple[Path, ...]  # folders of the domains that trained it, if they still exist
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The parent; where there was a choice, each candidate's posterior by name and the held-out blocks behind it."""
+    """The parent. If several were possible: each one's posterior by name, and the number of held-out blocks."""
 
     parent: Parent
     posterior: dict[str, float]
     num_blocks: int
 
-    def told(self, block_size: int) -> str:
-        """Why this parent, in a sentence; empty where there was no choice."""
+    def explanation(self, block_size: int) -> str:
+        """A sentence that gives the reason for this parent; empty if there was only one."""
         if not self.posterior:
             return ""
         return (
@@ -59,9 +59,9 @@ class Choice:
 
 
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
-    """The mixture's experts, or of them the one that was asked for; raises NotFound.
+    """The experts of the mixture, or the requested one of them. Raises NotFound.
 
-    Raises TrainingError where no copy of it can be trained, or there is no other.
+    Raises TrainingError if no copy of these experts can be trained.
     """
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
@@ -71,8 +71,8 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
     if not able:
         title = method_of(chosen[0].method).title
         raise TrainingError(
-            f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of {title} instead.",
-            "Train an expert of its own beside the backbone: workbench train mode; then workbench mode compose.",
+            f"“{chosen[0].name}” cannot be a parent: experts of {title} cannot be copied and trained.",
+            "Train another expert beside the backbone (workbench train mode), then workbench mode compose.",
         )
     return tuple(_parent(session, storage, one) for one in able)
 
@@ -80,24 +80,24 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
 def choose_parent(
     work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Choice]:
-    """The parent. A resumed job keeps the one that it began from; raises TrainingError when that one is gone."""
+    """Chooses the parent. A resumed job keeps its parent; raises TrainingError if that one is gone."""
     nearest = yield from _chosen(work, parents, text, block_size)
     names = {parent.id: parent.name for parent in parents}
     parent = next((one for one in parents if one.id == nearest.key), None)
     if parent is None:
         raise TrainingError(
-            "The parent that this training began from must still be in the mixture, but is gone.",
-            "Put it back, or start a new job.",
+            "The parent that this training started from is no longer in the mixture.",
+            "Add it to the mixture again, or start a new job.",
         )
     shares = {names[id]: share for id, share in nearest.posterior.items() if id in names}
     return Choice(parent, shares, nearest.num_blocks)
 
 
 def require_parent(session: Session, parent: Parent) -> None:
-    """Raises TrainingError when the parent was deleted while its copy was trained."""
+    """Raises TrainingError if the parent was deleted while its copy was trained."""
     if session.get(Expert, parent.id) is None:
         raise TrainingError(
-            f"The parent “{parent.name}” must be there when its copy is registered, but was deleted meanwhile.",
+            f"The parent “{parent.name}” was deleted while its copy was trained.",
             "Start a new job with another parent.",
         )
 
@@ -121,8 +121,8 @@ def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
 def _chosen(
     work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
-    if (begun := read_inputs(work, "parent")) is not None:
-        return Nearest(**begun)
+    if (stored := read_inputs(work, "parent")) is not None:
+        return Nearest(**stored)
     nearest = Nearest(parents[0].id, {}, 0)
     if len(parents) > 1:
         nearest = yield from _nearest(work, parents, text, block_size)
@@ -136,15 +136,15 @@ def _nearest(
     experts: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
     for parent in parents:
         experts.setdefault(parent.base, {})[parent.id] = parent.kept
-    models, ids = in_turn(work, experts, block_size), [parent.id for parent in parents]
+    models, ids = load_in_turn(work, experts, block_size), [parent.id for parent in parents]
     if text.dev.num_blocks(block_size) < 1:
         raise TrainingError(
-            f"The held-out text of “{text.name}” must hold at least one block of {block_size} tokens to find the "
-            f"nearest parent, but holds {len(text.dev)} tokens instead.",
+            f"The held-out text of “{text.name}” has {len(text.dev)} tokens. Finding the nearest parent needs at least "
+            f"one block of {block_size} tokens.",
             "Import more text, or choose smaller blocks.",
         )
-    for news in find_nearest(models, ids, text.dev, block_size):
-        if isinstance(news, Nearest):
-            return news
-        yield news
-    raise AssertionError("find_nearest ends with its answer")
+    for result in find_nearest(models, ids, text.dev, block_size):
+        if isinstance(result, Nearest):
+            return result
+        yield result
+    raise AssertionError("find_nearest must end with its result")

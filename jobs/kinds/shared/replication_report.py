@@ -1,4 +1,4 @@
-"""What every kind of replication does around its judgement: the circumstances told, the report kept."""
+"""Shared by all replications: collect the plan's jobs and circumstances, and store the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.config import AdaptingConfig
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.plans.replications import jobs_of
 from workbench.analysis.replication_data import REPORT
 from workbench.kinds.replications.replicate import Replicate
@@ -33,36 +33,36 @@ from workbench.replications.plan import plan
 from workbench.replications.scored import Scores, Stored
 from workbench.store.artifacts import register_artifact
 
-Asked = list[tuple[Step, JobCard | None]]  # each step of the plan, and the job that carries it out, if there is one
+PlannedJobs = list[tuple[Step, JobCard | None]]  # each step of the plan with its job, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
-def asked_for(session: Session, spec: Replicate) -> Asked:
-    """The plan of a replication with its jobs; a report of what is there so far is one of the same plan."""
-    whole = spec.model_copy(update={"partial": False})
-    found = jobs_of(session, whole)
-    return [(step, found.get(step.key)) for step in plan(whole)]
+def planned_jobs(session: Session, spec: Replicate) -> PlannedJobs:
+    """The plan of a replication with its jobs. A partial report has the same plan as a full one."""
+    full_report = spec.model_copy(update={"partial": False})
+    jobs = jobs_of(session, full_report)
+    return [(step, jobs.get(step.key)) for step in plan(full_report)]
 
 
-def job_ids(asked: Asked) -> list[str]:
-    return [card.id for _, card in asked if card]
+def job_ids(planned: PlannedJobs) -> list[str]:
+    return [card.id for _, card in planned if card]
 
 
 def check_all(stored: Iterable[Stored]) -> None:
-    """Hashes what is read; raises DamagedFile where it is not what was kept."""
+    """Verifies stored files; raises DamagedFile if one has changed."""
     for one in stored:
         one.kept.check()
 
 
 def with_wholes(scores: Scores, texts: Texts) -> Scores:
-    """Scores that know which of their documents are pieces of one that was cut."""
+    """Adds to the scores which documents are pieces of one longer document."""
     places = {(domain, split) for _, domain, split in scores}
     wholes = {(domain, split): first_in_group(texts[domain], split) for domain, split in places}
     return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
 
 
-def circumstances(work: Work, spec: Replicate, asked: Asked, trainings: Mapping[str, Any]) -> Circumstances:
-    """Machine, jobs and budget; `trainings` is what only this paper's budget has."""
+def circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings: Mapping[str, Any]) -> Circumstances:
+    """Machine, jobs and budget; `trainings` holds what only this paper's budget has."""
     size = spec.budget
     budget = {
         "shape": asdict(size.shape),
@@ -75,14 +75,14 @@ def circumstances(work: Work, spec: Replicate, asked: Asked, trainings: Mapping[
         "piece_length": size.piece_length,
         **trainings,
     }
-    jobs = [_facts(step, card) for step, card in asked]
+    jobs = [_facts(step, card) for step, card in planned]
     return Circumstances(spec.paper, device_name(work.settings.device), versions(), spec.size, budget, jobs)
 
 
 def _facts(step: Step, card: JobCard | None) -> JobFacts:
     kind = step.spec.model_dump()["kind"]
     if card is None:
-        return JobFacts(step.title, kind, "not asked for", None)
+        return JobFacts(step.title, kind, "not submitted", None)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
     training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
     tokens = training.num_steps * tokens_per_step(step) if training else None
@@ -104,8 +104,8 @@ def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
 
 
 def keep_report(work: Work, findings: dict[str, Any]) -> Register:
-    """Markdown, one HTML page and the findings as JSON, kept as an artifact."""
-    artifact_id = made_by(work.job_id, "report")
+    """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
+    artifact_id = stable_id(work.job_id, "report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a job began with: written into its folder once, read back by every later attempt at it."""
+"""Resume guard: the inputs of a job's first attempt, written into its folder and checked by later attempts."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from jobs.kinds.shared.tokens import DomainFiles
 
 
 def read_inputs(work: Work, what: str) -> Any:
-    """What an earlier attempt wrote down, as JSON has it; None where none did."""
+    """The JSON that an earlier attempt wrote; None if there is none."""
     path = work.folder / f"{what}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def write_inputs(work: Work, what: str, told: Any) -> None:
-    """Writes it for all attempts to come, wholly or not at all."""
+def write_inputs(work: Work, what: str, values: Any) -> None:
+    """Writes values for later attempts, atomically."""
     path = work.folder / f"{what}.json"
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(told), encoding="utf-8")
-    aside.replace(path)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(values), encoding="utf-8")
+    temporary.replace(path)
 
 
 def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:
-    """Raises TrainingError where a later attempt reads other text, or others by SHA-256, than the first one did.
+    """Raises TrainingError if the text, or another input by SHA-256, differs from that of the first attempt.
 
-    A job that failed keeps nothing from being deleted and made anew under the same name; its checkpoints are of before.
+    A failed job does not protect its inputs: they may be deleted and made again under the same name, while its
+    checkpoints belong to the old ones.
     """
     now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
-    begun = read_inputs(work, "sources")
-    if begun is None:
+    stored = read_inputs(work, "sources")
+    if stored is None:
         write_inputs(work, "sources", now)
         return
     for what, sha256 in now.items():
-        if begun.get(what) != sha256:
-            raise TrainingError(
-                f"The {what} must be the one that this training began with, but is another by now.", "Start a new job."
-            )
+        if stored.get(what) != sha256:
+            raise TrainingError(f"The {what} has changed since this training started.", "Start a new job.")

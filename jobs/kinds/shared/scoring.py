@@ -1,4 +1,4 @@
-"""Scores of a mixture's experts on held-out text: every token's are kept, and none are computed twice unasked."""
+"""Scores of a mixture's experts on held-out text, stored per token. Existing scores are not computed again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import Experts, load_experts
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.evaluations import register_evaluation
 from workbench.registry.experts import expert_row
@@ -31,7 +31,7 @@ _Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
 
 @dataclass(frozen=True)
 class Scored:
-    """One expert's scores on one domain, in their folder, and not yet in the registry."""
+    """One expert's scores on one domain: written to a folder, not yet registered."""
 
     expert_id: str
     domain_id: str
@@ -54,11 +54,11 @@ def score_missing(
     also: Sequence[str] = (),
     again: bool = False,
 ) -> Generator[Event, None, list[Scored]]:
-    """The scores that no evaluation holds yet, of every expert on every domain (None: all domains).
+    """Computes the missing scores of every expert on every domain (None: all domains).
 
-    `also` names experts with the same tokenizer that are not in the mixture; `again` takes what has scores already as
-    missing. One base is in memory at a time.
-    One folder per expert and domain; a resumed job keeps those that are whole. Register them with `register_scores`.
+    `also` names further experts with the same tokenizer; `again` computes existing scores again. One base is in memory
+    at a time. Writes one folder per expert and domain; a resumed job keeps the complete ones. Register them with
+    `register_scores`.
     """
     with work.reading() as session:
         inputs = _read(session, work, mixture, domains, also)
@@ -77,7 +77,7 @@ def score_missing(
 
 
 def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:
-    """Registers what `score_missing` made; how many, since what was deleted meanwhile is left out."""
+    """Registers the results of `score_missing`. Returns their number without those deleted meanwhile."""
     kept = [one for one in scores if _is_there(session, one)]
     for one in kept:
         artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
@@ -104,7 +104,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Missing:
-    """One expert on one domain: what to score, and where the answer goes."""
+    """One expert on one domain: the text to score and the artifact to write."""
 
     expert_id: str
     domain: DomainFiles
@@ -137,7 +137,7 @@ def _missing(
         return f"{split} {text.block_size} {text.num_tokens}"
 
     return [
-        _Missing(expert_id, domain, text, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
+        _Missing(expert_id, domain, text, stable_id(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
         for experts in inputs.experts.values()
         for domain, text in texts.items()
         for expert_id in experts
@@ -160,8 +160,8 @@ def _score_base(
     for one in todo:
         if not work.storage.path(one.artifact_id).exists():
             with work.storage.new(one.artifact_id) as folder:
-                for news in score_tokens(model, one.expert_id, one.text, folder):
-                    yield Progress(before + news.done, total, "tokens", f"scoring {one.domain.name}")
+                for progress in score_tokens(model, one.expert_id, one.text, folder):
+                    yield Progress(before + progress.done, total, "tokens", f"scoring {one.domain.name}")
         before += one.text.num_tokens
 
 
@@ -182,5 +182,5 @@ def _scored(work: Work, one: _Missing, split: str) -> Scored:
 
 
 def _is_there(session: Session, one: Scored) -> bool:
-    """Whether nobody deleted the expert or the domain while it was scored."""
+    """Whether the expert and the domain still exist."""
     return session.get(Expert, one.expert_id) is not None and session.get(Domain, one.domain_id) is not None

@@ -1,4 +1,4 @@
-"""What else is measured while an expert is trained: how other domains fare under the model as it is (DEMix Fig. 6)."""
+"""Evaluation of other domains while an expert is trained (DEMix Fig. 6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer
 from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work
-from jobs.kinds.shared.model_loading import at_once
+from jobs.kinds.shared.model_loading import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.generation import Plan
 from workbench.kinds.training.train_expert import TrainExpert
@@ -32,9 +32,9 @@ Watch = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Watched:
-    """The domains to watch, and the mixture that the new expert is added to, with the weight it will have there.
+    """The domains to evaluate, and the mixture that the new expert joins, with its weight there.
 
-    `cluster` is the one that the new expert is of, None for none or a gate that looks at none.
+    `cluster` is the new expert's cluster; None if it has none or the gate uses none.
     """
 
     domains: tuple[DomainFiles, ...]
@@ -43,7 +43,7 @@ class Watched:
     cluster: int | None = None
 
     def gate(self) -> Gate:
-        """The mixture's gate as it will be; raises MixtureError when it cannot weigh the new expert."""
+        """The mixture's gate with the new expert. Raises MixtureError if it cannot weigh that expert."""
         route = self.mixture.route
         routing = Routing((*route.clusters, self.cluster)) if route else None
         return build_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
@@ -52,7 +52,7 @@ class Watched:
 def pack_watched(
     work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, config: AdaptingConfig
 ) -> Generator[Event, None, dict[str, EvalSample]]:
-    """The held-out blocks of each domain, by its name, that are looked at in every evaluation."""
+    """The held-out blocks of each domain, by name, that every evaluation measures."""
     texts = {}
     for domain in domains:
         folder = yield from pack(work, domain, tokenizer)
@@ -64,35 +64,35 @@ def pack_watched(
 def start_watch(
     work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: ExpertModel, key: str
 ) -> Generator[Event, None, Watch]:
-    """Gives each watched domain's held-out loss (nats per token) whenever it is called.
+    """Returns a function that gives each watched domain's current held-out loss (nats per token).
 
-    When the whole model is trained, it alone speaks. Otherwise the mixture as it will be, by its own gate: the experts
-    that were there are scored once, since they do not change, in the training's precision as the newest one.
+    If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
+    existing experts do not change, so they are scored once, in the precision of the training.
     """
     size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
     if spec.whole:
         return lambda: losses_of(model, key, texts)
     gate = watched.gate()
     distances = yield from _measure(work, watched.mixture, tokenizer, texts)
-    others, known = at_once(work, watched.mixture.files(), size), {}
+    others, known = load_all(work, watched.mixture.files(), size), {}
     for number, (name, text) in enumerate(texts.items()):
         with autocast_for(spec.training.precision, model.device):
             rows = dict(score_each(others, text))
         known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
-        yield Progress(number + 1, len(texts), "domains", "scoring what is watched", is_first=True)
+        yield Progress(number + 1, len(texts), "domains", "scoring watched domains", is_first=True)
     return lambda: losses_mixed(gate, known, model, key, texts, distances)
 
 
 def _measure(
     work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
 ) -> Generator[Event, None, dict[str, Distances]]:
-    """How far each text is from the clusters that the gate looks at; nothing for one that looks at none."""
-    found: dict[str, Distances] = {}
+    """The distances of each text to the gate's clusters; empty for a gate without clusters."""
+    distances: dict[str, Distances] = {}
     if mixture.route is not None:
         clustering = open_clustering(mixture.route.clustering, mixture.route.seed)
         for number, (name, text) in enumerate(texts.items()):
             folder = work.folder / f"distances-{number}"
             folder.mkdir(exist_ok=True)
             yield from measure_distances(clustering, tokenizer, text, folder)
-            found[name] = open_distances(folder)
-    return found
+            distances[name] = open_distances(folder)
+    return distances

@@ -1,4 +1,4 @@
-"""Storing the base of a training: what its experts share, with their tokenizer."""
+"""Stores the base of a training: the shared parameters and the tokenizer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from engine.methods.base import Method
 from engine.models.trainable_model import TrainableModel
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 
 
 def store_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
-    """Stores the base as an artifact of the job; gives its id."""
-    base_id = made_by(work.job_id, "base")
+    """Stores the base as an artifact of the job and returns its id."""
+    base_id = stable_id(work.job_id, "base")
     with work.storage.new(base_id) as folder:
         method.save_base(model, folder)
         tokenizer.save(folder)

@@ -1,4 +1,4 @@
-"""Make one model of several experts: the weighted average of their parameters. Makes base, expert and mixture."""
+"""Average the parameters of several experts into one model. Makes base, expert and mixture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.retrained_baselines import name_now
 from workbench.errors import BadSpec
@@ -35,7 +35,7 @@ from workbench.store.artifacts import register_artifact
 
 @dataclass(frozen=True)
 class _Part:
-    """An expert that is averaged: where it and its base lie, and what it weighs."""
+    """An expert to average: its files, its base's files and its weight."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ class _Part:
     weight: float
 
     def load(self) -> Any:
-        """The plain decoder that it is."""
+        """Loads the expert with its base as a plain decoder."""
         return get_method(self.method).load_full_model(self.base, self.kept)
 
 
@@ -58,12 +58,12 @@ class _Inputs:
 
 
 def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
-    """Reads one expert after another, each with its base, and keeps their average as a model of its own."""
+    """Loads one expert after another, each with its base, and stores their average as a new model."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     weights = {part.name: part.weight for part in inputs.parts}
     lm = yield from _average({part.name: part.load for part in inputs.parts}, weights)
-    key, base_id = made_by(work.job_id, "expert"), made_by(work.job_id, "base")
+    key, base_id = stable_id(work.job_id, "expert"), stable_id(work.job_id, "base")
     model, tokenizer = MultiExpertModel(lm, [key], AVERAGE.new_placement()), load_tokenizer(inputs.parts[0].base.folder)
     with work.storage.new(base_id) as folder:
         AVERAGE.save_base(model, folder)
@@ -101,18 +101,18 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
 
 
 def _average(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]) -> Generator[Event, None, Any]:
-    """Passes progress on; gives the average."""
-    for news in average(models, weights):
-        if isinstance(news, Progress):
-            yield news
-    return news
+    """Passes progress on and returns the average."""
+    for event in average(models, weights):
+        if isinstance(event, Progress):
+            yield event
+    return event
 
 
 def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
     ensure_free(session, Mixture, "mixture", spec.name)
     ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
-    _require_whole(rows)
+    _require_full_models(rows)
     _require_one_tokenizer(rows)
     _require_one_seed(rows)
     names = dict.fromkeys(name_now(session, row, name) for row in rows for name in domains_of(row))
@@ -130,22 +130,21 @@ def _part(work: Work, row: Expert, weight: float) -> _Part:
 
 
 def _weights(session: Session, spec: AverageExperts) -> list[float]:
-    """What each expert weighs; together 1."""
-    told = spec.weights or [1.0] * len(spec.experts)
+    """The weight of each expert, scaled to sum 1."""
+    weights = spec.weights or [1.0] * len(spec.experts)
     if spec.prior is not None:
-        told = list(weights_under(session, spec.prior, spec.experts).values())
-    if not sum(told) > 0:
-        raise BadSpec([f"The prior “{spec.prior}” must give one of these experts a share, but gives none."])
-    return [weight / sum(told) for weight in told]
+        weights = list(weights_under(session, spec.prior, spec.experts).values())
+    if not sum(weights) > 0:
+        raise BadSpec([f"The prior “{spec.prior}” has no share for any of these experts."])
+    return [weight / sum(weights) for weight in weights]
 
 
-def _require_whole(rows: list[Expert]) -> None:
+def _require_full_models(rows: list[Expert]) -> None:
     for row in rows:
         if not (method := method_of(row.method)).is_full_model:
             raise ModelError(
-                f"Experts must be whole models with their base to be averaged, but “{row.name}” is one of "
-                f"{method.title}.",
-                "Put experts of MoDE side by side: workbench mode compose."
+                f"“{row.name}” cannot be averaged: an expert of {method.title} is not a full model with its base.",
+                "Compose MoDE experts instead: workbench mode compose."
                 if method.has_parts
                 else "Average experts of another method, or mix these.",
             )
@@ -154,24 +153,23 @@ def _require_whole(rows: list[Expert]) -> None:
 def _require_one_tokenizer(rows: list[Expert]) -> None:
     if others := with_another_tokenizer(rows[0], rows[1:]):
         raise ModelError(
-            f"Experts must share a tokenizer to be averaged, but “{others[0].name}” has another than “{rows[0].name}”.",
-            "Average experts that began from the same seed.",
+            f"“{others[0].name}” has another tokenizer than “{rows[0].name}”, so they cannot be averaged.",
+            "Average experts that started from the same seed.",
         )
 
 
 def _require_one_seed(rows: list[Expert]) -> None:
-    """By content: a seed that was brought in twice is one. Parameters that never agreed have no useful mean."""
+    """Compares seeds by content, since a seed may be imported twice. Models of different seeds have no useful mean."""
     for row in rows:
         if row.seed is None:
             raise ModelError(
-                f"Experts must have begun from one seed model to be averaged, but nobody knows "
-                f"where “{row.name}” began.",
+                f"“{row.name}” cannot be averaged: its seed model is not recorded.",
                 "Leave it out, or mix the experts instead.",
             )
         first = rows[0].seed or row.seed
         if row.seed.artifact.sha256 != first.artifact.sha256:
             raise ModelError(
-                f"Experts must have begun from one seed model to be averaged, but “{row.name}” began from "
-                f"“{row.seed.name}” and “{rows[0].name}” from “{first.name}”.",
-                "Average experts that began from the same seed, or mix them instead.",
+                f"Averaging needs experts of one seed model: “{row.name}” started from “{row.seed.name}”, "
+                f"“{rows[0].name}” from “{first.name}”.",
+                "Average experts that started from the same seed, or mix them instead.",
             )

@@ -1,6 +1,6 @@
-"""Put experts of MoDE side by side, and let their gates learn together (§3.2, stage 2). Makes expert and mixture.
+"""Compose MoDE experts and train their gates together (§3.2, stage 2). Makes expert and mixture.
 
-What it is made of stays as it is: the composition has copies of its own.
+The source experts do not change: the composition has its own copies.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_parts
-from jobs.kinds.shared.mode_training import load, registering, train_parts, write_parts
+from jobs.kinds.shared.mode_training import load, register_step, train_parts, write_parts
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
 from workbench.analysis.retrained_baselines import name_now
@@ -41,29 +41,31 @@ class _Inputs:
     base_id: str
     seed_id: str | None
     domains: tuple[DomainFiles, ...]  # to train on now
-    known: tuple[DomainFiles, ...]  # that train any part, now or before
+    known: tuple[DomainFiles, ...]  # that train or trained any part
     retained: tuple[DomainFiles, ...]
 
 
 def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
-    """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
-    begun = read_inputs(work, "experts")  # ids by name
+    """Loads the parts, trains them together if domains are given, and stores them as one expert."""
+    stored = read_inputs(work, "experts")  # ids by name
     with work.reading() as session:
-        _require_named(session, begun or {})
+        _require_named(session, stored or {})
         inputs = _read(session, work, spec)
-    if begun is None:
+    if stored is None:
         write_inputs(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
     require_same(work, inputs.domains)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
-    lineup = _lineup(work, spec, inputs)
+    expert_set = _make_expert_set(work, spec, inputs)
     if spec.domains:
         yield PartOrder([part.name for part in inputs.parts])
-        write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
+        write, loss = yield from train_parts(
+            work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer
+        )
     else:
-        write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None
-    expert = keep_parts(work, lineup.id, spec.expert, inputs.known, write, loss)
-    return registering(
+        write, loss = write_parts((yield from load(work, expert_set)), expert_set, tokenizer), None
+    expert = keep_parts(work, expert_set.id, spec.expert, inputs.known, write, loss)
+    return register_step(
         work,
         spec,
         expert,
@@ -86,34 +88,33 @@ def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     }
 
 
-def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
-    """All parts, each from the expert that has it."""
+def _make_expert_set(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
+    """The set of all parts, each initialized from its source expert."""
     experts = tuple(
         ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
         for n, part in enumerate(inputs.parts)
     )
-    return ExpertSet(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+    return ExpertSet(stable_id(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
 
 
-def _require_named(session: Session, begun: Mapping[str, str]) -> None:
-    """Raises TrainingError unless each of these ids is still called by its name: checkpoints are of these experts."""
-    for name, id in begun.items():
+def _require_named(session: Session, stored: Mapping[str, str]) -> None:
+    """Raises TrainingError unless each id still has its name: checkpoints belong to these experts."""
+    for name, id in stored.items():
         row = session.get(Expert, id)
         if row is None:
             raise TrainingError(
-                f"The expert “{name}” that this composition began with must still be there, but is gone.",
+                f"The expert “{name}” was deleted since this composition started.",
                 "Start a new job.",
             )
         if row.name != name:
             raise TrainingError(
-                f"“{name}” must be the expert that this composition began with, but that one is called “{row.name}” "
-                "now.",
-                "Give it its name back and try again, or start a new job.",
+                f"The expert “{name}” was renamed “{row.name}” since this composition started.",
+                "Restore its name and retry, or start a new job.",
             )
 
 
 def _named_as_now(session: Session, part: ModePart) -> ModePart:
-    """The part with its domains as they are called by now."""
+    """The part with the current names of its domains."""
     row = session.get_one(Expert, part.expert_id)
     return replace(part, domains=tuple(name_now(session, row, name) for name in part.domains))
 

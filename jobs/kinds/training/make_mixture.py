@@ -1,4 +1,4 @@
-"""Compose a mixture once the jobs that train its experts are done."""
+"""Make a mixture after the jobs that train its experts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.specs import MixtureSpec
 
 
 def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:
-    """Nothing is computed: the row is the mixture."""
+    """Registers the mixture. Nothing is computed."""
     yield Progress(0, 1, "mixtures", "composing")
 
     def register(session: Session) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:
         if spec.clustering is not None:
             clustering = clustering_row(session, spec.clustering).id
             gate = changed_gate(gate, {"kind": ClusterGateConfig.kind, "clustering": clustering})
-        wish = MixtureSpec(name=spec.name, experts=spec.experts, weights=spec.weights, gate=gate)
-        card = compose_mixture(session, wish, replace=spec.replace)
+        mixture = MixtureSpec(name=spec.name, experts=spec.experts, weights=spec.weights, gate=gate)
+        card = compose_mixture(session, mixture, replace=spec.replace)
         return {"mixture": card.name, "experts": [member.expert for member in card.members]}
 
     return register

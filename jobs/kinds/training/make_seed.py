@@ -1,4 +1,4 @@
-"""Make a seed model: a fresh small one with a tokenizer of its own, or one from a folder, the hub or an expert."""
+"""Make a seed model: a new small one with its own tokenizer, or one from a folder, the hub or an expert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.models.families import download_model, fresh_model, import_model, nu
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.experts import expert_row
@@ -33,7 +33,7 @@ _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 
 @dataclass(frozen=True)
 class _Copied:
-    """The expert that becomes a seed: where it and its base lie."""
+    """The expert that becomes a seed: its files and its base's files."""
 
     id: str
     method: str
@@ -41,12 +41,12 @@ class _Copied:
     kept: ArtifactRef
 
     def parts(self) -> tuple[Tokenizer, Any]:
-        """Its tokenizer, and the plain decoder that it is."""
+        """Loads its tokenizer, and the expert with its base as a plain decoder."""
         return load_tokenizer(self.base.folder), get_method(self.method).load_full_model(self.base, self.kept)
 
 
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
-    """Writes config, weights and tokenizer as one folder that transformers could load by itself."""
+    """Writes config, weights and tokenizer into one folder that transformers can load."""
     with work.reading() as session:
         ensure_free(session, SeedModel, "seed model", spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
@@ -56,18 +56,17 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     yield Progress(1, 2, "parts", "saving")
     if lm.config.vocab_size < tokenizer.vocab_size:
         raise TokenizerError(
-            f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
-            f"{tokenizer.vocab_size} entries instead.",
+            f"The tokenizer has {tokenizer.vocab_size} entries, but the model only {lm.config.vocab_size} embeddings.",
             "Give the tokenizer that the model was trained with.",
         )
     tokenizer.try_out()
     for config in (lm.config, lm.generation_config):  # a generation_config.json among its own files replaces the latter
         config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
-    artifact_id = made_by(work.job_id, "seed")
+    artifact_id = stable_id(work.job_id, "seed")
     with work.storage.new(artifact_id) as folder:
         lm.save_pretrained(folder, safe_serialization=True)
         tokenizer.save(folder)
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config_json = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             name=spec.name,
             source=_source(spec),
             family=lm.config.model_type,
-            config=told,
+            config=config_json,
             num_parameters=num_parameters(lm),
             tokenizer_sha256=tokenizer.sha256,
             artifact=artifact,
@@ -97,7 +96,7 @@ def _copied(session: Session, work: Work, name: str) -> _Copied:
     row = expert_row(session, name)
     if reason := method_of(row.method).no_decoder_because:
         raise ModelError(
-            f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” {reason}.",
+            f"“{name}” cannot become a seed, since it is no plain decoder with its base: it {reason}.",
             "Choose an expert of another method.",
         )
     return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))
@@ -108,7 +107,7 @@ def _source(spec: MakeSeed) -> str:
 
 
 def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
-    """The tokenizer and the model."""
+    """Makes or loads the tokenizer and the model."""
     if spec.source == "fresh":
         tokenizer = train_tokenizer(
             (text for domain in domains for text in _sample(domain.documents())), spec.vocab_size
@@ -119,15 +118,15 @@ def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
 
 
 def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
-    """Token ids as configurations write them; said even if there is none, as transformers else makes one up."""
+    """Token ids as configurations write them. None is written too, since transformers would otherwise choose one."""
     return ids[0] if len(ids) == 1 else list(ids) or None
 
 
 def _sample(documents: Path) -> Iterator[str]:
-    """The first few megabytes of a domain's training text: every domain has an equal say in the vocabulary."""
-    room = _TOKENIZER_BYTES
+    """Yields the first megabytes of a domain's training text, as much of each domain for the vocabulary."""
+    bytes_left = _TOKENIZER_BYTES
     for row in islice(read_split(documents, "train"), 1_000_000):
-        if room <= 0:
+        if bytes_left <= 0:
             return
         yield row["text"]
-        room -= len(row["text"].encode("utf-8"))
+        bytes_left -= len(row["text"].encode("utf-8"))

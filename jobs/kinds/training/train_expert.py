@@ -1,7 +1,7 @@
-"""Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6).
+"""Add an expert: copy a parent and train only the copy on a domain (DEMix §6).
 
-Or adapt the whole model, the paper's baseline Dense-DAPT: a copy of what all share is trained, too, and kept as a base
-of its own, so that the model it began from stays as it is.
+Or adapt the full model, the paper's baseline Dense-DAPT: a copy of the shared parameters is trained too, and stored as
+a new base, so that the original model does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.cluster_routing import cluster_numbers, clustering_of
@@ -52,7 +52,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Made:
-    """What is on disk and has no row yet: the expert, where it came from, and for a whole model its base."""
+    """Results on disk without rows: the expert, its provenance, and the base of a full model."""
 
     expert: NewExpert
     choice: Choice
@@ -63,19 +63,19 @@ class _Made:
 
 
 def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
-    """Trains the new expert from its parent; every other file stays what it was (law L8)."""
+    """Trains the new expert from its parent. No other file changes (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     require_same(work, [inputs.domain])
     inputs.parents[0].base.check()
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
     folder = yield from pack(work, inputs.domain, tokenizer)
-    key = made_by(work.job_id, "expert")
+    key = stable_id(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
     known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
-    yield from _tell(spec, choice, training)
+    yield from _choice_notes(spec, choice, training)
     method = get_method(parent.method)
     model = method.load(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
     require_context(model, spec.training.block_size)
@@ -121,21 +121,21 @@ def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixt
     return Watched(domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id))
 
 
-def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
-    """What the job chose by itself."""
-    if sentence := choice.told(training.block_size):
+def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
+    """Notes about the parent and the learning rate that the job chose."""
+    if sentence := choice.explanation(training.block_size):
         yield Note(sentence)
     if spec.training.learning_rate is None:
-        told = f"a tenth of what “{choice.parent.first}” was trained with"
-        yield Note(f"The peak learning rate is {training.learning_rate:g}: {told}.")
+        reason = f"a tenth of what “{choice.parent.first}” was trained with"
+        yield Note(f"The peak learning rate is {training.learning_rate:g}: {reason}.")
 
 
 def _train(
-    work: Work, whole: bool, config: TrainingConfig, model: TrainableModel, text: DomainText, watch: Watch | None
+    work: Work, full_model: bool, config: TrainingConfig, model: TrainableModel, text: DomainText, watch: Watch | None
 ) -> Generator[Event, None, float | None]:
-    """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
+    """Trains the expert alone, or the full model. Returns the held-out loss of the final weights."""
     loss = None
-    only = None if whole else [text.expert]
+    only = None if full_model else [text.expert]
     events = train(model, [text], config, work.folder, only_experts=only, watch=watch)
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
@@ -185,7 +185,7 @@ def _base(session: Session, work: Work, made: _Made) -> Artifact:
 
 
 def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:
-    """The mixture that holds the new expert; None where it was not asked for, or is gone."""
+    """Adds the expert to its mixture and returns the name; None if not requested, or if the mixture is gone."""
     if spec.whole:
         return create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert])).name
     mixture = session.get(Mixture, inputs.mixture_id)  # by id: another one may have the name now

@@ -1,6 +1,6 @@
-"""Train a DEMix model or what it is compared with (DEMix §3, §4.2; C-BTM §6). Makes base, experts and mixture.
+"""Train a DEMix model or one of its baselines (DEMix §3, §4.2; C-BTM §6). Makes base, experts and mixture.
 
-Where a method leaves the seed as it is, the seed itself is the base, and only what was learnt is kept.
+If a method does not change the seed, the seed itself is the base, and only the learned parameters are stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
@@ -54,7 +54,7 @@ class _Inputs:
 
 
 def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
-    """Packs what is not packed, trains all experts together, and keeps base and experts apart."""
+    """Packs the text, trains all experts together, and stores base and experts separately."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
@@ -65,7 +65,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     for name, domains in inputs.experts.items():
         for domain in domains:
             folder = yield from pack(work, domain, tokenizer)
-            packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
+            packed.append(PackedDomain(domain.name, stable_id(work.job_id, name), folder))
     retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
     model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
     method = get_method(spec.method)
@@ -75,7 +75,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
         keep_expert(
             work,
             model,
-            made_by(work.job_id, name),
+            stable_id(work.job_id, name),
             name,
             domains,
             method=spec.method,
@@ -91,9 +91,9 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
 def _train(
     work: Work, spec: TrainJoint, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, EvalSample]
 ) -> Generator[Event, None, tuple[TrainableModel, dict[str, float]]]:
-    """Trains in this process or on several; gives the model and its last losses on held-out text.
+    """Trains in this process or on several. Returns the model and its last losses on held-out text.
 
-    What is retained is looked at under the one expert there is then, and in one process.
+    Domains to retain are evaluated with the single expert, in one process.
     """
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
@@ -102,7 +102,7 @@ def _train(
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1 and retained:
-        yield Note("Domains to retain are looked at in one process: the training takes one.")
+        yield Note("Domains to retain are evaluated in one process, so the training uses one.")
         num_processes = 1
     if num_processes > 1:
         losses = yield from last_losses(
@@ -151,7 +151,7 @@ def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
 
 
 def _method_config(spec: TrainJoint) -> dict[str, Any]:
-    """The settings that only this method has, as the row of an expert keeps them."""
+    """The settings that only this method has, as stored in an expert's row."""
     config = spec.method_config
     return {} if config is None else {get_method(spec.method).config_field: asdict(config)}
 

@@ -13,9 +13,9 @@ from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_parts
-from jobs.kinds.shared.mode_training import registering, train_parts
+from jobs.kinds.shared.mode_training import register_step, train_parts
 from jobs.kinds.shared.resume_guard import require_same
-from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.names import ensure_free
@@ -33,21 +33,21 @@ class _Inputs:
 
 
 def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
-    """Divides the backbone, trains what is put beside it, and keeps that alone."""
+    """Divides the backbone into blocks, trains the experts beside it, and stores the experts alone."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
     require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     tokenizer = load_tokenizer(inputs.seed.folder)
-    lineup = ExpertSet(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
-    write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
-    expert = keep_parts(work, lineup.id, spec.expert, inputs.domains, write, loss)
+    expert_set = ExpertSet(stable_id(work.job_id, "expert"), inputs.seed, _expert_inits(spec))
+    write, loss = yield from train_parts(work, expert_set, inputs.domains, inputs.retained, spec.training, tokenizer)
+    expert = keep_parts(work, expert_set.id, spec.expert, inputs.domains, write, loss)
     domain = spec.domains[0] if len(spec.domains) == 1 else None
     parts = [
         {"name": one.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(one.shape)}
-        for one in lineup.experts
+        for one in expert_set.experts
     ]
-    return registering(
+    return register_step(
         work,
         spec,
         expert,
@@ -59,8 +59,8 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     )
 
 
-def _beginnings(spec: TrainMode) -> tuple[ExpertInit, ...]:
-    """New experts, each of its own seed: alike they would learn alike."""
+def _expert_inits(spec: TrainMode) -> tuple[ExpertInit, ...]:
+    """New experts, each with its own seed: identical ones would learn the same."""
     return tuple(
         ExpertInit(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
         for number, name in enumerate(spec.parts)

@@ -102,12 +102,12 @@ def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
 @pytest.mark.parametrize("clusters", [(0, 1, 2, 3), (0, None, 2, None)])
 def test_what_it_lacks_is_said(clusters: Sequence[int | None]) -> None:
     gate = ClusterPosteriorGate(PRIOR, Routing(clusters))
-    with pytest.raises(ScoresError, match="must have the distances"):
+    with pytest.raises(ScoresError, match="distances of the scored text"):
         gate.block(logprobs())
-    with pytest.raises(MixtureError, match="must have its clustering"):
+    with pytest.raises(MixtureError, match="needs its clustering"):
         gate.start()
 
 
 def test_a_cluster_gate_alone_weighs_nobody_without_a_cluster() -> None:
-    with pytest.raises(MixtureError, match="but 3 of 4 have one"):
+    with pytest.raises(MixtureError, match="3 of 4 have one"):
         ClusterGate(PRIOR, Routing([0, None, 1, 2]))

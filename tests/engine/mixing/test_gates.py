@@ -125,7 +125,7 @@ def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(name: str, monkeypat
     gate, scores_ENT = GATES[name]([1, 2, 3, 4]), logprobs(blocks=7)
     expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
     for at_once in (1, 200, 1 << 20):  # one block, two, all
-        monkeypatch.setattr("engine.mixing.base._AT_ONCE", at_once)
+        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", at_once)
         assert torch.equal(gate.mixed(scores_ENT, tiny_distances(140, 20)), expected_NT)
 
 
@@ -249,7 +249,7 @@ def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_blocks_asked_for() 
     gate = PosteriorGate([1.0] * 4)
     expected = scores_ENT[:, :10].double().sum(-1).softmax(0).mean(1)
     torch.testing.assert_close(estimate_prior(gate, scores_ENT, 10), expected)
-    with pytest.raises(MixtureError, match="on 13 blocks, but there are 12"):
+    with pytest.raises(MixtureError, match="needs 13 blocks; there are 12"):
         estimate_prior(gate, scores_ENT, 13)
 
 

@@ -75,7 +75,7 @@ def test_a_base_that_is_gone_or_has_no_readable_config_is_damaged(
         shutil.rmtree(base)
     else:
         (base / "config.json").write_text(config)
-    with pytest.raises(DamagedFile, match="must hold a model's base"):
+    with pytest.raises(DamagedFile, match="no valid base of a model"):
         read_limits(base)
 
 

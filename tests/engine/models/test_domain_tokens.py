@@ -129,7 +129,7 @@ def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, ex
         for file in ("expert.json", "expert.safetensors"):
             (folder / file).write_bytes((other.folder / file).read_bytes())
     forged = ArtifactRef(tmp_path / "forged")
-    with pytest.raises(ModelError, match="must make a whole model"):
+    with pytest.raises(ModelError, match="do not form a full model"):
         load_demix(base, {"a": forged})
-    with pytest.raises(ModelError, match="must fit its base"):
+    with pytest.raises(ModelError, match="do not fit its base"):
         load_demix(base, {"a": own, "b": forged})

@@ -21,7 +21,7 @@ def test_a_later_attempt_reads_what_the_first_one_read(tmp_path: Path) -> None:
     work: Any = SimpleNamespace(folder=tmp_path)
     require_same(work, [domain("a")], {"seed model “s”": "1"})
     require_same(work, [domain("a")], {"seed model “s”": "1"})
-    with pytest.raises(TrainingError, match="domain “law” must be the one that this training began with"):
+    with pytest.raises(TrainingError, match="domain “law” has changed since this training started"):
         require_same(work, [domain("b")], {"seed model “s”": "1"})
     with pytest.raises(TrainingError, match="seed model “s” must be the one"):
         require_same(work, [domain("a")], {"seed model “s”": "2"})

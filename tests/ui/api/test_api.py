@@ -425,7 +425,7 @@ def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
         experts.set_enabled(session, [name], False)
     status, told = refusal(api, model=name)
     assert status == 400
-    assert f"The expert “{name}” must be enabled to answer, but is disabled in the registry." in told
+    assert f"The expert “{name}” is disabled in the registry." in told
 
 
 def requests(base: type[Asked] = Asked) -> Iterator[type[Asked]]:

@@ -35,7 +35,7 @@ def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.Cap
 
 def test_a_typo_in_a_path_leaves_no_job_behind(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "add", "notes", str(home / "typo.txt")]) == 2
-    assert "there is none at" in capsys.readouterr().err
+    assert "no file or folder at" in capsys.readouterr().err
     assert ask(capsys, "job", "list") == []
 
 

@@ -87,7 +87,7 @@ class Answers:
         return TokenComparison(**wish, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
 
     def estimate_prior(self, **_: Any) -> PriorCard:
-        raise ServerRefused("A prior must be estimated on 100 blocks, but there are 2 instead.", "Score more.")
+        raise ServerRefused("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
 
 
 def _role(name: str) -> str:
@@ -261,7 +261,7 @@ def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answe
     app.text_input(key="prior.estimate.name").set_value("for code")
     named(app.button, "Estimate").click().run()
     assert answers.asked[-1]["name"] == "for code"
-    assert "on 100 blocks, but there are 2 instead." in told(app)
+    assert "needs 100 blocks; there are 2." in told(app)
     with reading() as session:
         assert priors.list_priors(session) == []
 

@@ -66,7 +66,7 @@ def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) ->
     tasks.mkdir()
     app = open_room("train", train__what="Few-shot classification")
     named(app.button, "Classify the texts").click().run()
-    assert "path: must be given, but is empty." in app.error[0].value.replace("\\", "")
+    assert "path: must not be empty." in app.error[0].value.replace("\\", "")
     app.text_input(key="classify.path").set_value(str(tasks)).run()
     assert app.multiselect(key="classify.routings").options == ["cluster", "updating", "fixed", "fixed-validation"]
     app.multiselect(key="classify.routings").set_value(["fixed"]).run()

@@ -47,7 +47,7 @@ def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
     app = open_room("corpora", part="Import text")
     app.text_input(key="import.path").set_value(f"{tmp_path}/where.txt").run()
     named(app.button, "Import the text").click().run()
-    assert f"there is none at {tmp_path}/where.txt" in app.error[0].value.replace("\\", "")
+    assert f"no file or folder at {tmp_path}/where.txt" in app.error[0].value.replace("\\", "")
     assert "import-corpus.job" not in app.session_state
 
 

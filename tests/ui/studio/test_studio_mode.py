@@ -88,7 +88,7 @@ def test_what_cannot_be_is_said_before_a_job_exists() -> None:
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "number_input", "Experts side by side", 2)
     named(app.button, "Train the expert").click().run()
-    assert "must start at random" in app.error[0].value
+    assert "need the random init" in app.error[0].value
 
 
 def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:

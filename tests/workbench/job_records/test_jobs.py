@@ -81,7 +81,7 @@ def test_a_job_that_has_not_ended_is_not_deleted(session: Session) -> None:
     start(session, running)
     jobs.request_stop(session, paused, "pause")
     for job in (queued, running, paused):
-        with pytest.raises(JobError, match="must have ended to be deleted"):
+        with pytest.raises(JobError, match="only an ended job can be deleted"):
             jobs.delete_job(session, job)
 
 
@@ -117,9 +117,9 @@ def test_those_that_wait_end_alike_with_the_cause(session: Session, ending: str)
     card = jobs.get_job(session, second)
     assert (card.state, card.attempt) == (ending, 0)
     assert told(session, second)[-1] == f"{ending.capitalize()}: {card.error}"
-    assert card.error == f"The job “Import law” that it waits for is {ending}."
-    assert card.next_step == "Try “Import law” again."
-    assert jobs.get_job(session, third).error == f"The job “Train law” that it waits for is {ending}."
+    assert card.error == f"The job depends on “Import law”, which is {ending}."
+    assert card.next_step == "Retry “Import law”."
+    assert jobs.get_job(session, third).error == f"The job depends on “Train law”, which is {ending}."
     assert state(session, third) == ending
 
 
@@ -222,7 +222,7 @@ def test_a_paused_job_can_be_cancelled(session: Session) -> None:
 def test_what_has_ended_cannot_be_stopped(session: Session, ending: str) -> None:
     job = new_job(session)
     end(session, job, ending)
-    with pytest.raises(JobError, match=f"must be unfinished to cancel it, but is {ending} instead"):
+    with pytest.raises(JobError, match=f"is {ending}; it must be unfinished to cancel it"):
         jobs.request_stop(session, job, "cancel")
 
 
@@ -292,7 +292,7 @@ def test_trying_again_leaves_alone_what_failed_by_itself_or_waits_for_more(sessi
 
 @pytest.mark.parametrize(
     ("action", "ending", "advice"),
-    [("resume", "failed", "Try it again"), ("retry", "paused", "Resume it"), ("retry", "done", "Submit a new job")],
+    [("resume", "failed", "Retry it"), ("retry", "paused", "Resume it"), ("retry", "done", "Submit a new job")],
 )
 def test_a_job_in_the_wrong_state_says_what_to_do_instead(
     session: Session, action: str, ending: str, advice: str

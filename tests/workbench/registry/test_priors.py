@@ -105,7 +105,7 @@ def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored
 
 
 def test_fewer_blocks_than_asked_is_refused_and_nothing_is_kept(scored: None) -> None:
-    with pytest.raises(MixtureError, match="on 21 blocks, but there are 20"), reading() as session:
+    with pytest.raises(MixtureError, match="needs 21 blocks; there are 20"), reading() as session:
         estimate_shares(session, get_storage(), "both", "law", num_blocks=21)
     with reading() as session:
         assert priors.list_priors(session) == []

@@ -14,20 +14,20 @@ from workbench.spec_base import ExpertName, Name, Spec
 
 
 class CertifyAddition(Spec):
-    """Certify an addition: nothing that was there has changed, and what each domain gained or lost (DEMix §6)."""
+    """Certify an addition: existing files are unchanged, and what each domain gained or lost (DEMix §6)."""
 
     kind: Literal["certify-addition"] = "certify-addition"
     expert: ExpertName = Field(description="Expert that was added.")
     mixture: Name = Field(description="Mixture that holds it.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: Literal["dev", "test"] = Field("test", description="Held-out split.")
     block_size: int | None = Field(
         None,
         ge=8,
         le=MOST_TOKENS,
-        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
+        description="Max tokens of context; empty: as in its stored scores, or as in its training.",
     )
     max_tokens: int | None = Field(
-        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+        None, ge=100, description="Max tokens per domain; empty: as in its stored scores, or 20,000."
     )
 
 

@@ -13,26 +13,24 @@ from workbench.spec_base import Spec as Spec
 
 
 class CertifyRemoval(Spec):
-    """Certify a removal: what a mixture is without an expert, and what of its domain still comes out (DEMix §7)."""
+    """Certify a removal: a mixture with and without an expert, and what text can still be extracted (DEMix §7)."""
 
     kind: Literal["certify-removal"] = "certify-removal"
-    expert: ExpertName = Field(description="Expert whose removal is certified; it stays where it is.")
+    expert: ExpertName = Field(description="Expert whose removal is certified; it is not deleted.")
     mixture: Name = Field(description="Mixture that holds it.")
     retrained: Name | None = Field(
         None, description="Mixture that was trained without its domain, to compare with (the paper's –Domain)."
     )
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
-    block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Tokens of context at most.")
-    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
-    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
+    split: Literal["dev", "test"] = Field("test", description="Held-out split; priors always use dev.")
+    block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Max tokens of context.")
+    max_tokens: int = Field(20_000, ge=100, description="Max tokens per domain.")
+    num_blocks: int = Field(100, ge=1, description="Number of dev blocks for each cached prior (paper: 100).")
     evidence: Evidence = Field("prefix", description="What the posterior sees: prefix (paper) or last_token (code).")
-    num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to go on from.")
-    prefix_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece that are read.")
-    continuation_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece to be guessed.")
-    temperature: float = Field(
-        0.0, ge=0, le=1e6, description="0 takes the most probable token; above, tokens are drawn."
-    )
-    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the pieces and of what is drawn.")
+    num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to continue.")
+    prefix_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece given as the prompt.")
+    continuation_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece to predict.")
+    temperature: float = Field(0.0, ge=0, le=1e6, description="Sampling temperature; 0 takes the most probable token.")
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the pieces and of sampling.")
 
 
 KIND = Kind(

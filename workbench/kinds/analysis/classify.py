@@ -12,36 +12,36 @@ from workbench.spec_base import ExpertName, LocalPath, Name, Spec
 
 
 class Classify(Spec):
-    """Classify texts from a few demonstrations, under each way to choose experts (C-BTM §5 and A.7)."""
+    """Classify texts from a few demonstrations with each routing method (C-BTM §5 and A.7)."""
 
     kind: Literal["classify"] = "classify"
     mixture: Name = Field(description="Mixture whose experts answer.")
     path: LocalPath = Field(
         min_length=1,
-        description="Folder with a folder for each task: train.jsonl, test.jsonl and, where there is one, "
-        "validation.jsonl, with the fields text and label; task.json may hold a template and words for the labels.",
+        description="Folder with a subfolder per task: train.jsonl, test.jsonl and optionally validation.jsonl, with "
+        "the fields text and label; task.json may hold a template and words for the labels.",
     )
     experts: list[ExpertName] = Field(
         default_factory=list,
-        description="Experts with the same tokenizer to compare with, each by itself, such as the dense baseline.",
+        description="Further experts with the same tokenizer to compare with, such as the dense baseline.",
     )
     routings: list[TaskRouting] = Field(
         default_factory=list,
-        description="cluster, updating, fixed, fixed-validation; empty takes all that the mixture has.",
+        description="cluster, updating, fixed, fixed-validation; empty takes all that the mixture supports.",
     )
     top_k: list[Annotated[int, Field(ge=1)]] = Field(
-        default=[1, 4], description="Numbers of experts to keep; all of them are always measured, too."
+        default=[1, 4], description="Numbers of experts to keep; all experts together are always measured too."
     )
     num_shots: int = Field(8, ge=1, le=100, description="Demonstrations before each example (paper: 8).")
-    num_validation: int = Field(8, ge=1, description="Validation examples behind a fixed routing (paper: 8).")
+    num_validation: int = Field(8, ge=1, description="Validation examples for a fixed routing (paper: 8).")
     num_seeds: int = Field(5, ge=1, le=100, description="Seeds; each draws its own demonstrations (paper: 5).")
-    max_examples: int = Field(1000, ge=1, description="Test examples of each task at most.")
+    max_examples: int = Field(1000, ge=1, description="Max test examples per task.")
     normalise: Normalise = Field(
         "none",
-        description="Compare the log-likelihoods of the labels' words as they are (none, paper) or per token (tokens).",
+        description="Compare log-likelihoods of label words unnormalised (none, paper) or per token (tokens).",
     )
     newest_weight: float = Field(
-        0.7, gt=0, le=1, description="Updating: share of the newest example in the weights (the paper names none)."
+        0.7, gt=0, le=1, description="Updating: share of the newest example in the weights (not given in the paper)."
     )
 
 

@@ -13,24 +13,24 @@ from workbench.spec_base import Spec as Spec
 
 
 class Evaluate(Spec):
-    """Score experts on held-out text and keep every token's log-likelihood."""
+    """Score experts on held-out text and store every token's log-likelihood."""
 
     kind: Literal["evaluate"] = "evaluate"
     mixture: Name = Field(description="Mixture whose experts are scored.")
-    experts: list[ExpertName] = Field(default_factory=list, description="Experts on its base to score, too.")
+    experts: list[ExpertName] = Field(default_factory=list, description="Further experts on its base to score.")
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: Literal["dev", "test"] = Field("test", description="Held-out split.")
     block_size: int | None = Field(
         None,
         ge=8,
         le=MOST_TOKENS,
-        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
+        description="Max tokens of context; empty: as in its stored scores, or as in its training.",
     )
     max_tokens: int | None = Field(
-        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+        None, ge=100, description="Max tokens per domain; empty: as in its stored scores, or 20,000."
     )
     again: bool = Field(
-        False, description="Score what has scores already, too, such as those without the number of right tokens."
+        False, description="Compute existing scores again, such as those without the number of correct tokens."
     )
 
 

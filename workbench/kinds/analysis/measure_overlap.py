@@ -12,7 +12,7 @@ from workbench.spec_base import Spec as Spec
 
 
 class MeasureOverlap(Spec):
-    """Measure which share of their frequent bigrams every two domains have in common (DEMix §4.4)."""
+    """Measure the share of frequent bigrams that every two domains have in common (DEMix §4.4)."""
 
     kind: Literal["measure-overlap"] = "measure-overlap"
     domains: list[Name] = Field(default_factory=list, description="Domains to compare, at least two; empty takes all.")

@@ -9,7 +9,7 @@ from workbench.spec_base import Spec as Spec
 
 
 class SelfCheck(Spec):
-    """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
+    """Check the engine's laws on a tiny model, with the worker's machine and library versions."""
 
     kind: Literal["selfcheck"] = "selfcheck"
 

@@ -1,4 +1,4 @@
-"""Compute one part of a clustering: the fit, or one shard of the documents."""
+"""Compute one step of a clustering: the fit, or one shard of the documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.kinds.kind import Kind, named, no_path, nothing
 
 
 class ClusterPart(ClusteringSpec):
-    """A part of finding clusters that any worker may take: the fit, or the documents of one shard."""
+    """One step of finding clusters, for any worker: the fit, or the documents of one shard."""
 
     kind: Literal["cluster-part"] = "cluster-part"
     shard: int | None = Field(None, ge=0, description="Number of the shard; empty fits the clusters.")

@@ -1,4 +1,4 @@
-"""The fields that a whole clustering and a part of one share. The engine's own sentences describe its options."""
+"""The fields that a clustering and its steps share. The engine's configs describe their own options."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ def _config_field(config: type[Any], name: str) -> Any:
 
 
 class ClusteringSpec(Spec):
-    """How to cluster: the fields that a whole clustering and its parts have in common."""
+    """How to cluster: the fields that a clustering and its steps have in common."""
 
     name: Stem = Field(description="Name of the clustering.")
-    domains: list[Name] = Field(default_factory=list, description="Domains to cluster; empty takes all training ones.")
+    domains: list[Name] = Field(
+        default_factory=list, description="Domains to cluster; empty takes all training domains."
+    )
     num_clusters: int = _config_field(ClusterConfig, "num_clusters")
     method: ClusterMethod = _config_field(ClusterConfig, "method")
     max_iterations: int = _config_field(ClusterConfig, "max_iterations")
     embedder: Literal["tfidf", "hidden_states"] = Field(
-        "tfidf", description="tfidf: the words of a document (paper); hidden_states: how a seed model reads it."
+        "tfidf", description="tfidf: the words of a document (paper); hidden_states: hidden states of a seed model."
     )
     seed_model: Name | None = Field(None, description="Seed model whose mean hidden state is the vector.")
     max_tokens: int = Field(512, ge=1, le=MOST_TOKENS, description="Tokens of a document that the seed model reads.")
@@ -37,11 +39,11 @@ class ClusteringSpec(Spec):
     dimension: int = _config_field(TfidfConfig, "dimension")
     max_words: int = _config_field(TfidfConfig, "max_words")
     sample_size: int = Field(
-        100_000, ge=1, description="Training documents that the clusters are fitted on; the others go to the nearest."
+        100_000, ge=1, description="Training documents to fit clusters on; others are assigned to the nearest."
     )
-    map_size: int = Field(20_000, ge=0, description="Documents on the map, about; 0 draws none.")
+    map_size: int = Field(20_000, ge=0, description="Approximate number of documents on the map; 0: no map.")
     shard_size: int = Field(
-        50_000, ge=1, description="Documents that one job puts into clusters; more than these are spread over workers."
+        50_000, ge=1, description="Documents that one job assigns to clusters; more are split into several jobs."
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample, the vectors, the clusters and the map.")
 

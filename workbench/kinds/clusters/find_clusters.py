@@ -9,7 +9,7 @@ from workbench.kinds.kind import Kind, named, no_path
 
 
 class FindClusters(ClusteringSpec):
-    """Find clusters among documents, put every document into one, and describe them (C-BTM §2.1)."""
+    """Find clusters among documents, assign every document to one, and describe them (C-BTM §2.1)."""
 
     kind: Literal["find-clusters"] = "find-clusters"
 

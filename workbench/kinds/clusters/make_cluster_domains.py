@@ -11,12 +11,12 @@ from workbench.spec_base import Name, Spec
 
 
 class MakeClusterDomains(Spec):
-    """Make a domain CLUSTERING/NUMBER of each cluster that has none, or holds other documents by now."""
+    """Make a domain CLUSTERING/NUMBER of each cluster that has none, or whose documents have changed."""
 
     kind: Literal["make-cluster-domains"] = "make-cluster-domains"
     clustering: Name = Field(description="Name of the clustering.")
     domains: list[Name] = Field(
-        default_factory=list, description="Names that the new domains are expected to get; empty takes what is free."
+        default_factory=list, description="Expected names of the new domains; empty takes free names."
     )
 
 

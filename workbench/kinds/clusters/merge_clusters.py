@@ -11,7 +11,7 @@ from workbench.spec_base import Name, Spec
 
 
 class MergeClusters(Spec):
-    """Make one cluster of several; experts trained on one of them become stale."""
+    """Merge several clusters into one; experts trained on one of them become stale."""
 
     kind: Literal["merge-clusters"] = "merge-clusters"
     clustering: Name = Field(description="Name of the clustering.")

@@ -11,13 +11,13 @@ from workbench.spec_base import Name, Spec
 
 
 class PinDocuments(Spec):
-    """Put documents into a cluster by hand; experts trained on a cluster that loses or gains one become stale."""
+    """Assign documents to a cluster by hand; experts trained on a cluster that loses or gains one become stale."""
 
     kind: Literal["pin-documents"] = "pin-documents"
     clustering: Name = Field(description="Name of the clustering.")
-    cluster: str = Field(description="Cluster to put them into, by number or name.")
+    cluster: str = Field(description="Their new cluster, by number or name.")
     documents: list[str] = Field(
-        min_length=1, description="Documents: the SHA-256 of each text, or 8 digits of it and more."
+        min_length=1, description="Documents: the SHA-256 of each text, or at least its first 8 digits."
     )
 
 

@@ -16,12 +16,12 @@ class SplitCluster(Spec):
     kind: Literal["split-cluster"] = "split-cluster"
     clustering: Name = Field(description="Name of the clustering.")
     cluster: str = Field(description="Cluster to split, by number or name.")
-    num_clusters: int = Field(2, ge=2, le=2**16, description="Clusters to make of it.")
+    num_clusters: int = Field(2, ge=2, le=2**16, description="Number of new clusters.")
     method: Literal["balanced", "unbalanced"] = Field(
         "balanced", description="balanced: sizes differ by at most one; unbalanced: plain k-means."
     )
     sample_size: int = Field(
-        100_000, ge=1, description="Training documents that the clusters are fitted on; the others go to the nearest."
+        100_000, ge=1, description="Training documents to fit clusters on; others are assigned to the nearest."
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample and the first centres.")
 

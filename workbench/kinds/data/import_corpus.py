@@ -48,24 +48,26 @@ FORMATS = {
 
 
 class ImportCorpus(Spec):
-    """Read text, refuse what is broken, split it and keep it as one or several domains."""
+    """Import text: validate it, split it, and store it as one or several domains."""
 
     kind: Literal["import-corpus"] = "import-corpus"
-    name: Name = Field(description="Name of the corpus, and of its domain unless the records name theirs.")
+    name: Name = Field(description="Name of the corpus, and of its domain unless records name their own.")
     path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
-    dataset: str = Field("", description="Name of a Hugging Face data set; downloads it.")
-    found: str = Field("", description="Text found on this machine: one of the demo's sources.")
-    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept aside to test on.")
+    dataset: str = Field("", description="Name of a Hugging Face data set to download.")
+    found: str = Field("", description="Text on this machine: one of the demo's sources.")
+    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept for testing.")
     text_field: str = Field("text", description="Field or column that holds the text.")
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
-    group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
-    licence: str = Field("", description="Licence of the text, as you know it.")
+    group_field: str = Field(
+        "", description="Records with the same value of this field stay in one split (such as source)."
+    )
+    licence: str = Field("", description="Licence of the text.")
     max_bytes: int | None = Field(
         None, gt=0, le=2**50, description="Stop after this many bytes of text; empty reads all."
     )
-    skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
+    skip_bad: bool = Field(False, description="Skip and list broken records, instead of refusing the import.")
     piece_length: int | None = Field(
-        None, ge=100, description="Cut longer documents into pieces of at most this many characters; empty: never."
+        None, ge=100, description="Split longer documents into pieces of at most this many characters; empty: never."
     )
     anonymize: bool = Field(
         False,

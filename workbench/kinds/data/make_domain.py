@@ -13,17 +13,17 @@ from workbench.spec_base import Name, Spec
 
 
 class MakeDomain(Spec):
-    """Make a domain of chosen documents of a clustering, wherever they came from; what is held out stays held out."""
+    """Make a domain of chosen documents of a clustering, from any domain. Held-out documents stay held out."""
 
     kind: Literal["make-domain"] = "make-domain"
     clustering: Name = Field(description="Name of the clustering.")
     name: Name = Field(description="Name of the new domain.")
     areas: list[str] = Field(
         default_factory=list,
-        description="Areas on the map, each the numbers x y of one corner after another; empty: anywhere.",
+        description="Areas on the map, each a list of corners x y x y …; empty: the entire map.",
     )
     clusters: list[str] = Field(
-        default_factory=list, description="Clusters to take documents of, by number or name; empty: of any."
+        default_factory=list, description="Clusters to take documents from, by number or name; empty: all."
     )
 
     @model_validator(mode="after")
@@ -44,9 +44,9 @@ def _corners(area: str) -> list[tuple[float, float]]:
     try:
         numbers = [float(one) for one in area.split()]
     except ValueError:
-        raise ValueError(f"an area must be numbers, but is “{area[:40]}”") from None
+        raise ValueError(f"an area must be numbers, not “{area[:40]}”") from None
     if len(numbers) < 6 or len(numbers) % 2 or not all(map(math.isfinite, numbers)):
-        raise ValueError(f"an area must be pairs of numbers for three corners or more, but is “{area[:40]}”")
+        raise ValueError(f"an area must be pairs of numbers for at least three corners, not “{area[:40]}”")
     pairs: Iterator[float] = iter(numbers)
     return list(zip(pairs, pairs, strict=True))
 

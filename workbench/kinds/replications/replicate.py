@@ -1,4 +1,4 @@
-"""What the replications of all papers have in common."""
+"""The spec that the replications of all papers share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from workbench.spec_base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 
 
 class Replicate(Spec):
-    """Judge a paper's claims by the models and scores that jobs of this name made, and write the report."""
+    """Judge a paper's claims by the models and scores of this replication's jobs, and write the report."""
 
     kind: str
     paper: str
-    name: Name = Field(description="Name of the replication; the names of all that it makes begin with it.")
+    name: Name = Field(description="Name of the replication; all names that it creates start with it.")
     size: SizeName = Field("tiny", description="tiny (two CPU cores, an hour), small (a GPU) or smoke (seconds).")
     budget: Size
-    seeds: int = Field(2, ge=1, le=20, description="Seeds; everything is made once for each.")
+    seeds: int = Field(2, ge=1, le=20, description="Number of seeds; everything is made once per seed.")
     domains: list[Name] = Field(min_length=2, description="Training domains.")
     novel: list[Name] = Field(min_length=1, description="Novel domains.")
-    imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import before all else.")
-    partial: bool = Field(False, description="Report what is there now, and say what is missing.")
+    imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import first.")
+    partial: bool = Field(False, description="Write a report of the results so far, and list what is missing.")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -40,12 +40,12 @@ class Replicate(Spec):
         return self
 
     def stems(self) -> list[str]:
-        """Those names of what it makes with which other names begin, as those of clusters' domains do."""
+        """The names it creates that start other names, as a clustering's name starts those of its domains."""
         return []
 
     @abstractmethod
     def names(self) -> list[str]:
-        """What everything it makes will be called, the experts of a mixture left out."""
+        """The names of everything it creates, without the experts of mixtures."""
 
 
-BUDGET = "Model, trainings and amounts of text: those of the size when it was submitted."
+BUDGET = "Model, trainings and amounts of text, as the size defined them at submission."

@@ -15,7 +15,7 @@ from workbench.spec_base import LocalPath
 
 
 class ReplicateCbtm(Replicate):
-    """Judge C-BTM's claims by the models and scores that jobs of this name made, and write the report."""
+    """Judge C-BTM's claims by the models and scores of this replication's jobs, and write the report."""
 
     kind: Literal["replicate-cbtm"] = "replicate-cbtm"
     paper: Literal["cbtm"] = Field("cbtm", description="The paper.")

@@ -15,17 +15,19 @@ from workbench.spec_base import Name
 
 
 class ReplicateDemix(Replicate):
-    """Judge DEMix's claims by the models and scores that jobs of this name made, and write the report."""
+    """Judge DEMix's claims by the models and scores of this replication's jobs, and write the report."""
 
     kind: Literal["replicate-demix"] = "replicate-demix"
     paper: Literal["demix"] = Field("demix", description="The paper.")
     budget: DemixSize = Field(default_factory=lambda data: DEMIX_SIZES[data["size"]], description=BUDGET)
-    removed: list[Name] = Field(default_factory=list, description="Training domains that a model is trained without.")
+    removed: list[Name] = Field(
+        default_factory=list, description="Training domains that are left out to train a model without them."
+    )
 
     @model_validator(mode="after")
     def _of_these(self) -> ReplicateDemix:
         if not set(self.removed) <= set(self.domains):
-            raise ValueError("only a training domain can be left out of the training")
+            raise ValueError("only a training domain can be left out of training")
         return self
 
     def names(self) -> list[str]:

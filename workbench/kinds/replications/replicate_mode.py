@@ -16,7 +16,7 @@ from workbench.spec_base import Name
 
 
 class ReplicateMode(Replicate):
-    """Judge MoDE's claims by the models and scores that jobs of this name made, and write the report."""
+    """Judge MoDE's claims by the models and scores of this replication's jobs, and write the report."""
 
     kind: Literal["replicate-mode"] = "replicate-mode"
     paper: Literal["mode"] = Field("mode", description="The paper.")
@@ -36,7 +36,7 @@ class ReplicateMode(Replicate):
 
     @property
     def known(self) -> list[str]:
-        """What the backbone is trained on."""
+        """The domains that the backbone is trained on."""
         return [domain for domain in self.domains if domain not in self.targets]
 
     @property

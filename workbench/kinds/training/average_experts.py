@@ -11,19 +11,19 @@ from workbench.spec_base import ExpertName, Name, Spec
 
 
 class AverageExperts(Spec):
-    """Make one model of several: the weighted average of their parameters (BTM, Li et al. 2022, §3.3)."""
+    """Average the parameters of several experts into one model (BTM, Li et al. 2022, §3.3)."""
 
     kind: Literal["average-experts"] = "average-experts"
     name: Name = Field(description="Name of the mixture that will hold the average; the expert is called NAME/average.")
     experts: list[ExpertName] = Field(
-        min_length=2, description="Experts to average: of one architecture, and from one seed model."
+        min_length=2, description="Experts to average, with the same architecture and seed model."
     )
     weights: list[float] | None = Field(None, description="Weight of each expert; empty: equal.")
     prior: Name | None = Field(None, description="Saved prior whose shares are the weights (BTM: a cached one).")
 
     @property
     def expert(self) -> str:
-        """What the average is called."""
+        """The name of the averaged expert."""
         return f"{self.name}/average"
 
     @model_validator(mode="after")

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class ComposeMode(Spec):
-    """Put trained experts side by side on their backbone, and let their gates learn together (MoDE §3.2, stage 2).
+    """Compose trained experts on their backbone and train their gates together (MoDE §3.2, stage 2).
 
-    With an expert that is composed already, others join it; `without` takes parts out. Nothing starts again.
+    Others can join an expert that is composed already; `without` leaves parts out. Training continues from the parts.
     """
 
     kind: Literal["compose-mode"] = "compose-mode"
-    name: Name = Field(description="Name of the mixture that will hold the composition; it is called NAME/composed.")
+    name: Name = Field(description="Name of the mixture; its expert, the composition, is called NAME/composed.")
     experts: list[ExpertName] = Field(
-        min_length=1, description="Experts of MoDE on one backbone, their parts side by side."
+        min_length=1, description="MoDE experts on one backbone, whose parts are composed."
     )
     without: list[str] = Field(
-        default_factory=list, description="Parts to leave out, by the names that they have in the composition."
+        default_factory=list, description="Parts to leave out, by their names in the composition."
     )
     domains: list[Name] = Field(
         default_factory=list,
-        description="Domains of the mixed text, equal samples of each; empty: put together without training.",
+        description="Domains to train on, equal samples of each; empty: compose without training.",
     )
-    frozen: bool = Field(False, description="Only the gates learn; otherwise the experts do, too (paper: better).")
+    frozen: bool = Field(False, description="Train only the gates; otherwise the experts too (paper: better).")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
     retain: list[Name] = Field(default_factory=list, description=RETAIN)
 
@@ -44,13 +44,13 @@ class ComposeMode(Spec):
             if len(set(names)) < len(names):
                 raise ValueError(f"name each {what} once")
         if self.retain and not self.domains:
-            raise ValueError("domains to retain are looked at while it trains: give domains to train on, too")
+            raise ValueError("domains to retain are evaluated during training: give domains to train on too")
         require_others(self.retain, self.domains)
         return self
 
     @property
     def expert(self) -> str:
-        """What the composition is called."""
+        """The name of the composition."""
         return f"{self.name}/composed"
 
 

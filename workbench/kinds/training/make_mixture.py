@@ -13,17 +13,15 @@ from workbench.spec_base import Spec as Spec
 
 
 class MakeMixture(Spec):
-    """Compose a mixture after its experts were trained: the last step of a plan that trains them."""
+    """Make a mixture after its experts were trained: the last step of a plan that trains them."""
 
     kind: Literal["make-mixture"] = "make-mixture"
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
-    clustering: Name | None = Field(
-        None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
-    )
-    replace: bool = Field(False, description="Put these experts in the place of those of a mixture of this name.")
+    gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")
+    clustering: Name | None = Field(None, description="Clustering for a cluster gate, by name, instead of `gate`.")
+    replace: bool = Field(False, description="Replace the experts of an existing mixture with this name.")
 
 
 KIND = Kind(

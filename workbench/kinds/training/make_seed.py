@@ -15,16 +15,16 @@ from workbench.spec_base import ExpertName, Name, Spec, absolute
 
 
 class MakeSeed(Spec):
-    """Make a seed model: take one from a folder, the hub or an expert, or begin a fresh small one with a tokenizer."""
+    """Make a seed model: from a folder, the hub or an expert, or a new small one with a tokenizer."""
 
     kind: Literal["make-seed"] = "make-seed"
     name: Name = Field(description="Name of the seed model.")
     source: Literal["fresh", "folder", "hub", "expert"] = Field(
-        "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of one that is trained)."
+        "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of a trained one)."
     )
     location: str = Field("", description="Folder or hub name of the model; empty for any other source.")
     expert: ExpertName | None = Field(
-        None, description="Expert whose whole model, what it shares with others included, becomes the seed."
+        None, description="Expert whose full model, shared parameters included, becomes the seed."
     )
     shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
     vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")

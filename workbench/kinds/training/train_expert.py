@@ -1,4 +1,4 @@
-"""Train one more expert: a copy of a parent, on one more domain."""
+"""Train another expert: a copy of a parent, on a further domain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TrainExpert(Spec):
-    """Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6)."""
+    """Add an expert: copy a parent and train only the copy on a domain (DEMix §6)."""
 
     kind: Literal["train-expert"] = "train-expert"
     name: Name = Field(description="Name of the new expert.")
@@ -27,21 +27,21 @@ class TrainExpert(Spec):
     parent: ExpertName | None = Field(
         None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
     )
-    join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
+    join: bool = Field(True, description="Add the new expert to the mixture when training ends.")
     whole: bool = Field(
         False,
-        description="Train the shared parameters, too (dense-DAPT): makes a mixture NAME, on a base of its own, of one "
-        "expert NAME/DOMAIN; the model it began from stays as it is.",
+        description="Train the shared parameters too (dense-DAPT): makes a mixture NAME with a new base and one expert "
+        "NAME/DOMAIN; the original model does not change.",
     )
     watch: list[Name] = Field(
         default_factory=list,
-        description="Domains whose held-out loss is measured at each evaluation, to see what is forgotten (Fig. 6).",
+        description="Domains whose held-out loss is measured at each evaluation, to show forgetting (Fig. 6).",
     )
     training: AdaptingConfig = Field(default_factory=AdaptingConfig, description="How to train.")
 
     @property
     def expert(self) -> str:
-        """What the new expert is called."""
+        """The name of the new expert."""
         return f"{self.name}/{self.domain}" if self.whole else self.name
 
     @property
@@ -54,9 +54,7 @@ class TrainExpert(Spec):
     @model_validator(mode="after")
     def _watch_others(self) -> TrainExpert:
         if len(set(self.watch)) < len(self.watch) or self.domain in self.watch:
-            raise ValueError(
-                "name each domain to watch once, and not the one that is trained on: it is measured anyway"
-            )
+            raise ValueError("name each domain to watch once, and not the training domain: it is measured anyway")
         return self
 
 
@@ -70,8 +68,8 @@ def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
     if mixture is None or any(can_be_parent(member.expert) for member in mixture.members):
         return []
     return [
-        f"“{spec.mixture}” must hold an expert that can be copied, but all its experts are of MoDE: "
-        "train another beside the same seed, with `workbench train mode`."
+        f"“{spec.mixture}” has no expert that can be copied: train another on the same seed with "
+        "`workbench train mode`."
     ]
 
 

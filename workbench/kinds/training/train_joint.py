@@ -1,4 +1,4 @@
-"""Train one model on all domains jointly: DEMix, with an expert per domain, or one of its baselines."""
+"""Train one model on all domains jointly: DEMix with an expert per domain, or one of its baselines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workbench.spec_base import RETAIN, Name, Spec, require_others
 
 
 def _method_sentences() -> str:
-    """Every method with what it does, for the help."""
+    """Every method with its description, for the help."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
 
 
 def _joint_method(name: str) -> str:
     if name not in joint_methods():
-        raise ValueError(f"there is no such method; there are: {', '.join(joint_methods())}")
+        raise ValueError(f"there is no such method; choose one of {', '.join(joint_methods())}")
     return name
 
 
@@ -29,10 +29,10 @@ MethodName = Annotated[str, AfterValidator(_joint_method)]
 
 
 class TrainJoint(Spec):
-    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or what it is compared with."""
+    """Train a DEMix model (DEMix §3): one expert per domain, everything else shared. Or train one of its baselines."""
 
     kind: Literal["train-joint"] = "train-joint"
-    name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
+    name: Name = Field(description="Name of the mixture; its experts are called NAME/DOMAIN.")
     seed_model: Name = Field(description="Seed model to start from.")
     domains: list[Name] = Field(
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
@@ -51,7 +51,7 @@ class TrainJoint(Spec):
     @field_validator("options", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """A command line gives them as text."""
+        """Parses the JSON text that the command line passes."""
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class TrainJoint(Spec):
             raise ValueError("name each domain once")
         if self.retain and len(self.experts) > 1:
             raise ValueError(
-                "domains to retain need a single expert: train on one domain, or by a method with one for all"
+                "domains to retain need a single expert: train on one domain, or use a method with one expert for all"
             )
         require_others(self.retain, self.domains)
         return self
@@ -78,14 +78,14 @@ class TrainJoint(Spec):
 
     @property
     def method_config(self) -> Any:
-        """The settings that only this spec's method has, as its own dataclass; None where it has none."""
+        """The settings of this spec's method, as its own dataclass; None if it has none."""
         method = get_method(self.method)
         group = getattr(self, method.config_field)
         return method.config_from(group) if group is self.options else group
 
     @property
     def experts(self) -> dict[str, list[str]]:
-        """The names of the experts that it makes, each with the domains that train it."""
+        """The names of the new experts, each with the domains that train it."""
         if only := get_method(self.method).only_expert:
             return {f"{self.name}/{only}": self.domains}
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}

@@ -20,14 +20,16 @@ class TrainMode(Spec):
 
     kind: Literal["train-mode"] = "train-mode"
     name: Name = Field(
-        description="Name of the mixture that will hold the expert; it is called NAME/DOMAIN, or NAME/mixed."
+        description="Name of the mixture; its expert is called NAME/DOMAIN, or NAME/mixed for several domains."
     )
-    seed_model: Name = Field(description="Seed model that is the backbone; it stays as it is.")
+    seed_model: Name = Field(description="Seed model to use as the backbone; it does not change.")
     domains: list[Name] = Field(
-        min_length=1, description="Domain to train on; of several, equal samples are mixed (what stage 2 is judged by)."
+        min_length=1, description="Domains to train on; equal samples of several are mixed (the baseline of stage 2)."
     )
-    num_parts: int = Field(1, ge=1, le=64, description="Experts side by side, all trained on all of the text.")
-    shape: ModeConfig = Field(default_factory=ModeConfig, description="Blocks, layers, and how the expert starts.")
+    num_parts: int = Field(1, ge=1, le=64, description="Number of parallel experts, each trained on all text.")
+    shape: ModeConfig = Field(
+        default_factory=ModeConfig, description="Blocks, layers and initialization of the expert."
+    )
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
     retain: list[Name] = Field(default_factory=list, description=RETAIN)
 
@@ -36,18 +38,18 @@ class TrainMode(Spec):
         if len(set(self.domains)) < len(self.domains):
             raise ValueError("name each domain once")
         if self.num_parts > 1 and self.shape.init == "copy":
-            raise ValueError("several experts must start at random (init), since copies would learn alike for ever")
+            raise ValueError("several experts need the random init, since copies would learn the same")
         require_others(self.retain, self.domains)
         return self
 
     @property
     def expert(self) -> str:
-        """What the expert is called."""
+        """The name of the expert."""
         return f"{self.name}/{self._text}"
 
     @property
     def parts(self) -> list[str]:
-        """What the expert's parts are called."""
+        """The names of the expert's parts."""
         return [self._text] if self.num_parts == 1 else [f"{self._text}-{i + 1}" for i in range(self.num_parts)]
 
     @property

@@ -38,7 +38,7 @@ class Shard:
         self._expected: Callable[[], Tensor] | None = None
 
     def begin(self, branch: RemoteBranch, x_BTD: Tensor, given: Any, named: Any) -> None:
-        """Sends a block's input, unless it went out for another of this process's experts."""
+        """Sends a block's input, unless it was sent already for another expert of the same process."""
         if self._ticket is None:
             if branch.number == 0:
                 self._open(x_BTD, given, named, training=branch.training)
@@ -46,7 +46,7 @@ class Shard:
             self._ticket = _Depart.apply(ticket, x_BTD, self)  # type: ignore[no-untyped-call]
 
     def end(self, branch: RemoteBranch) -> BranchOutput:
-        """What one of the experts answers."""
+        """The output of one of the experts."""
         if self._answers_SBTD is None:
             self._answers_SBTD = _Arrive.apply(self._ticket, self, branch)  # type: ignore[no-untyped-call]
         which = self._active.index(branch.key)
@@ -56,7 +56,7 @@ class Shard:
         return answer_BTD[..., :-2], answer_BTD[..., -2], answer_BTD[:1, 0, -1]
 
     def _open(self, x_BTD: Tensor, given: Any, named: Any, *, training: bool) -> None:
-        """Begins a pass. Its layers are given the same in every block, so it is told once."""
+        """Starts a pass. Layers get the same arguments in every block, so they are sent once."""
         self.num_passes += 1
         self._active = [key for key in active_keys() if key in self.keys]
         tensors: list[Tensor] = [x_BTD[:0]]
@@ -74,13 +74,13 @@ class Shard:
         )
 
     def depart(self, x_BTD: Tensor) -> None:
-        """Sends a block's input, and looks out for the answers."""
+        """Sends a block's input and starts to receive the outputs."""
         rows, length, width = x_BTD.shape
         self.wire.send_tensor(x_BTD)
         self._expected = self.wire.receive_tensor(x_BTD, (len(self._active), rows, length, width + 2))
 
     def return_(self, gradients_SBTD: Tensor, branch: RemoteBranch) -> None:
-        """Sends the answers' gradients, and looks out for the input's; the first block's has none."""
+        """Sends the outputs' gradients and starts to receive the input's; the first block's input has none."""
         if branch.is_last:
             self.wire.send("back")
         self.wire.send_tensor(gradients_SBTD)
@@ -94,7 +94,7 @@ class Shard:
 
 
 class _Depart(torch.autograd.Function):
-    """A block's input goes out; its gradient comes back. What it gives says nothing: `_Arrive` hangs on it."""
+    """Sends a block's input; receives its gradient. The returned ticket only orders it before `_Arrive`."""
 
     @staticmethod
     def forward(ctx: Any, ticket: Tensor, x_BTD: Tensor, shard: Shard) -> Tensor:
@@ -108,7 +108,7 @@ class _Depart(torch.autograd.Function):
 
 
 class _Arrive(torch.autograd.Function):
-    """The answers come; their gradients go out."""
+    """Receives the experts' outputs; sends their gradients."""
 
     @staticmethod
     def forward(ctx: Any, _: Tensor, shard: Shard, branch: RemoteBranch) -> Tensor:
@@ -119,7 +119,7 @@ class _Arrive(torch.autograd.Function):
     def backward(ctx: Any, gradients_SBTD: Tensor) -> Any:
         if ctx.num_pass != ctx.shard.num_passes:
             raise TrainingError(
-                "Gradients must be computed before the next pass, but an expert's process has read another text since.",
+                "An expert's process has started another pass before the gradients of this one were computed.",
                 "Call backward after each pass.",
             )
         ctx.shard.return_(gradients_SBTD, ctx.branch)
@@ -127,49 +127,49 @@ class _Arrive(torch.autograd.Function):
 
 
 class RemoteBranch(nn.Module):
-    """Stands in a block for an expert of another process; has no tensors."""
+    """The stand-in for an expert of another process in a block; has no tensors."""
 
     def __init__(self, shard: Shard, key: str, number: int, num_blocks: int) -> None:
         super().__init__()
         self._shard, self.key, self.number, self.is_last = shard, key, number, number == num_blocks - 1
 
     def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
-        """As a branch's."""
+        """Same as `Branch.begin`, computed in the other process."""
         self._shard.begin(self, x_BTD, given, named)
         return lambda: self._shard.end(self)
 
     @property
     def layers(self) -> Any:
-        """Raises ModelError: whoever asks for layers here has a cache."""
+        """Raises ModelError: layers are only needed with a cache, which is not supported here."""
         raise ModelError(
-            f"The expert “{self.key}” of another process must read whole texts, but was given a cache.",
+            f"The expert “{self.key}” of another process cannot use a cache.",
             "Read the text without a cache, or load the expert into this process.",
         )
 
 
 @contextmanager
 def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
-    """Puts the experts of all other processes, which must be in `serve`, into the first process's model.
+    """Adds the experts of all other processes, which must run `serve`, to the first process's model.
 
-    At a good end it lets those processes go; after an error this process must end, and theirs end with a LostRank.
+    On success it ends those processes' service; after an error this process must end, and theirs raise LostRank.
     Raises ModelError where an expert is of another backbone or does not fit.
     """
     group = control_group()
-    shards = [_met(Peer(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
+    shards = [_connect(Peer(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
     yield shards
     for shard in shards:
         shard.wire.send("end")
 
 
-def _met(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
-    said = wire.receive()
-    if said["base_sha256"] != base_sha256:
+def _connect(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
+    message = wire.receive()
+    if message["base_sha256"] != base_sha256:
         raise ModelError(
             f"The experts of process {wire.peer} were trained on another backbone than the first process has.",
-            "Put experts and backbone together that belong to each other.",
+            "Use experts with the backbone they were trained on.",
         )
-    shard = Shard(wire, list(said["experts"]))
-    for key, shape in said["experts"].items():
+    shard = Shard(wire, list(message["experts"]))
+    for key, shape in message["experts"].items():
         branches = [RemoteBranch(shard, key, number, model.num_blocks) for number in range(model.num_blocks)]
         model.put_expert(key, ModeConfig(**shape), branches)
     return shard

@@ -1,8 +1,8 @@
-"""A process with experts in MPMD (§3.3): it has their weights, gradients and moments, and nobody else does.
+"""A process with experts in MPMD (§3.3): it alone holds their weights, gradients and moments.
 
-It does what the backbone's process says: computes its experts' layers while the backbone's are computed there, goes
-back through them, and updates them by the same rule and the same clip over everybody's gradients. What leaves it are
-hidden states, their gradients, the linear parts of the gates' logits, the odds, and one number for the clip.
+The backbone's process controls it: it computes its experts' layers while the backbone's are computed there, runs their
+backward pass, and updates them by the same rule, clipped over the gradients of all processes. It sends hidden states,
+their gradients, the linear parts of the gates' logits, the odds, and one number for the clip.
 
 Shapes: as in `engine/methods/mode/sharding/backbone.py`.
 """
@@ -40,19 +40,19 @@ from engine.training.step_seed import step_seed
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:
-    """Lets the first process use the experts of this model until it says that it is done; whether a training ended.
+    """Serves this model's experts to the first process until that ends. Returns whether a training finished.
 
-    The model's own backbone is not used, and may be forgotten; its hash says which one the experts belong to.
-    Checkpoints of what each expert learns go into a folder of its own in `folder`, where a checkpoint of all may lie,
-    too, that one process made. Afterwards the model's experts are what they learnt; those of a training that ended
-    (was not stopped) are as patience says. Raises LostRank when the first process is gone, and what an update raises.
+    The model's own backbone is not used, and may be freed; its hash identifies the backbone of the experts. Each
+    expert's checkpoints go into its own folder in `folder`, which may also hold a checkpoint of all experts from a
+    single process. Afterwards the model's experts are trained; after a finished training they have the weights that
+    early stopping chose. Raises LostRank if the first process is gone, and what an update raises.
     """
     wire = Peer(0, control_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}
     wire.send("meet", base_sha256=base_sha256, experts=shapes)
     server = _Server(model, wire, folder)
-    while (wish := (said := wire.receive()).pop("do")) != "end":
-        server.does[wish](**said)
+    while (command := (message := wire.receive()).pop("do")) != "end":
+        server.handlers[command](**message)
     return server.training is not None and server.training.has_ended
 
 
@@ -60,8 +60,8 @@ class _Server:
     def __init__(self, model: ModeModel, wire: Peer, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
         self.training: _Training | None = None
-        self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
-        self.does: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
+        self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and outputs, for the backward pass
+        self.handlers: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
 
     def read(
         self,
@@ -102,16 +102,16 @@ class _Server:
         self.passed = []
 
     def learn(self, keys: Sequence[str], learning: Learning, config: dict[str, Any]) -> None:
-        """A training begins."""
+        """Starts a training."""
         if self.folder is None:
-            raise TrainingError("An expert that is to learn must have a folder for its checkpoints.", "Give one.")
+            raise TrainingError("Training an expert needs a folder for its checkpoints.", "Give one.")
         one = self.training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
-        self.does |= {
+        self.handlers |= {
             "resume": one.resume,
             "update": one.update,
             "best": one.keep_best,
             "save": one.save,
-            "settle": one.settle,
+            "finish": one.restore_best,
         }
 
 
@@ -121,7 +121,7 @@ def _answer(branch: Branch, x_BTD: Tensor, given: Sequence[Any], named: dict[str
 
 
 class _Training:
-    """What this process does of a training: the updates of its own experts."""
+    """This process's part of a training: the updates of its own experts."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _Training:
         self.optimizer = make_optimizer(self.parameters, config)
 
     def resume(self, step: int) -> None:
-        """Goes on from the first process's step; what this one kept of later ones, which that one lacks, is dropped."""
+        """Resumes from the first process's step and drops later checkpoints, which that process lacks."""
         self.step = step
         for key, parameters in self.of_each.items() if step else ():
             root = self._checkpoint_of(key, step)
@@ -155,13 +155,12 @@ class _Training:
         self._begin_step()
 
     def _checkpoint_of(self, key: str, step: int) -> Path:
-        """Where an expert's is: in its own folder, or with that of all experts."""
+        """The folder of an expert's checkpoint: its own, or that of all experts."""
         for root in (expert_folder(self.folder, key), self.folder):
             if has_checkpoint(root, step, self.config, self.of_each[key]):
                 return root
         raise TrainingError(
-            f"{self.folder} must hold the checkpoint of step {step}, which the first process goes on from, but has "
-            f"none of the expert “{key}”.",
+            f"{self.folder} has no checkpoint of the expert “{key}” at step {step}, where the first process resumes.",
             "Restore it, or start the training again.",
         )
 
@@ -172,9 +171,9 @@ class _Training:
         self._begin_step()
 
     def _begin_step(self) -> None:
-        """What layers draw at random follows from the step, so that a resumed training is one uninterrupted.
+        """Seeds the random generator by the step, so that a resumed training equals an uninterrupted one.
 
-        Experts that are all in one process draw what they would beside the backbone, which draws nothing.
+        Experts that are all in one process draw the same as beside the backbone, which draws nothing.
         """
         torch.manual_seed(step_seed(self.config.seed, self.step) + dist.get_rank() - 1)
 
@@ -189,14 +188,14 @@ class _Training:
         self.wire.send("saved")
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def restore_best(self) -> None:
         for name, tensor in self.best.items():
             self.parameters[name].copy_(tensor)
         self.has_ended = True
 
 
 class _Member(ProcessGroup):
-    """As the rest of the team sees this process: everybody's gradients are clipped together."""
+    """This process as a member of the process group: the gradients of all processes are clipped together."""
 
     def __init__(self, wire: Peer) -> None:
         self.wire = wire

@@ -1,6 +1,6 @@
-"""What processes with experts leave on disk: checkpoints of each expert, and at the end the expert.
+"""Files of processes with experts: checkpoints of each expert, and finally the expert.
 
-They lie by expert, so that a training may go on in another number of processes.
+They are stored by expert, so that a training can resume with another number of processes.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _EXPERTS, _MADE, _PART = "experts", "made", "part.safetensors"
 
 
 def expert_folder(folder: Path, key: str) -> Path:
-    """Where an expert's checkpoints lie, in the folder of a training."""
+    """The folder of an expert's checkpoints within a training's folder."""
     return folder / _EXPERTS / key
 
 
 def save_trained(model: ModeModel, key: str, folder: Path) -> None:
-    """Writes what an expert has learnt into the folder of its training."""
+    """Writes a trained expert into the folder of its training."""
     with new_folder(expert_folder(folder, key) / _MADE) as aside:
         save_part(model, key, aside / _PART)
 
 
 def made_file(folder: Path, key: str) -> Path:
-    """The file that `keep_made` wrote, once it proved to be whole; raises DamagedFile."""
+    """The verified file that `save_trained` wrote; raises DamagedFile."""
     made = expert_folder(folder, key) / _MADE
     verify_folder(made)
     return made / _PART
 
 
 def gather_checkpoints(folder: Path, names: Iterable[str], config: TrainingConfig) -> None:
-    """Makes the newest checkpoint of experts in several processes one that a single process goes on from.
+    """Merges the newest checkpoints of several processes, so that a single process can resume from them.
 
-    `names` are those of all parameters that learn. Does nothing where there is no such checkpoint.
+    `names` are those of all trained parameters. Does nothing if there is no such checkpoint.
     """
     step = newest_step(folder, config)
     own = {key: list(some) for key, some in groupby(names, key=lambda name: name.partition(":")[0])}

@@ -1,4 +1,4 @@
-"""Training of MoDE on several processes of this machine, as the iterator of events that training in one is."""
+"""MoDE training on several processes of this machine, as an iterator of events like training in one process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
     when there are too few processes, or more than can have an expert, or a text is too short; LostRank when a process
     dies, and what the training itself raises.
     """
-    if not 2 <= num_processes <= most_processes(len(task.lineup.experts)):
+    if not 2 <= num_processes <= most_processes(len(task.expert_set.experts)):
         raise TrainingError(
-            f"{len(task.lineup.experts)} experts beside a backbone must be in 2 to "
-            f"{most_processes(len(task.lineup.experts))} processes, but are to be in {num_processes} instead.",
+            f"{len(task.expert_set.experts)} experts and a backbone need 2 to "
+            f"{most_processes(len(task.expert_set.experts))} processes, not {num_processes}.",
             "Choose one for the backbone, and one for each expert or for several.",
         )
-    task.lesson.check()
+    task.data.check()
     return run_workers(
         replace(task, folder=task.folder.resolve()),
         "engine.methods.mode.sharding.worker",
@@ -37,5 +37,5 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
 
 
 def most_processes(num_experts: int) -> int:
-    """The number of processes up to which each has something to do."""
+    """The largest number of processes that all have work."""
     return 1 + num_experts

@@ -1,8 +1,8 @@
-"""Training by the house's loop where the experts, and all that learns, lie in other processes.
+"""The process group for the training loop when the experts, and all trained parameters, are in other processes.
 
-The loop runs in the first process, which has the text and the backbone, and no parameter that learns. As a team the
-others make their updates when it clips, their checkpoints when it makes its own, and keep their best weights when it
-says so: patience is decided by held-out losses, which it alone knows.
+The loop runs in the first process, which has the text and the backbone, and no trained parameter. The others make
+their updates when it clips and their checkpoints when it makes its own, and keep their best weights at its command:
+early stopping depends on held-out losses, which it alone knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.send("learn", keys=keys, learning=active.learning, config=asdict(config))
 
     def step(self) -> None:
-        """The experts update, too; each process of theirs joins the next `all_sum`."""
+        """Updates the experts too; each of their processes joins the next `all_sum`."""
         for shard in self.shards:
             shard.wire.send("update")
 
@@ -40,7 +40,7 @@ class ShardedProcessGroup(ProcessGroup):
         return total
 
     def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The experts' states stay where they are; this returns when they are kept."""
+        """Saves the experts' states in their own processes; returns when all are saved."""
         for shard in self.shards:
             shard.wire.send("save")
         for shard in self.shards:
@@ -56,6 +56,6 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.send("best")
 
     def finish(self) -> None:
-        """The experts are what patience says."""
+        """Restores the experts' best weights, with early stopping."""
         for shard in self.shards:
-            shard.wire.send("settle")
+            shard.wire.send("finish")

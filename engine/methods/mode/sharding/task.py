@@ -1,4 +1,4 @@
-"""What the processes of a training of MoDE are told, as a file of JSON."""
+"""The task of a MoDE training's processes, as a JSON file."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from engine.training.layout import Layout
 
 @dataclass(frozen=True)
 class ModeTask:
-    """The first process has the backbone; the experts are shared out over the others, in order."""
+    """A MoDE training: the first process has the backbone; the others share the experts, in order."""
 
-    lineup: ExpertSet
-    lesson: TrainingData
+    expert_set: ExpertSet
+    data: TrainingData
     folder: Path  # of the checkpoints, and of what is made
     device: str = "auto"
 
     def held(self, rank: int, num_ranks: int) -> tuple[str, ...]:
-        """The keys of the experts that a process has."""
-        return Layout(tuple(self.lineup.keys), num_ranks - 1).held(rank - 1) if rank else ()
+        """The keys of a process's experts."""
+        return Layout(tuple(self.expert_set.keys), num_ranks - 1).held(rank - 1) if rank else ()
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> ModeTask:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        lineup, lesson = said["lineup"], said["lesson"]
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        expert_set, data = values["expert_set"], values["data"]
         experts = tuple(
             ExpertInit(
                 one["key"], one["name"], ModeConfig(**one["shape"]), one["kept"] and _kept(one["kept"]), one["part"]
             )
-            for one in lineup["experts"]
+            for one in expert_set["experts"]
         )
-        domains, retained = (tuple(_domain(one) for one in lesson[which]) for which in ("domains", "retained"))
+        domains, retained = (tuple(_domain(one) for one in data[which]) for which in ("domains", "retained"))
         return cls(
-            ExpertSet(lineup["id"], _kept(lineup["base"]), experts, lineup["learning"]),
-            TrainingData(domains, retained, TrainingConfig(**lesson["config"])),
-            Path(said["folder"]),
-            said["device"],
+            ExpertSet(expert_set["id"], _kept(expert_set["base"]), experts, expert_set["learning"]),
+            TrainingData(domains, retained, TrainingConfig(**data["config"])),
+            Path(values["folder"]),
+            values["device"],
         )
 
 
-def _kept(said: Mapping[str, str]) -> ArtifactRef:
-    return ArtifactRef(Path(said["folder"]), said["sha256"])
+def _kept(values: Mapping[str, str]) -> ArtifactRef:
+    return ArtifactRef(Path(values["folder"]), values["sha256"])
 
 
-def _domain(said: Mapping[str, str]) -> PackedDomain:
-    return PackedDomain(said["name"], said["expert"], Path(said["folder"]))
+def _domain(values: Mapping[str, str]) -> PackedDomain:
+    return PackedDomain(values["name"], values["expert"], Path(values["folder"]))

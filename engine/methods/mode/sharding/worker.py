@@ -33,31 +33,31 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 
 def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
-    """The backbone's process: text, losses, and the loop."""
+    """Runs the backbone's process: text, losses and the loop."""
     from engine.methods.mode.sharding.backbone import connected
     from engine.methods.mode.sharding.process_group import ShardedProcessGroup
     from engine.methods.mode.training import train_active
     from engine.training.distributed import SINGLE_PROCESS
 
-    model = task.lineup.backbone().to(device)
-    with connected(model, str(task.lineup.base.sha256)) as shards:
-        active = task.lineup.of(model)
-        team = ShardedProcessGroup(shards, active, task.lesson.config)
-        drive(train_active(active, task.lesson, task.folder, in_turn=True, team=team), SINGLE_PROCESS, place)
+    model = task.expert_set.backbone().to(device)
+    with connected(model, str(task.expert_set.base.sha256)) as shards:
+        active = task.expert_set.of(model)
+        team = ShardedProcessGroup(shards, active, task.data.config)
+        drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, place)
 
 
 def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
-    """A process with experts."""
+    """Runs a process with experts."""
     from engine.methods.mode.sharding.experts import serve
     from engine.methods.mode.sharding.folders import save_trained
 
-    model = task.lineup.backbone()  # new experts are copies of its layers
-    for _ in task.lineup.add_to(model, keys):
+    model = task.expert_set.backbone()  # new experts are copies of its layers
+    for _ in task.expert_set.add_to(model, keys):
         pass
-    model.forget_backbone()
+    model.free_backbone()
     for key in keys:
         model.place_expert(key, device)
-    if serve(model, str(task.lineup.base.sha256), task.folder):
+    if serve(model, str(task.expert_set.base.sha256), task.folder):
         for key in keys:
             save_trained(model, key, task.folder)
 

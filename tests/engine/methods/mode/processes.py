@@ -112,7 +112,7 @@ def _first(plan: Plan) -> dict[str, Tensor]:
 def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
     keys = plan.held[rank - 1]
     model = dropping(mode_model(keys, plan.family, plan.config), plan.dropout)
-    model.forget_backbone()
+    model.free_backbone()
     if plan.dies == rank:
         model.branches(keys[0])[1].register_forward_pre_hook(lambda *_: os._exit(1))
     serve(model, "another" if plan.stranger == rank else BACKBONE, plan.in_one_folder or plan.folder / f"own-{rank}")

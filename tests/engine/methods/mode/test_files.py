@@ -182,7 +182,7 @@ def test_an_expert_of_another_method_is_refused(tmp_path: Path) -> None:
     with new_folder(tmp_path / "ffn") as folder:
         model = MultiExpertModel(backbone(), ["a"], new_placement())
         save_demix_expert(model, "a", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    with pytest.raises(ModelError, match="must be one of MoDE, but is one of “demix”"):
+    with pytest.raises(ModelError, match="not a MoDE expert: its method is “demix”"):
         read_parts(kept(tmp_path / "ffn"), str(base.sha256))
 
 

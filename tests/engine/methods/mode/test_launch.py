@@ -47,15 +47,15 @@ def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -
     for num_ranks, most in ((2, 3), (3, 2), (4, 1)):
         held = [task.held(rank, num_ranks) for rank in range(num_ranks)]
         assert held[0] == ()
-        assert [key for keys in held for key in keys] == task.lineup.keys
+        assert [key for keys in held for key in keys] == task.expert_set.keys
         assert 1 <= min(map(len, held[1:])) <= max(map(len, held[1:])) == most
 
 
 def test_what_cannot_work_is_refused_before_a_process_starts(task: ModeTask) -> None:
     for number in (1, 5):
-        with pytest.raises(TrainingError, match=f"in 2 to 4 processes, but are to be in {number} instead"):
+        with pytest.raises(TrainingError, match=f"need 2 to 4 processes, not {number} instead"):
             train_mpmd(task, number)
-    long = replace(task.lesson, config=replace(task.lesson.config, block_size=200))
+    long = replace(task.data, config=replace(task.data.config, block_size=200))
     with pytest.raises(TrainingError, match="at least one block of 200"):
         train_mpmd(replace(task, lesson=long), 2)
     with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):

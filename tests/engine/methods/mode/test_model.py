@@ -238,7 +238,7 @@ def test_every_expert_has_keys_and_values_of_its_own_even_one_that_came_after_an
 def test_an_expert_cannot_wake_in_the_middle_of_a_text() -> None:
     model, cache = mode_model(["law", "code"]), DynamicCache()
     model(some_ids(), ["law"], cache)
-    with pytest.raises(ModelError, match="“code” must have read a text from its beginning"):
+    with pytest.raises(ModelError, match="“code” was inactive when this text started"):
         model(some_ids(length=1), ["law", "code"], cache)
     model(some_ids(length=1), ["law"], cache)  # nothing was changed
 
@@ -263,7 +263,7 @@ def test_an_expert_on_another_device_gets_all_that_a_layer_is_given(family: str)
 def test_more_blocks_than_layers_are_refused_and_nothing_is_cut(num_blocks: int) -> None:
     lm = backbone()
     names = set(lm.state_dict())
-    with pytest.raises(ModelError, match=f"num_blocks must be 1 to the backbone's {LAYERS} layers"):
+    with pytest.raises(ModelError, match=f"num_blocks must be 1 to {LAYERS}, "):
         ModeModel(lm, num_blocks)
     assert set(lm.state_dict()) == names
     assert all(parameter.requires_grad for parameter in lm.parameters())
@@ -281,13 +281,13 @@ def test_layers_that_attend_differently_are_refused() -> None:
         sliding_window=8,
         max_window_layers=2,
     )
-    with pytest.raises(ModelError, match="attend alike"):
+    with pytest.raises(ModelError, match="full attention"):
         ModeModel(Qwen2ForCausalLM(config), 2)
 
 
 def test_an_expert_of_other_blocks_is_refused() -> None:
     model = mode_model(["law"])
-    with pytest.raises(ModelError, match="as many blocks as the model, 2, but has 3"):
+    with pytest.raises(ModelError, match="has 3 blocks, the model 2"):
         model.add_expert("code", ModeConfig(3, 1))
 
 
@@ -295,7 +295,7 @@ def test_tensors_that_do_not_fit_are_refused_and_nothing_is_added() -> None:
     model = mode_model(["law"])
     state = model.expert_state("law")
     for wrong in ({}, {**state, "more": torch.zeros(1)}, {**state, "blocks.0.odds": torch.zeros(2)}):
-        with pytest.raises(ModelError, match="must fit its backbone"):
+        with pytest.raises(ModelError, match="do not fit its backbone"):
             model.add_expert("code", SHAPE, wrong)
     assert model.keys == ["law"]
     assert not any("code" in name for name in model.state_dict())
@@ -305,7 +305,7 @@ def test_strangers_and_twins_are_refused() -> None:
     model = mode_model(["law", "code"])
     with pytest.raises(ModelError, match="no expert “news”"):
         model(some_ids(), ["law", "news"])
-    with pytest.raises(ModelError, match="repeats one"):
+    with pytest.raises(ModelError, match="names an expert twice"):
         model(some_ids(), ["law", "law"])
     with pytest.raises(ModelError, match="in this model already"):
         model.add_expert("law", SHAPE)
