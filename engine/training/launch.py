@@ -107,7 +107,7 @@ class WorkerPool:
         for name in (EVENTS, COMMANDS, LIFELINE):
             os.mkfifo(self.folder / name, 0o600)
         # Opened for both, so that no open waits for the other end.
-        self.events_pipe, self.commands_pipe, self.lifeline_pipe = (
+        self.event_pipe, self.command_pipe, self.lifeline_pipe = (
             os.open(self.folder / n, os.O_RDWR) for n in (EVENTS, COMMANDS, LIFELINE)
         )
         self.started = False
@@ -126,7 +126,7 @@ class WorkerPool:
             if line:
                 self.started = True
                 yield from_line(line)
-                os.write(self.commands_pipe, GO)
+                os.write(self.command_pipe, GO)
             elif not self.started:
                 yield Progress(0, self.num_processes, "processes", "starting")
         self._require_good_end()
@@ -135,7 +135,7 @@ class WorkerPool:
         """Ends in order: after its step the training leaves a checkpoint. One that has not begun just ends."""
         if not self.started:
             return
-        os.write(self.commands_pipe, STOP)
+        os.write(self.command_pipe, STOP)
         self.torchrun.wait()
         self._require_good_end()
 
@@ -147,8 +147,8 @@ class WorkerPool:
             self.torchrun.wait(_END_SECONDS)
         self.torchrun.kill()
         self.torchrun.wait()
-        os.close(self.events_pipe)
-        os.close(self.commands_pipe)
+        os.close(self.event_pipe)
+        os.close(self.command_pipe)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lines(self) -> Iterator[bytes]:
@@ -156,8 +156,8 @@ class WorkerPool:
         buffer = b""
         while True:
             over = self.torchrun.poll() is not None
-            if select.select([self.events_pipe], [], [], 0 if over else _LOOK_SECONDS)[0]:
-                *lines, buffer = (buffer + os.read(self.events_pipe, 1 << 16)).split(b"\n")
+            if select.select([self.event_pipe], [], [], 0 if over else _LOOK_SECONDS)[0]:
+                *lines, buffer = (buffer + os.read(self.event_pipe, 1 << 16)).split(b"\n")
                 yield from lines
             elif over:
                 return

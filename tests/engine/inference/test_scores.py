@@ -174,7 +174,7 @@ def test_scores_of_different_texts_are_not_mixed(model: MultiExpertModel, make_t
         folder.mkdir()
         list(score_tokens(model, "law", EvalSample.of(make_tokens(3, length), BLOCK), folder))
         folders.append(folder)
-    with pytest.raises(ScoresError, match="same tokens"):
+    with pytest.raises(ScoresError, match="differ in their tokens"):
         open_scores(folders)
 
 
