@@ -107,7 +107,7 @@ def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_le
     assert "also trained on “sea”" in left_after(world, "dapt/sea", "law")
     mixtures.delete_mixture(world.session, "all")
     world.expert("more code", "code", base=base, parent_id=whole.id)
-    assert "trained on “code”, too" in left_after(world, "more code", "law")  # by the base that this one is a copy of
+    assert "also trained on “code”" in left_after(world, "more code", "law")  # by the base that this one is a copy of
 
 
 def test_of_an_adapter_nothing_stays(world: World) -> None:
