@@ -84,9 +84,7 @@ class Block(nn.Module):
         """Computes the block like a layer of the decoder, with any further arguments of its family."""
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
-        pending = [
-            branch.begin(x_BTD, *given, **named) for branch in active
-        ]  # remote ones start early
+        pending = [branch.begin(x_BTD, *given, **named) for branch in active]  # remote ones start early
         y_BTD = _through(self.backbone, x_BTD, *given, **named)
         if not pending:
             return y_BTD
