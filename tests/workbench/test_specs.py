@@ -111,7 +111,7 @@ def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
         "domains: give at least 1, not none.",
         "seed_model: is missing.",
     ]
-    assert "but is 'many' instead" in " ".join(refused.value.complaints)
+    assert "must be a whole number, not 'many'" in " ".join(refused.value.complaints)
 
 
 NO_NUMBERS = [float("inf"), float("-inf"), float("nan"), json.loads("1e400")]

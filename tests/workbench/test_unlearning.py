@@ -106,10 +106,10 @@ def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_le
     base.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="any", whole=True))
     whole = world.expert("dapt/sea", "sea", base=base, parent_id=parent.id, config={"whole": True})
     world.expert("law", "law", base=base, parent_id=whole.id)
-    assert "trained on “sea”, too" in left_after(world, "dapt/sea", "law")
+    assert "also trained on “sea”" in left_after(world, "dapt/sea", "law")
     mixtures.delete_mixture(world.session, "all")
     world.expert("more code", "code", base=base, parent_id=whole.id)
-    assert "trained on “code”, too" in left_after(world, "more code", "law")  # by the base that this one is a copy of
+    assert "also trained on “code”" in left_after(world, "more code", "law")  # by the base that this one is a copy of
 
 
 def test_of_an_adapter_nothing_stays(world: World) -> None:
@@ -141,7 +141,7 @@ def test_of_a_domain_token_all_but_a_vector_stays(world: World) -> None:
     for name in ("law", "code"):
         world.expert(name, name, base=base, method="domain-token")
     told = left_after(world, "law", "code")
-    assert told.startswith("Removing this expert is not unlearning: the whole model that reads it was trained on “law”")
+    assert told.startswith("Removing this expert is not unlearning: the whole model that reads it was also trained")
 
 
 def test_of_a_mixture_of_experts_that_is_one_model_nothing_is_shared(world: World) -> None:
@@ -184,7 +184,7 @@ def test_a_backbone_that_is_a_copy_of_an_expert_knows_what_that_one_knew(world: 
     seeds.seed_row(world.session, "copy").job_id = job
     for name in ("law", "code"):
         world.expert(name, name, method="mode", **seed_base(world, "copy"))
-    assert "the backbone beside them was trained on “law”, too" in left_after(world, "law", "code")
+    assert "the backbone beside them was also trained on “law”" in left_after(world, "law", "code")
 
 
 def test_what_nobody_recorded_is_not_claimed(world: World) -> None:
@@ -262,7 +262,8 @@ def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: 
     renamed(world, "law", "law.2")
     world.expert("law", "law.2", base=trained_base(world, "law.2", method="dense"), method="dense")
     told = left_after(world, "law", "both")
-    claim = "trained on “law.2”, or started from one that was: “both”." if kept else "is not known: “both”."
+    unknown = "may have been trained on “law.2”: “both”."
+    claim = "trained on “law.2”, or started from one that was: “both”." if kept else unknown
     assert told.endswith(claim)
     mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["both"]))
     with pytest.raises(MixtureError, match="has seen it, as “law”" if kept else "it is not known whether “both”"):

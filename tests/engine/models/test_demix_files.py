@@ -99,5 +99,5 @@ def test_two_experts_of_one_base_that_changed_places_are_refused(model: MultiExp
 
 def test_no_expert_at_all_is_refused(model: MultiExpertModel, tmp_path: Path) -> None:
     base, _ = save(model, tmp_path)
-    with pytest.raises(ModelError, match="at least one expert"):
+    with pytest.raises(ModelError, match="No expert was given"):
         load_demix(base, {})

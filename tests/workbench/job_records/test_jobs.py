@@ -284,7 +284,7 @@ def test_trying_again_leaves_alone_what_failed_by_itself_or_waits_for_more(sessi
     end(session, other, "failed")
     jobs.retry(session, first)
     assert state(session, both) == "failed"
-    with pytest.raises(JobError, match="Try “Other” first"):
+    with pytest.raises(JobError, match="Retry “Other” first"):
         jobs.retry(session, both)
     jobs.retry(session, other)
     assert state(session, both) == "queued"
