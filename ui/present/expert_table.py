@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ui.present.text.formatting import clock, millions, pluralize, short, size
-from ui.present.text.measures import comparable, in_percent, told_measure
+from ui.present.text.measures import comparable, in_percent, measure_text
 from workbench.registry.cards import EvaluationCard, ExpertCard
 
 
@@ -19,7 +19,7 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -
         "domains": ", ".join(card.domains),
         "perplexity at home (per token)": home.perplexity if home else None,
         "accuracy at home (%)": in_percent(home.accuracy) if home else None,
-        "measured on": told_measure(home) if home else _elsewhere(card, scores, split),
+        "measured on": measure_text(home) if home else _elsewhere(card, scores, split),
         "method": card.method,
         "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),
@@ -51,9 +51,9 @@ def matches(
     card: ExpertCard, search: str, method: Sequence[str], domain: Sequence[str], mixture: Sequence[str]
 ) -> bool:
     """Whether an expert holds every word of the search, and is one of those wanted (empty wants all)."""
-    told = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
+    searched = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
     return (
-        all(word in told for word in search.casefold().split())
+        all(word in searched for word in search.casefold().split())
         and (not method or card.method in method)
         and (not domain or bool(set(domain) & set(card.domains)))
         and (not mixture or bool(set(mixture) & set(card.mixtures)))

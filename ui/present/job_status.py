@@ -10,7 +10,7 @@ from workbench.registry.cards import JobCard
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     """How a state is shown: a word, a colour and an icon, so that colour is never the only sign."""
 
     word: str
@@ -19,17 +19,17 @@ class Look(NamedTuple):
 
 
 _LOOKS = {
-    "queued": Look("queued", "gray", ":material/schedule:"),
-    "running": Look("running", "blue", ":material/play_arrow:"),
-    "interrupted": Look("interrupted", "orange", ":material/warning:"),
-    "paused": Look("paused", "violet", ":material/pause:"),
-    "done": Look("done", "green", ":material/check:"),
-    "failed": Look("failed", "red", ":material/error:"),
-    "cancelled": Look("cancelled", "gray", ":material/block:"),
+    "queued": StateStyle("queued", "gray", ":material/schedule:"),
+    "running": StateStyle("running", "blue", ":material/play_arrow:"),
+    "interrupted": StateStyle("interrupted", "orange", ":material/warning:"),
+    "paused": StateStyle("paused", "violet", ":material/pause:"),
+    "done": StateStyle("done", "green", ":material/check:"),
+    "failed": StateStyle("failed", "red", ":material/error:"),
+    "cancelled": StateStyle("cancelled", "gray", ":material/block:"),
 }
 _STOPPING = {
-    "cancel": Look("stopping (cancel asked)", "orange", ":material/hourglass_top:"),
-    "pause": Look("stopping (pause asked)", "orange", ":material/hourglass_top:"),
+    "cancel": StateStyle("stopping (cancel asked)", "orange", ":material/hourglass_top:"),
+    "pause": StateStyle("stopping (pause asked)", "orange", ":material/hourglass_top:"),
 }
 
 # In the order of their places: a second click where Pause was must never meet Cancel.
@@ -44,7 +44,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def look_of(job: JobCard) -> Look:
+def style_of(job: JobCard) -> StateStyle:
     """The word, colour and icon of a job as it stands."""
     if job.state == "running" and job.stop_requested in _STOPPING:
         return _STOPPING[job.stop_requested]

@@ -19,9 +19,9 @@ def without_scores(experts: Sequence[str], split: str) -> list[str]:
 
 def gap_words(experts: Sequence[str], split: str) -> str:
     """Why there is no perplexity, by the names of the experts that stand in its way."""
-    gaps = without_scores(experts, split)
-    if len(gaps) == len(experts):
+    unscored = without_scores(experts, split)
+    if len(unscored) == len(experts):
         return f"There are no stored scores on the {split} split yet."
-    if not gaps:
+    if not unscored:
         return f"No domain was scored on the {split} split with every expert that takes part."
-    return f"No stored scores on the {split} split yet: {listed(gaps)}."
+    return f"No stored scores on the {split} split yet: {listed(unscored)}."

@@ -31,7 +31,7 @@ class Suggestion:
     """One thing to try: a sentence that says why, and the room to do it in."""
 
     sentence: str
-    room: Page
+    page: Page
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
@@ -48,12 +48,12 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
         job = coming(have.unfinished, kind)
         yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS) if job else suggestion
         if number != "evaluations":
-            yield from _mixture_on_its_way(have, kind)
+            yield from _pending_mixture(have, kind)
             return
     yield from _with_experts(have)
 
 
-def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
+def _pending_mixture(have: Holdings, kind: str) -> Iterator[Suggestion]:
     job = coming(have.unfinished, "train-joint")
     if job and kind != "train-joint":
         yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
@@ -61,8 +61,8 @@ def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
-        told = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
-        yield Suggestion(f"{told} Evaluate a mixture that holds them: only what is missing is computed.", TRAIN)
+        problem = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
+        yield Suggestion(f"{problem} Evaluate a mixture that holds them: only what is missing is computed.", TRAIN)
     if have.evaluations:
         yield Suggestion("See how much each expert is at home in its domain.", SPECIALIZATION)
     yield Suggestion("Paste a text and watch which expert speaks for which word.", POSTERIORS)

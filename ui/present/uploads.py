@@ -47,10 +47,14 @@ def own_names(text: str, source: str, home: Path) -> str:
     names = _names_of(folder)
     if not names:
         return text
-    told = {**{f"{source}/{kept}": name for kept, name in names.items()}, source: listed([*names.values()]), **names}
+    renamed = {
+        **{f"{source}/{kept}": name for kept, name in names.items()},
+        source: listed([*names.values()]),
+        **names,
+    }
     # One pass, the longest first: a person may have called a file as we call another.
-    pattern = "|".join(map(re.escape, sorted(told, key=len, reverse=True)))
-    return re.sub(pattern, lambda found: told[found[0]], text)
+    pattern = "|".join(map(re.escape, sorted(renamed, key=len, reverse=True)))
+    return re.sub(pattern, lambda match: renamed[match[0]], text)
 
 
 def _names_of(folder: Path) -> dict[str, str]:

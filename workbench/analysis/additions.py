@@ -98,14 +98,14 @@ def changes(
     sets = [
         scored_domains(session, one, split, block_size=block_size, max_tokens=max_tokens) for one in (before, after)
     ]
-    own, found = domains_of(row), []
+    own, rows = domains_of(row), []
     for domain, evaluations in sets[1].items():
         values = [
             mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
-        found.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
-    return found
+        rows.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+    return rows
 
 
 def beside_parent(session: Session, expert: str, *, split: str, block_size: int, max_tokens: int) -> list[BesideParent]:
@@ -113,8 +113,8 @@ def beside_parent(session: Session, expert: str, *, split: str, block_size: int,
     row = expert_row(session, expert)
     rows = []
     for domain in domains_of(row):
-        own = _scored_alone(session, row.id, domain, split, block_size, max_tokens)
-        parent = _scored_alone(session, row.parent_id, domain, split, block_size, max_tokens)
+        own = _single_score(session, row.id, domain, split, block_size, max_tokens)
+        parent = _single_score(session, row.parent_id, domain, split, block_size, max_tokens)
         same = own is not None and parent is not None and own.num_tokens == parent.num_tokens
         if own is not None:
             of_parent = perplexity(parent) if same and parent is not None else None
@@ -133,7 +133,7 @@ def additions_of(session: Session, expert: str) -> list[ReportCard]:
 
 
 def verdict(
-    faults: Sequence[str], num_files: int, num_tensors: int, found: Sequence[Change], later: Sequence[str] = ()
+    faults: Sequence[str], num_files: int, num_tensors: int, measured: Sequence[Change], later: Sequence[str] = ()
 ) -> str:
     """The certificate in one sentence, from what was there before; `later` are faults of what came afterwards."""
     if faults:
@@ -142,11 +142,11 @@ def verdict(
     same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are what they were."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
-    told = [f"by {_signed(one)} on {one.domain}" for one in found if one.is_new]
-    if old := [one for one in found if not one.is_new]:
+    sentences = [f"by {_signed(one)} on {one.domain}" for one in measured if one.is_new]
+    if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
-        told.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
-    return f"{same} Perplexity changed {' and '.join(told)}." if told else same
+        sentences.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
+    return f"{same} Perplexity changed {' and '.join(sentences)}." if sentences else same
 
 
 def _signed(one: Change) -> str:
@@ -197,13 +197,13 @@ def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> lis
     return list(dict.fromkeys([*domains_of(row), *sorted(old)]))
 
 
-def _scored_alone(
+def _single_score(
     session: Session, expert_id: str | None, domain: str, split: str, block_size: int, max_tokens: int
 ) -> Evaluation | None:
-    wish = (
+    statement = (
         select(Evaluation)
         .join(Evaluation.domain)
         .where(Evaluation.expert_id == expert_id, Domain.name == domain, Evaluation.split == split)
         .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
     )
-    return session.scalar(wish.order_by(Evaluation.num_tokens.desc()).limit(1))
+    return session.scalar(statement.order_by(Evaluation.num_tokens.desc()).limit(1))

@@ -38,8 +38,8 @@ def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Se
     """The route of a gate that needs one, None for another; raises MixtureError when it cannot weigh an expert."""
     if not isinstance(gate, ClusteringGateConfig):
         return None
-    if found := route_complaints(session, gate, homes_of(experts)):
-        raise MixtureError(" ".join(found), "Take experts that were trained on its clusters, or another gate.")
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        raise MixtureError(" ".join(complaints), "Take experts that were trained on its clusters, or another gate.")
     row = session.get_one(Clustering, gate.clustering)
     numbers = cluster_numbers(session, row.id)
     return Route(
@@ -72,16 +72,16 @@ def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str
     if gate_type(gate.kind).weighs_unclustered:
         return []
     numbers = cluster_numbers(session, row.id)
-    strangers = [name for name, domain_id in homes.items() if domain_id not in numbers]
+    unclustered = [name for name, domain_id in homes.items() if domain_id not in numbers]
     return [
-        f"“{name}” must be of a cluster of “{row.name}” to be weighed by nearness, but is not." for name in strangers
+        f"“{name}” must be of a cluster of “{row.name}” to be weighed by nearness, but is not." for name in unclustered
     ]
 
 
 def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert]) -> list[str]:
     """Why a mixture of these experts cannot have this gate: as above, and that it would weigh nobody by nearness."""
-    if found := route_complaints(session, gate, homes_of(experts)):
-        return found
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        return complaints
     clustering = clustering_of(gate)
     if clustering and not {one.domain_id for one in experts} & set(cluster_numbers(session, clustering)):
         name = session.get_one(Clustering, clustering).name

@@ -66,10 +66,10 @@ def list_evaluations(
     session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
-    wish = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if split is not None:
-        wish = wish.where(Evaluation.split == split)
-    cards = [_card(row) for row in session.scalars(wish)]
+        statement = statement.where(Evaluation.split == split)
+    cards = [_card(row) for row in session.scalars(statement)]
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
@@ -103,8 +103,8 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
 
 def table_of(session: Session, experts: Sequence[Expert], split: str) -> PerplexityTable:
     """The same of these experts, in this order."""
-    wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
-    rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
+    statement = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
+    rows = session.scalars(statement.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
     shown = _comparable(rows)
     cells = {(row.expert_id, row.domain.name): row for row in shown}
@@ -171,12 +171,12 @@ def _own(table: Cells, homes: Sequence[str | None], column: int, domain: str) ->
 
 
 def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
-    wish = select(Evaluation)
+    statement = select(Evaluation)
     if expert is not None:
-        wish = wish.where(Evaluation.expert_id == expert_row(session, expert).id)
+        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
     if domain is not None:
-        wish = wish.where(Evaluation.domain_id == domain_row(session, domain).id)
-    return wish
+        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
+    return statement
 
 
 def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:

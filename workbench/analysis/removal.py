@@ -125,15 +125,15 @@ def sides_of(session: Session, mixture: str, expert: str, retrained: str | None 
     removed = _member(row, expert)
     if removed.domain is None:
         raise MixtureError(f"“{expert}” must be of one domain, but was trained on several.", "Choose another expert.")
-    whole = taking_part(row, removed)
-    left = tuple(one for one in whole if one is not removed)
+    members = taking_part(row, removed)
+    left = tuple(one for one in members if one is not removed)
     if not left:
         raise MixtureError(
             f"“{mixture}” must have another expert that is on and weighs something, but has only “{expert}”.",
             "Switch another one on, or choose a mixture that holds more.",
         )
     never = retrained_without(session, retrained, removed) if retrained else None
-    return Sides(removed.domain, whole, left, never)
+    return Sides(removed.domain, members, left, never)
 
 
 def removal_row(
@@ -150,20 +150,20 @@ def removal_row(
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
     domain_id, never = domain_row(session, domain).id, sides.without_domain
     why = ""
-    found = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
-    if found is None and never:
+    scored = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
+    if scored is None and never:
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
-        found = shared_scores(session, sides.with_expert, domain_id, split, block_size)
-    if found is None:
+        scored = shared_scores(session, sides.with_expert, domain_id, split, block_size)
+    if scored is None:
         return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
-    num_tokens, size = next((one.num_tokens, one.block_size) for one in found.values())
+    num_tokens, size = next((one.num_tokens, one.block_size) for one in scored.values())
     columns: dict[str, Column] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
         priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
         if priors is None:
             why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
         elif experts:
-            columns[name] = _column(storage, experts, found, priors, num_blocks, evidence)
+            columns[name] = _column(storage, experts, scored, priors, num_blocks, evidence)
     return Row(domain, num_tokens, size, **columns, why=why)
 
 
@@ -178,13 +178,13 @@ def verdict(findings: Mapping[str, Any]) -> str:
     """What a certificate says, in words, from its findings."""
     own, identity = findings["perplexity"][0], findings["identity"]
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
-    told = (
+    sentences = (
         _identity_words(findings, identity),
         f"Of its domain or begun as its copy, and still there: {heirs}." if heirs else "",
         _cost_words(own),
         _extraction_words(findings["extraction"]),
     )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))
 
 
 def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
@@ -207,15 +207,15 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
 
 def _cost_words(own: Mapping[str, Any]) -> str:
     before, after, never = (own[name] for name in COLUMNS)
-    told = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
-    return f"{told}." if never is None else f"{told}; trained without the domain it is {never:,.2f}."
+    sentences = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
+    return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {never:,.2f}."
 
 
-def _extraction_words(found: Mapping[str, Any]) -> str:
-    means, change = found["means"], found["changes"]["without_expert"]["match"]
+def _extraction_words(extraction: Mapping[str, Any]) -> str:
+    means, change = extraction["means"], extraction["changes"]["without_expert"]["match"]
     with_it, without = (f"{means[name]['match']['mean']:.1%}" for name in COLUMNS[:2])
     low, high = (f"{change[bound] * 100:+.1f}" for bound in ("low", "high"))
-    bounds = f"{found['confidence']:.0%} interval of the change: {low} to {high} percentage points"
+    bounds = f"{extraction['confidence']:.0%} interval of the change: {low} to {high} percentage points"
     shown = "" if change["low"] > 0 or change["high"] < 0 else ", so no change is shown"
     return (
         f"Going on from its training text, {with_it} of the tokens are the true ones with it and {without} without "

@@ -215,13 +215,13 @@ def _missing(
 ) -> Iterator[MissingScores]:
     """What is missing, by the command that brings it: evaluations of one mixture for one reason."""
     mixtures = _mixtures(session, rows)
-    gaps: dict[_Gap, list[tuple[str, str]]] = {}
+    cells_by_reason: dict[_Gap, list[tuple[str, str]]] = {}
     for row in rows:
         for domain in domains:
             if scores.get("accuracy", row.name, domain) is None:
                 why = NOT_SCORED if scores.get("perplexity", row.name, domain) is None else NOT_COUNTED
-                gaps.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
-    for gap, cells in gaps.items():
+                cells_by_reason.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
+    for gap, cells in cells_by_reason.items():
         names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
         host = gap.mixture or min(mixtures.values(), default="MIXTURE")
         spec = _evaluation(host, [] if gap.mixture else names, some, scores, again=gap.why == NOT_COUNTED)
@@ -238,9 +238,9 @@ def _evaluations(
     members = Counter(mixtures.values())
     host = min(members, key=lambda name: (-members[name], name))
     for why in (NOT_SCORED, NOT_COUNTED):
-        gaps = [gap for gap in missing if gap.why == why]
-        some = [*dict.fromkeys(name for gap in gaps for name in gap.domains)]
-        names = {name for gap in gaps for name in gap.experts} if why == NOT_COUNTED else {row.name for row in rows}
+        same = [gap for gap in missing if gap.why == why]
+        some = [*dict.fromkeys(name for gap in same for name in gap.domains)]
+        names = {name for gap in same for name in gap.experts} if why == NOT_COUNTED else {row.name for row in rows}
         also = [row.name for row in rows if row.name in names and mixtures.get(row.id) != host]
         if some:
             spec = _evaluation(host, also, some, scores, again=why == NOT_COUNTED)

@@ -40,6 +40,6 @@ def _fitting(base: Path, text: str) -> float:
     from engine.text.tokenizer import load_tokenizer
 
     config = base / "config.json"
-    told = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    longest = told.get("max_position_embeddings") or told.get("n_positions")
+    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    longest = settings.get("max_position_embeddings") or settings.get("n_positions")
     return 1.0 if longest is None else (longest - _OF_ITS_OWN) / max(1, len(load_tokenizer(base).encode(text)))

@@ -194,7 +194,7 @@ def shared_scores(
     for row in session.scalars(rows):
         if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
             sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    shared = [measure for measure, found in sets.items() if len(found) == len(ids)]
+    shared = [measure for measure, rows_by_expert in sets.items() if len(rows_by_expert) == len(ids)]
     return sets[max(shared)] if shared else (None if ids else {})
 
 
@@ -233,14 +233,14 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
     from engine.clusters.distances import open_distances, require_same_text
 
     assert planned.route is not None
-    found = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
-    if found is None:
+    artifact = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    if artifact is None:
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
             f"“{planned.model}” must be measured, but are not.",
             f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
-    folder = _checked(storage.kept(found))
+    folder = _checked(storage.kept(artifact))
     require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
     return open_distances(folder)
 

@@ -86,14 +86,14 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: st
     measures: dict[tuple[int, int], dict[str, Evaluation]] = {}
     for row in session.scalars(query):
         measures.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    whole = [measure for measure, rows in measures.items() if len(rows) == len({expert.id for expert in experts})]
-    if not whole:
+    shared = [measure for measure, rows in measures.items() if len(rows) == len({expert.id for expert in experts})]
+    if not shared:
         names = " and ".join(f"“{expert.name}”" for expert in experts)
         raise ScoresError(
             f"{names} must be scored on the same {split} text of “{domain.name}” to be compared, but are not.",
             "Evaluate a mixture that holds both.",
         )
-    return [measures[max(whole)][expert.id] for expert in experts]
+    return [measures[max(shared)][expert.id] for expert in experts]
 
 
 def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, split: str) -> tuple[Tokens, Tokenizer]:

@@ -114,14 +114,14 @@ class ScoredText:
         if dev is None:
             return None
         uniform = PosteriorGate([1.0] * len(dev.logprobs_EX), evidence)
-        blocks_ENT = self.whole_blocks(dev)
+        blocks_ENT = self.full_blocks(dev)
         prior_E = estimate_prior(uniform, blocks_ENT, self.num_prior_blocks(blocks_ENT))
         return self.mixed(PosteriorGate(prior_E.tolist(), evidence), test)
 
     def loss(self, text: Loaded, logprobs_X: Tensor) -> Loss:
         return Loss.of(logprobs_X.double().numpy(), self.size.block_size, text.documents_N)
 
-    def whole_blocks(self, dev: Loaded) -> Tensor:
+    def full_blocks(self, dev: Loaded) -> Tensor:
         from engine.inference.scores import whole_blocks
 
         return whole_blocks(dev.logprobs_EX, self.size.block_size)

@@ -66,7 +66,7 @@ def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
 
 def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
     picture = specialization(scores())
-    assert scores().strangers() == ["novel"]
+    assert scores().without_own_expert() == ["novel"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["a", "b"]
     assert {"expert": "m/a", "domain": "novel", "at home": False} in [
         {key: row[key] for key in ("expert", "domain", "at home")} for row in picture.table
@@ -76,8 +76,8 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
 def test_an_expert_without_any_number_is_named() -> None:
     gaps = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
     assert gaps.unscored() == ["new"]
-    assert gaps.told("new") == "new (not scored)"
-    assert replace(gaps, disabled=["m/a"]).told("m/a") == "m/a (disabled)"
+    assert gaps.expert_label("new") == "new (not scored)"
+    assert replace(gaps, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
     assert "nothing to compare with" in specialization(gaps).title
 
 

@@ -12,9 +12,9 @@ from ui.present.text.formatting import pluralize
 _LINE = 26  # pixels for each bar
 
 
-def accuracy_bars(found: Mapping[str, Any]) -> Chart:
+def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
     """The average over the tasks; what does not choose between experts is grey."""
-    rows = accuracy_rows(found)
+    rows = accuracy_rows(findings)
     figure = new_figure("right answers, average over the tasks (%)", "answered", height=140 + _LINE * len(rows))
     places = name_axis(figure, "y", [row["answered"] for row in rows], limit=44)
     grey = {"chance", "alone", "beside", "equal"}
@@ -22,14 +22,14 @@ def accuracy_bars(found: Mapping[str, Any]) -> Chart:
         x=[row["average (%)"] for row in rows],
         y=places,
         orientation="h",
-        marker_color=[GREY if row["way"] in grey else colour_of(0) for row in found["rows"]],
+        marker_color=[GREY if row["way"] in grey else colour_of(0) for row in findings["rows"]],
         error_x={"array": [row["to"] - row["average (%)"] for row in rows]},
         hovertemplate="%{x:.1f} %<extra></extra>",
     )
     figure.update_yaxes(autorange="reversed")
     best = max(rows, key=lambda row: float(row["average (%)"]))
     words = (
-        f"Bar chart of {len(rows)} ways to answer {pluralize(len(found['tasks']), 'task')}. The most right answers: "
+        f"Bar chart of {len(rows)} ways to answer {pluralize(len(findings['tasks']), 'task')}. The most right answers: "
         f"{best['answered']} ({best['average (%)']:.1f} %)."
     )
     return Chart(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)

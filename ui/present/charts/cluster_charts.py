@@ -82,12 +82,11 @@ def _overlap_title(overlap: Mapping[str, Any]) -> str:
 def _overlap_words(
     labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]], overlap: Mapping[str, Any]
 ) -> str:
-    told = [
+    sentences = [
         f"{domain} lies mostly in {names[row.index(max(row))]} ({max(row):.0%})"
         for domain, row in zip(labels[:6], shares, strict=False)
     ]
     more = f" {len(labels) - 6} more domains are in the table." if len(labels) > 6 else ""
     shared = overlap["normalised_mutual_information"]
-    return (
-        f"Heatmap of domains (rows) by clusters. {'; '.join(told)}.{more} Normalised mutual information {shared:.3f}."
-    )
+    information = f"Normalised mutual information {shared:.3f}."
+    return f"Heatmap of domains (rows) by clusters. {'; '.join(sentences)}.{more} {information}"

@@ -36,7 +36,7 @@ class Scores:
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
         return self._of(dict.fromkeys(home for home in homes if home in self.domains))
 
-    def strangers(self) -> list[str]:
+    def without_own_expert(self) -> list[str]:
         """The domains without an expert of their own here: there is nothing to take a ratio to."""
         homes = {self.home_of.get(expert) for expert in self.experts}
         return [domain for domain in self.domains if domain not in homes]
@@ -56,7 +56,7 @@ class Scores:
         """Whether right tokens were counted in any of the scores."""
         return any(cell is not None for row in self.accuracy or () for cell in row)
 
-    def told(self, expert: str) -> str:
+    def expert_label(self, expert: str) -> str:
         """An expert's name, with what keeps it from having numbers or from taking part."""
         marks = [
             *(["not scored"] if expert in self.unscored() else []),
@@ -105,7 +105,7 @@ def _painted(scores: Scores) -> go.Figure:
         "domain of the text",
         "expert",
         scores.domains,
-        [*map(scores.told, scores.experts)],
+        [*map(scores.expert_label, scores.experts)],
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
         zmin=0.0,
@@ -149,10 +149,10 @@ def _hover(scores: Scores) -> list[list[str]]:
 
 def _cell(row: Mapping[str, Any]) -> str:
     value = row["perplexity (per token)"]
-    told = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    text = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
     if (accuracy := row["accuracy (%)"]) is not None:
-        told += f", accuracy {accuracy:.1f} %"
-    return f"{label(row['expert'])} on {label(row['domain'])}<br>{told}"
+        text += f", accuracy {accuracy:.1f} %"
+    return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
 def _mark_homes(figure: go.Figure, scores: Scores) -> None:
@@ -186,11 +186,11 @@ def _words(scores: Scores) -> str:
     low, high = min(away, key=_ratio), max(away, key=_ratio)
     return (
         "Heatmap of experts (rows) by domains (columns); framed cells are each expert's home. "
-        f"Away from home, the mildest cell is {_told(low)}, the worst {_told(high)}."
+        f"Away from home, the mildest cell is {_cell_words(low)}, the worst {_cell_words(high)}."
     )
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _cell_words(row: Mapping[str, Any]) -> str:
     return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
 
 

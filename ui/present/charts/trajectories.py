@@ -58,10 +58,10 @@ def leaders(weights: Weights) -> list[int]:
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
-    told = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
+    listing = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
-        f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "
+        f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {listing}. "
         f"The lead changes {pluralize(turns, 'time')}."
     )
 
@@ -72,7 +72,7 @@ def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]
     Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
     """
     spans = [
-        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _told(row, experts))
+        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _weight_words(row, experts))
         for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
     ]
     return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
@@ -101,6 +101,6 @@ def _tint(place: int, weight: float) -> str:
     return f"{colour_of(place)}{alpha:02x}"
 
 
-def _told(row: Sequence[float], experts: Sequence[str]) -> str:
+def _weight_words(row: Sequence[float], experts: Sequence[str]) -> str:
     ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
     return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked)

@@ -18,10 +18,10 @@ def made_words(card: ClusteringCard) -> str:
     method = _METHODS[card.config["clusters"]["method"]]
     vectors = _VECTORS[card.config["embedder"]["kind"]] + (f" of {card.seed}" if card.seed else "")
     what = f"{pluralize(card.num_documents, 'document')} of {listed(card.sources)}"
-    told = (
+    text = (
         f"{what} in {pluralize(len(card.clusters), 'cluster')}, by {method} of {vectors}; {card.num_fitted:,} of them"
     )
-    return " ".join([told, "shaped the clusters, the others went to the nearest.", *_remarks(card.metrics)])
+    return " ".join([text, "shaped the clusters, the others went to the nearest.", *_remarks(card.metrics)])
 
 
 def _remarks(metrics: dict[str, Any]) -> list[str]:
@@ -76,9 +76,9 @@ def changes_words(changes: TextChanges) -> str:
     missing, new = changes.num_missing, changes.num_new
     if not missing and not new:
         return "Nothing changed: every document that was clustered is there, and no other."
-    told = [
+    text = [
         f"{pluralize(number, 'document')} {words}"
         for number, words in ((missing, "that were clustered are missing"), (new, "were not there then"))
         if number
     ]
-    return f"{'; '.join(told)}."
+    return f"{'; '.join(text)}."

@@ -15,13 +15,13 @@ def affinity_words(answer: Affinity) -> list[str]:
     """What to read in `workbench.analysis.affinity.affinity`: both correlations, and what they do not know."""
     if answer.report is None:
         return [f"The overlap of the domains has not been measured yet. Measure it with: {HOW_TO_MEASURE}"]
-    gaps = gap_sentences(answer)
+    limits = gap_sentences(answer)
     if answer.without_homes is None:
-        return [answer.why_not, *gaps]
+        return [answer.why_not, *limits]
     sentences = [f"Away from home: {verdict(answer.without_homes)}"]
     if answer.with_homes is not None:
         sentences.append(f"With the experts' own cells, as in the paper's figure: {numbers(answer.with_homes)}.")
-    return [*sentences, SIGN, PAPER, *gaps]
+    return [*sentences, SIGN, PAPER, *limits]
 
 
 def verdict(correlation: Correlation) -> str:

@@ -37,17 +37,17 @@ def gap(row: ModeDomain, mode: Mode) -> float | None:
 
 
 def _row(row: ModeDomain) -> dict[str, Any]:
-    gaps = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
+    gap_by_mode = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
     by_mode = row.by_mode()
     perplexities = {"oracle": row.oracle, **{title: by_mode[mode] for mode, title in _MODES.items()}}
-    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gaps}
+    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gap_by_mode}
 
 
 def _words(rows: Sequence[ModeDomain]) -> str:
-    gaps = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
-    worst = max(gaps, key=gaps.__getitem__)
-    beaten = sum(value < 0 for value in gaps.values())
+    losses = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
+    worst = max(losses, key=losses.__getitem__)
+    beaten = sum(value < 0 for value in losses.values())
     return (
         f"Bar chart by domain of what is lost against the oracle: {ORACLE}. The mixture loses most on {worst} "
-        f"({gaps[worst]:.3f} nats per token), and beats the oracle on {beaten} of {len(gaps)} domains."
+        f"({losses[worst]:.3f} nats per token), and beats the oracle on {beaten} of {len(losses)} domains."
     )

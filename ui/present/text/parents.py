@@ -26,7 +26,7 @@ def blocks_words(num_blocks: int) -> str:
     return pluralize(num_blocks, "held-out block")
 
 
-def known_words(found: Mapping[str, Any], parent: str) -> str:
+def known_words(findings: Mapping[str, Any], parent: str) -> str:
     """How much of the new expert's text its parent knew; empty where none, or where nobody measured it."""
-    share = found.get("parent_documents")
+    share = findings.get("parent_documents")
     return f"{parent} was trained on {share:.0%} of the same documents." if share else ""

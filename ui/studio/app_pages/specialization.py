@@ -66,7 +66,7 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
 
 
 def _tell_how_to_read(scores: Scores) -> None:
-    if strangers := scores.strangers():
+    if strangers := scores.without_own_expert():
         st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "

@@ -20,7 +20,7 @@ from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_a
 
 _FIGURE = "in the figure, without numbers"
 _TERA = 1e12
-WHOLE = "whole"  # the budget
+FULL = "whole"  # the budget
 
 
 def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
@@ -133,14 +133,14 @@ def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
     for arm in arms:
         columns = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else full}
-        name = f"{size.less:g} of the updates" if arm.at_less else WHOLE
+        name = f"{size.less:g} of the updates" if arm.at_less else FULL
         rows.append(_row(evidence, System(arm), columns | {"budget": name}))
     return [row | {"paper": _printed_at(row["clusters"], row["budget"])} for row in rows]
 
 
 def _printed_at(clusters: int | None, budget: str) -> float | None:
     """Table 9 is of one budget."""
-    return paper.printed(clusters, clusters) if clusters and budget == WHOLE else None
+    return paper.printed(clusters, clusters) if clusters and budget == FULL else None
 
 
 def _row(evidence: CbtmEvidence, system: System, columns: Row) -> Row:

@@ -14,7 +14,7 @@ from workbench.replications.verdicts import REPRODUCED
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """What may explain that a claim did not come out."""
-    if method := _AGAINST_WHOLE.get(claim["sentence"]):
+    if method := _AGAINST_FULL_DATA.get(claim["sentence"]):
         yield tokens_of_an_expert(findings, method)
     if "DAPT" in claim["sentence"]:
         yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
@@ -23,7 +23,7 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
 
 
 # The claims that DEMix is better than a model whose feed-forward networks see all text, by the method of that model.
-_AGAINST_WHOLE: dict[str, Mode] = {
+_AGAINST_FULL_DATA: dict[str, Mode] = {
     order.claim.sentence: order.higher
     for order in ORDERS
     if order.table == 3 and order.lower in ("naive", "cached") and order.higher in METHODS

@@ -148,7 +148,7 @@ class _Text(ScoredText):
         if dev is None:
             return
         gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.size.block_size)
-        blocks_ENT = self.whole_blocks(dev)
+        blocks_ENT = self.full_blocks(dev)
         self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
         self.measured.beliefs[self.run.seed, self.domain] = Belief(
             tuple(experts),
