@@ -113,7 +113,7 @@ def with_clustering_id(gate: GateOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Members:
-    """The enabled experts of a model with their domains, and which of them take part unless asked otherwise."""
+    """The enabled experts of a model with their domains, and which of them take part by default."""
 
     domains: Mapping[str, str]
     active: Sequence[str]

@@ -1,4 +1,4 @@
-"""How much a training computed and how fast, in words. Pure."""
+"""The compute and speed of a training as text. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted_as(costs: MixtureCosts) -> str:
 
 
 def cost_words(costs: MixtureCosts) -> str:
-    """What a token costs a mixture (`workbench.analysis.costs`), in two sentences."""
+    """The cost of a token (`workbench.analysis.costs`), in two sentences."""
     if all(costs.num_parts):
         return _cost_words_of_mode(costs)
     num_experts = pluralize(costs.num_experts, "expert")
@@ -51,7 +51,7 @@ def cost_words(costs: MixtureCosts) -> str:
         f"of {num_experts} costs {operations(costs.mixture)}, one forward pass each."
     )
     if any(costs.num_parts):
-        return f"{text} What training costs is told of a mixture whose experts are all of MoDE, or none."
+        return f"{text} The cost of training is shown for a mixture whose experts are all of MoDE, or none."
     return (
         f"{text} Training costs {operations(costs.training)} per token, as the dense model does; adding an expert "
         f"with everything else frozen costs {operations(costs.adapting)}."
@@ -68,5 +68,5 @@ def _cost_words_of_mode(costs: MixtureCosts) -> str:
     return (
         f"{text}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
         f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
-        f"gates alone {composing['gates']}; the whole backbone without parts {operations(costs.training)}."
+        f"only the gates {composing['gates']}; the full backbone without parts {operations(costs.training)}."
     )

@@ -1,4 +1,4 @@
-"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: it is noted beside."""
+"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: a file beside it holds the name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
 
 
 def own_names(text: str, source: str, home: Path) -> str:
-    """A text about what was read from `source`: files of an upload are called as their owner called them."""
+    """A text about what was read from `source`: uploaded files appear under their original names."""
     folder = Path(source)
     if folder.parent != uploads_folder(home):
         return text
@@ -66,12 +66,12 @@ def _names_of(folder: Path) -> dict[str, str]:
 
 
 def kept_name(number: int, file: Uploaded) -> str:
-    """What the file is called here."""
+    """The name under which the file is stored."""
     return f"{number:04d}{safe_suffix(file.name)}"
 
 
 def safe_suffix(name: str) -> str:
-    """The suffixes that say how to read a file (`.jsonl.gz`); it is the reader who refuses foreign kinds."""
+    """The suffixes that say how to read a file (`.jsonl.gz`); the reader refuses unknown kinds."""
     kept: list[str] = []
     for suffix in reversed(Path(name).suffixes[-2:]):
         if not _SUFFIX.fullmatch(suffix.lower()):

@@ -1,4 +1,4 @@
-"""Additions (DEMix §6): what there was before an expert came, and what each domain gained or lost by stored scores."""
+"""Additions (DEMix §6): the files before an expert was added, and each domain's change in perplexity."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Addition:
-    """An expert in a mixture, what lies on disk around it, and the domains that tell what it did."""
+    """An added expert, the stored folders around it, and the domains that show its effect."""
 
     expert_id: str
     newcomer: ArtifactRef
@@ -64,15 +64,15 @@ class Change:
 
 
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: str) -> Addition:
-    """What a certificate has to look at.
+    """The folders and domains that a certificate checks.
 
     Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
     """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
     if not _was_added(row):
         raise MixtureError(
-            f"“{row.name}” must have been added to a model that was there, as a copy of one of its experts, but it "
-            "came with its model.",
+            f"“{row.name}” was not added to an existing model as a copy of one of its experts: it "
+            "was trained with its model.",
             "Certify an expert that was added: workbench train expert.",
         )
     _two_plans(session, storage, mixed, row)
@@ -109,7 +109,7 @@ def changes(
 
 
 def beside_parent(session: Session, expert: str, *, split: str, block_size: int, max_tokens: int) -> list[BesideParent]:
-    """The expert and its parent, each alone, on the expert's domains that were scored."""
+    """The single expert and its single parent on the expert's scored domains."""
     row = expert_row(session, expert)
     rows = []
     for domain in domains_of(row):
@@ -123,7 +123,7 @@ def beside_parent(session: Session, expert: str, *, split: str, block_size: int,
 
 
 def can_be_certified(session: Session, expert: str) -> bool:
-    """Whether an expert was added to a model that was there; else there is no addition to certify."""
+    """Whether an expert was added to an existing model; otherwise there is no addition to certify."""
     return _was_added(expert_row(session, expert))
 
 
@@ -138,8 +138,8 @@ def verdict(
     """The certificate in one sentence, from what was there before; `later` are faults of what came afterwards."""
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        return f"NOT certified: something that was there before is not what it was. {faults[0]}{more}"
-    same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are what they were."
+        return f"NOT certified: existing files were changed. {faults[0]}{more}"
+    same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are unchanged."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
     sentences = [f"by {_signed(one)} on {one.domain}" for one in measured if one.is_new]
@@ -159,7 +159,7 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(
-            f"“{row.name}” must take part in “{mixture.name}” beside another expert, but does not.",
+            f"“{row.name}” does not take part in “{mixture.name}” beside another expert.",
             f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )

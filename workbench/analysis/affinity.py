@@ -1,4 +1,4 @@
-"""Does an expert carry over to the domains that share its text? DEMix §4.4, figure 2: overlap beside specialization."""
+"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios beside bigram overlap."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps
 
 def _correlation(cells: Sequence[AffinityCell], *, with_homes: bool) -> tuple[Correlation | None, str]:
     """Pearson's r of the cells, or None and why there is none."""
-    from engine.text.overlap import correlation  # here: SciPy takes a second to wake
+    from engine.text.overlap import correlation  # imported late: SciPy takes a second
 
     rows, columns = (
         list(dict.fromkeys(cell.expert for cell in cells)),

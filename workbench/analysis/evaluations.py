@@ -1,4 +1,4 @@
-"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where.
+"""Evaluations: how well each expert predicts each domain's held-out text, and each expert's specialization.
 
 Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
 most probable depends on all tokens. So an accuracy is always that of one expert by itself.
@@ -131,7 +131,7 @@ def perplexity(row: Evaluation) -> float:
 
 
 def accuracy(row: Evaluation) -> float | None:
-    """The share of tokens that the expert found the most probable ones; None where they were not counted."""
+    """The share of tokens that were the expert's most probable ones; None if not counted."""
     return None if row.num_correct is None else row.num_correct / row.num_tokens
 
 

@@ -46,7 +46,7 @@ class Sides:
         return self.retrained.experts if self.retrained else ()
 
     def heirs(self) -> list[str]:
-        """The experts that are left and know the domain more closely: of it, or made of the one removed."""
+        """The remaining experts that were trained on the domain or derive from the removed expert."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
         return [
             one.name
@@ -117,19 +117,22 @@ def removal_table(
 
 
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:
-    """Who is in which column. The expert counts as switched on; the others as the mixture has them.
+    """The experts of each column. The removed expert counts as active; the others are as in the mixture.
 
     Raises NotFound or MixtureError when there is nothing to compare.
     """
     row = mixture_row(session, mixture)
     removed = _member(row, expert)
     if removed.domain is None:
-        raise MixtureError(f"“{expert}” must be of one domain, but was trained on several.", "Choose another expert.")
+        raise MixtureError(
+            f"“{expert}” cannot be compared: it was trained on several domains.",
+            "Choose another expert.",
+        )
     members = taking_part(row, removed)
     left = tuple(one for one in members if one is not removed)
     if not left:
         raise MixtureError(
-            f"“{mixture}” must have another expert that is on and weighs something, but has only “{expert}”.",
+            f"“{mixture}” has no other active expert with a weight above zero than “{expert}”.",
             "Switch another one on, or choose a mixture that holds more.",
         )
     never = retrained_without(session, retrained, removed) if retrained else None
@@ -168,7 +171,7 @@ def removal_row(
 
 
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
-    """The certificates of an expert's removal, the newest first; of one that is gone by the name it had."""
+    """The certificates of an expert's removal, the newest first; a deleted expert is matched by name."""
     there = session.scalar(select(Expert.id).where(Expert.name == expert))
     reports = list_reports(session, kind="removal", about_id=there)
     return reports if there else [one for one in reports if one.findings["expert"] == expert]
@@ -180,7 +183,7 @@ def verdict(findings: Mapping[str, Any]) -> str:
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
     sentences = (
         _identity_words(findings, identity),
-        f"Of its domain or begun as its copy, and still there: {heirs}." if heirs else "",
+        f"Experts of its domain or copied from it remain: {heirs}." if heirs else "",
         _cost_words(own),
         _extraction_words(findings["extraction"]),
     )
@@ -191,16 +194,16 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
     mixture, expert = findings["mixture"], findings["expert"]
     if identity["holds"]:
         return (
-            f"“{mixture}” without “{expert}” is, to the last bit, the mixture that never loaded it "
+            f"“{mixture}” without “{expert}” is bit-identical to the mixture that never loaded it "
             f"({identity['num_numbers']:,} log-probabilities compared)."
         )
     if identity["num_not_finite"]:
         return (
             f"NOT certified: {identity['num_not_finite']:,} of {identity['num_numbers']:,} log-probabilities of "
-            f"“{mixture}” without “{expert}” are no numbers, so they show nothing."
+            f"“{mixture}” without “{expert}” are not finite, so nothing is proven."
         )
     return (
-        f"NOT certified: “{mixture}” without “{expert}” is not the mixture that never loaded it: "
+        f"NOT certified: “{mixture}” without “{expert}” differs from the mixture that never loaded it: "
         f"{identity['num_different']:,} of {identity['num_numbers']:,} log-probabilities differ."
     )
 

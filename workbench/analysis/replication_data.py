@@ -1,4 +1,4 @@
-"""What a replication reads from the registry: stored scores, curves of its trainings, overlaps of its domains."""
+"""The registry data of a replication: stored scores, training curves and overlaps of its domains."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def stored_distances(
     block_size: int,
     job_ids: Collection[str],
 ) -> dict[tuple[str, str], Stored]:
-    """By clustering and domain, how far the test text that was scored is from the clusters that these jobs found."""
+    """By clustering and domain, the distances of the scored test text to the clusters of these jobs' clusterings."""
     measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
     tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
     ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())

@@ -36,7 +36,7 @@ def _beginnings(texts: list[str], share: float) -> str:
 
 
 def _fitting(base: Path, text: str) -> float:
-    """How much of the text the models on a base can read, as a share that is above 1 for room that is left."""
+    """The context length over the text's length in tokens, for the models on a base; above 1 if the text fits."""
     from engine.text.tokenizer import load_tokenizer
 
     config = base / "config.json"

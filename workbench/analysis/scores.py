@@ -1,4 +1,4 @@
-"""Questions about mixing answered from stored scores: exact, without a forward pass."""
+"""Mixture perplexities and priors from stored scores: exact, without a forward pass."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def shared_scores(
 ) -> dict[str, Evaluation] | None:
     """The longest measure that all experts share, as evaluations by expert id; None when they share none.
 
-    It holds at least so many whole blocks, of a block size if one is given.
+    It holds at least `num_blocks` full blocks, of `block_size` if given.
     """
     ids = [expert.id for expert in experts]
     rows = select(Evaluation).where(
@@ -206,7 +206,7 @@ def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, i
 
 
 def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where in its split each scored block begins, and in which of its documents."""
+    """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
     folder = _checked(storage.kept(evaluation.artifact))
@@ -214,7 +214,7 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
 
 
 def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
-    """Which tokens the expert found the most probable ones [tokens]; None where that was not kept."""
+    """Which tokens were the expert's most probable ones [tokens]; None if not stored."""
     from engine.inference.scores import token_hits
 
     return token_hits(_checked(storage.kept(evaluation.artifact)))

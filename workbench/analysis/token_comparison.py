@@ -102,9 +102,7 @@ def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, sp
 
     artifact = find_artifact(session, f"tokens:{domain.id}:{expert.tokenizer_sha256}")
     if artifact is None:
-        raise ScoresError(
-            f"The tokens of “{domain.name}” must be kept to be shown, but are gone.", "Evaluate the mixture again."
-        )
+        raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
     return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
 
 

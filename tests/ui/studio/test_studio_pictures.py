@@ -45,7 +45,7 @@ def test_the_heatmap_frames_each_expert_at_home() -> None:
 
 
 def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
-    assert specialization(scores()).title.startswith("Each expert is best at home")
+    assert specialization(scores()).title.startswith("Each expert is best on its own domain")
     assert specialization(scores(at_home=4.0)).title.startswith("1 of 2 domains")
 
 
@@ -68,8 +68,8 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
     picture = specialization(scores())
     assert scores().without_own_expert() == ["novel"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["a", "b"]
-    assert {"expert": "m/a", "domain": "novel", "at home": False} in [
-        {key: row[key] for key in ("expert", "domain", "at home")} for row in picture.table
+    assert {"expert": "m/a", "domain": "novel", "in-domain": False} in [
+        {key: row[key] for key in ("expert", "domain", "in-domain")} for row in picture.table
     ]
 
 

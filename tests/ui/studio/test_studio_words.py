@@ -105,7 +105,7 @@ def test_answers_make_the_spec_they_were_asked_for() -> None:
 
 
 def test_asked_to_stop_is_not_stopped() -> None:
-    assert style_of(job(stop_requested="cancel")).word == "stopping (cancel asked)"
+    assert style_of(job(stop_requested="cancel")).word == "stopping (cancel requested)"
     assert "only when its process has ended" in sentence_of(job(stop_requested="cancel"))
     assert actions_of(job(stop_requested="cancel")) == ()
     assert actions_of(job(stop_requested="pause")) == ("cancel",)
@@ -148,7 +148,7 @@ def test_nothing_is_suggested_that_is_on_its_way() -> None:
     told = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert told == [
         "“Seed” is running, about 1 min 10 s left. All experts start from it.",
-        "“Experts” waits for its turn behind 1 job. Then there is a mixture to talk to.",
+        "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
     ]
 
 

@@ -107,7 +107,7 @@ def changes(
         say("Nothing changed: no document is missing and none is new.")
         return
     for number, ids, words in (
-        (changes.num_missing, changes.missing, "that were clustered are missing"),
+        (changes.num_missing, changes.missing, "of the clustering are missing"),
         (changes.num_new, changes.new, "are new"),
     ):
         more = ", …" if number > len(ids) else ""

@@ -190,7 +190,7 @@ def _from_host(
 
 
 def request_of(request: MixtureRequest) -> dict[str, Any]:
-    """A wish as the API's extra fields."""
+    """The API's extra fields for a request."""
     body: dict[str, Any] = {"model": request.model}
     if request.weights is not None:
         names = request.active if request.active is not None else list(request.weights)

@@ -91,7 +91,7 @@ def clusters(
 
 
 def _certify(spec: CertifyAddition, run_options: RunOptions, after: str) -> None:
-    """Certifies the addition, in the queue or here as the training ran; with --json its sentence goes to stderr."""
+    """Certifies the addition, in the queue or in this process; with --json its sentence goes to stderr."""
     if run_options.json and not run_options.in_process:
         print_note(f"Its certificate follows, as job {queue(spec, after=[after]).id}.")
     elif run_options.json:

@@ -37,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """A map as one looks at it: coloured by clusters or domains, and perhaps of some clusters alone."""
+    """The map as shown: coloured by cluster or by domain, with all clusters or a selection."""
 
     card: ClusteringCard
     layers: list[Layer]
@@ -55,7 +55,7 @@ class ClusterMap:
         return None
 
     def num_inside(self, areas: Sequence[str]) -> int:
-        """Documents in the areas, told as a wish for a domain of them has it."""
+        """The number of documents in the areas, which are given as in the spec of a domain made from them."""
         corners = MakeDomain(clustering=self.card.name, name="counted", areas=list(areas)).corners
         return sum(int(lies_in_any(_places(layer.points_P), corners).sum()) for layer in self.layers)
 
@@ -107,9 +107,9 @@ def legend(view: ClusterMap) -> str:
 def _title(by: By) -> str:
     if by == "cluster":
         return (
-            "Documents that say similar things lie together: look for heaps that have two colours, or none of their own"
+            "Map by cluster: similar documents lie together; look for groups with two colours or no colour of their own"
         )
-    return "Where the domains lie: a heap of one colour is a domain by itself, a heap of several cuts across them"
+    return "Map by domain: a group of one colour is one domain, a group of several colours mixes domains"
 
 
 def _words(view: ClusterMap, by: By) -> str:

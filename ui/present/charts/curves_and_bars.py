@@ -1,4 +1,4 @@
-"""Curves and bars: how a training goes, who is better where, what a choice costs. Pure."""
+"""Training curves, and bars that compare perplexities of experts and mixtures. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequen
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
-    title = f"{kind}: while a line falls, it is still learning"
+    title = f"{kind} by step: a falling line is still learning"
     return Chart(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
 
 
@@ -67,7 +67,7 @@ def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Ch
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
     figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=COLOURS[0])
     table = [_mix_row(row, before.get(row.domain)) for row in now]
-    return Chart(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
+    return Chart(figure, "Perplexity on each domain, saved and chosen now: lower is better", _mix_words(table), table)
 
 
 def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
         for d in domains
     ]
-    title = "Who is better where: of a group with a bar of each, the shortest wins"
+    title = "Perplexity of each expert by domain: in each group the shortest bar is best"
     return Chart(figure, title, _winners(names, domains, perplexities), table)
 
 
@@ -124,7 +124,7 @@ _MOST_WINNERS = 6  # that a caption names
 
 
 def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
-    """Who is lowest where all were scored: an expert without a number has lost to nobody."""
+    """The expert with the lowest perplexity on each domain on which all were scored."""
     shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
     if not shared:
         return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
@@ -151,8 +151,8 @@ def removal_bars(rows: Sequence[DomainRemoval]) -> Chart | None:
         if any(getattr(row, name) is not None for row in known):
             figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker_color=colour)
     never = any(row.without_domain is not None for row in known)
-    read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
-    title = f"What removing an expert costs at home: {read}"
+    read = "close to –Domain means that the domain is forgotten" if never else "the second bar of each pair"
+    title = f"Cost of removing an expert on its own domain: {read}"
     return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
 
 

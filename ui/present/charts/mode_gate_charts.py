@@ -1,4 +1,4 @@
-"""Pictures of the gates inside an expert of MoDE: token by token, and block by block. Pure.
+"""Charts of the gates inside a MoDE expert, by token and by block. Pure.
 
 `rows` are those of `rows_inside`: at each token the weights of the backbone and of every part.
 """
@@ -34,7 +34,7 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
         f"Heatmap of the backbone and {pluralize(len(parts), 'part')} (rows) by {pluralize(len(tokens), 'token')} "
         f"(columns). Mean weights: {_listed(names, means(rows))}."
     )
-    return Chart(figure, "Who computes which token? Read a column: the brightest cell weighs most", words, table)
+    return Chart(figure, "Gate weights by token: in each column the brightest cell weighs most", words, table)
 
 
 def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
@@ -49,7 +49,7 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     name_axis(figure, "y", names, limit=32)
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
     listing = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
-    title = "Where in the model does a part speak? Read a row from the first block to the last"
+    title = "Mean gate weights by block: read a row from the first block to the last"
     return Chart(figure, title, f"Heatmap of mean weights by block. {listing}.", table)
 
 

@@ -1,4 +1,4 @@
-"""Posteriors over a text: who leads at each token, and on the whole. Pure. `weights` is token x expert."""
+"""Charts of posteriors over a text: by token and on average. Pure. `weights` is token x expert."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
+    return Chart(figure, "Weight of each expert by token: the highest line leads", _lead_words(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
-    """The mean weight of each expert over the whole text, the largest first."""
+    """The mean weight of each expert over the full text, the largest first."""
     means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
     order = sorted(means, key=lambda i: -means[i])
     names = [experts[i] for i in order]
@@ -46,12 +46,12 @@ def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
     figure.update_yaxes(autorange="reversed")
     words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
-    title = "Whose text is it? The longest bar speaks for most of it"
+    title = "Mean weight of each expert over the text"
     return Chart(figure, title, f"Bar chart of mean weights: {words}.", table)
 
 
 def leaders(weights: Weights) -> list[int]:
-    """The place of the leading expert at every token."""
+    """The index of the leading expert at every token."""
     return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 

@@ -24,7 +24,7 @@ def change_rows(findings: Findings) -> list[dict[str, Any]]:
 
 
 def folder_rows(findings: Findings) -> list[dict[str, Any]]:
-    """What was hashed, and what came out."""
+    """The hashed folders, and the result of each check."""
     return [
         {
             "what": one["what"],
@@ -38,7 +38,7 @@ def folder_rows(findings: Findings) -> list[dict[str, Any]]:
 
 
 def single_words(findings: Findings) -> str:
-    """The new expert beside its parent, each alone; empty where nothing was measured."""
+    """The single new expert compared with its parent; empty without scores."""
     sentences = []
     for one in findings["alone"]:
         beside = f", its parent {one['parent']:,.2f}" if one["parent"] is not None else ", its parent was not scored"

@@ -1,4 +1,4 @@
-"""A few-shot classification in words and rows (C-BTM tables 1, 10, 11): who is right how often, who speaks. Pure."""
+"""A few-shot classification as text and rows (C-BTM tables 1, 10, 11): accuracies, and the clusters used. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ui.present.text.formatting import pluralize
 
 VARIANT_TITLES = {
     "chance": "random choice",
-    "alone": "alone: {expert}",
-    "beside": "beside it: {expert}",
+    "alone": "single expert: {expert}",
+    "beside": "compared expert: {expert}",
     "equal": "equal weights",
     "cluster": "by cluster",
     "updating": "by performance, updating",
@@ -22,7 +22,7 @@ Findings = Mapping[str, Any]
 
 
 def variant_words(row: Findings) -> str:
-    """How an accuracy came about: a routing with the number of experts it keeps, or an expert."""
+    """The label of a row: a routing with its top-k, or an expert."""
     routing = VARIANT_TITLES[row["way"]].format(expert=row["expert"])
     if row["way"] in ("chance", "alone", "beside"):
         return routing
@@ -30,7 +30,7 @@ def variant_words(row: Findings) -> str:
 
 
 def accuracy_rows(findings: Findings) -> list[dict[str, Any]]:
-    """One row for each way: its accuracy on every task and on average in percent, with the bounds of the average."""
+    """One row for each variant: its accuracy (%) on every task and on average, with the bounds of the average."""
     return [
         {
             "answered": variant_words(row),
@@ -75,7 +75,7 @@ def cluster_rows(findings: Findings) -> list[dict[str, Any]]:
 
 
 def method_words(findings: Findings) -> str:
-    """How it was measured."""
+    """The settings of the measurement."""
     compared = "per token" if findings["normalise"] == "tokens" else "as they are"
     bounds = (
         f"; bounds are Student's {findings['confidence']:.0%} intervals over the seeds"
@@ -83,7 +83,7 @@ def method_words(findings: Findings) -> str:
         else ""
     )
     return (
-        f"{pluralize(findings['num_shots'], 'demonstration')} before each example, drawn anew with each of "
+        f"{pluralize(findings['num_shots'], 'demonstration')} before each example, drawn again with each of "
         f"{pluralize(findings['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared "
         f"{compared}{bounds}."
     )

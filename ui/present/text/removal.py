@@ -1,4 +1,4 @@
-"""A removal in words and rows: what leaving an expert out costs, and what of its domain still comes out. Pure."""
+"""The removal of an expert as text and rows: its cost, and the extraction test. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _bounds(what: str, interval: Mapping[str, float]) -> dict[str, Any]:
 
 
 def extraction_words(findings: Mapping[str, Any]) -> str:
-    """How the extraction test was done."""
+    """The settings of the extraction test."""
     how = (
         "the most probable token each time"
         if findings["temperature"] == 0
@@ -68,7 +68,7 @@ def extraction_words(findings: Mapping[str, Any]) -> str:
         f"{findings['num_prefixes']} pieces of training text from {findings['num_documents']} documents (seed "
         f"{findings['seed']}): {findings['prefix_length']} tokens were read and "
         f"{findings['continuation_length']} guessed, {how}. Bounds are {findings['confidence']:.0%} bootstrap "
-        "intervals over the pieces; changes are paired with +Expert. It says what such prefixes bring up, not what others could."
+        "intervals over the pieces; changes are paired with +Expert. The test covers these prefixes, not others."
     )
 
 

@@ -1,4 +1,4 @@
-"""A self-check in words: how each law came out, where it was measured, what has changed since. Pure."""
+"""The result of a self-check as text: each law's result, the machine, and versions changed since. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OK, FAILED = "ok", "FAILED"
 
 
 def result(passed: bool) -> str:
-    """How a law came out, in a word."""
+    """The result of a law in a word."""
     return OK if passed else FAILED
 
 
@@ -21,7 +21,7 @@ def number(value: float | None) -> str:
 
 
 def summary(findings: Mapping[str, Any]) -> str:
-    """What to read: whether all laws hold, else which do not."""
+    """The summary: whether all laws hold, or which do not."""
     total, failed = len(findings["laws"]), findings["failed"]
     if not failed:
         return f"All {total} laws hold on this machine."
@@ -36,7 +36,7 @@ def place(findings: Mapping[str, Any]) -> str:
 
 
 def since_then(findings: Mapping[str, Any], now: Mapping[str, str]) -> str:
-    """What is of another version now than when it was measured; empty when nothing is."""
+    """The versions that changed since the check; empty if none did."""
     then = findings["versions"]
     changed = [
         f"{name} was {then.get(name, 'not there')} and is {now[name]} now"
