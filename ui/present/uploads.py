@@ -1,4 +1,4 @@
-"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: a file beside it holds the name."""
+"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: a file beside x."""
 
 from __future__ import annotations
 

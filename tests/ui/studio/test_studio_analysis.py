@@ -116,7 +116,7 @@ def measured() -> None:
 
 
 def test_the_overlap_is_measured_at_a_click() -> None:
-    app = open_room("specialization", specialization__view="Shared text")
+    app = open_room("specialization", specialization__view="Overlap")
     assert "has not been measured yet" in told(app)
     named(app.button, "Measure the overlap").click().run()
     assert [job.spec for job in read(jobs.list_jobs) if job.kind == "measure-overlap"] == [
@@ -127,7 +127,7 @@ def test_the_overlap_is_measured_at_a_click() -> None:
 
 def test_the_correlation_is_told_with_its_numbers() -> None:
     measured()
-    app = open_room("specialization", specialization__view="Shared text")
+    app = open_room("specialization", specialization__view="Overlap")
     assert "Specialization ratio by overlap: if points fall" in told(app)
     assert "where text is shared, and r is above 0: r = " in told(app)
     assert "r is of affinity, which is minus the ratio" in told(app)
