@@ -81,7 +81,7 @@ def sentence_of(job: JobCard) -> str:
     if job.state == "interrupted":
         return "Its process sends no heartbeat; the job returns to the queue and restarts from its last checkpoint."
     if job.state == "running" and job.stop_requested:
-        return "Stop requested; the job stops when its process has ended."
+        return "Stop requested; the job counts as stopped only when its process has ended."
     if job.state == "paused":
         return "Paused; resume it to continue from its last checkpoint."
     return " · ".join(filter(None, (job.progress_note, time_left(job)))) or "Starting."

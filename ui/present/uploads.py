@@ -1,4 +1,4 @@
-"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: a file beside x."""
+"""Stores uploaded files where an import can read them. A user's file name never becomes a path."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> No
     ]
     assert told == [
         (10.0, "test, 4,096 in blocks of 128"),
-        (None, "on dev alone"),
-        (None, "on test alone"),
+        (None, "on dev only"),
+        (None, "on test only"),
         (5.0, "dev, 4,096 in blocks of 128"),
     ]
 
@@ -139,7 +139,7 @@ def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
     assert not app.exception
     (rows,) = [one.value for one in app.dataframe if "in-domain perplexity (per token)" in one.value.columns]
     assert rows["in-domain perplexity (per token)"].isna().all()
-    assert "on test alone" in list(rows["measured on"])
+    assert "on test only" in list(rows["measured on"])
 
 
 @pytest.mark.usefixtures("filled_home")

@@ -78,13 +78,13 @@ def test_an_expert_without_any_number_is_named() -> None:
     assert gaps.unscored() == ["new"]
     assert gaps.expert_label("new") == "new (not scored)"
     assert replace(gaps, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
-    assert "nothing to compare with" in specialization(gaps).title
+    assert "so there is nothing to compare" in specialization(gaps).title
 
 
 def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
     homes = {"m/a": "a", "m/b": "b"}
     half = Scores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
-    assert specialization(half).title.startswith("Where scores can tell, on 1 of 2 domains, the own expert is best")
+    assert specialization(half).title.startswith("On the 1 of 2 domains that can be compared, the own expert is best")
 
 
 def test_names_are_no_markup_in_a_figure() -> None:

@@ -175,7 +175,7 @@ def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> No
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
     known = {"a": (None, None, True), "b": (None, None, True)}
     found = compared(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True), by_perplexity=known)
-    assert verdict_title(found) == "Accuracy on what was to be learned (code, law) and on what was to be kept (general)"
+    assert verdict_title(found) == "Accuracy on the target domains (code, law) and on the retained domain (general)"
     assert verdict_rows(found)[0] == {
         "expert": "b",
         "method": "mode, 2 parts",
@@ -203,7 +203,7 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     found = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
     picture = retention_scatter(found, "accuracy")
     assert picture is not None
-    assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
+    assert picture.title == "Learning (up) vs. retention (right): a is best at both (filled points)"
     ahead, seed = picture.figure.data
     assert [(*one.x, *one.y, *one.marker.symbol, *one.text) for one in (ahead, seed)] == [
         (50.0, 50.0, "circle", "a"),

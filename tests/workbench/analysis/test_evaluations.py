@@ -1,4 +1,4 @@
-"""Perplexities, and who is at home where; artifacts and their sweep."""
+"""Perplexities, and specialization; artifacts and their sweep."""
 
 from __future__ import annotations
 

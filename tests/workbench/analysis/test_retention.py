@@ -113,7 +113,7 @@ def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:
 
 def test_experts_of_other_tokenizers_are_not_compared(trained: World) -> None:
     trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
-    with pytest.raises(MixtureError, match="share their tokenizer"):
+    with pytest.raises(MixtureError, match="their tokenizers differ"):
         ask(trained, "code", experts=["mode/code", "foreign"])
 
 

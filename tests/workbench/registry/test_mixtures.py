@@ -182,7 +182,10 @@ def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clust
         mixtures.set_gate(world.session, "mix", gate)
     with pytest.raises(MixtureError, match="“code” cannot be weighed by nearness"):
         plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(gate)))
-    for odd, words in ((ClusterGateConfig(), "names none"), (ClusterGateConfig(clustering="f" * 32), "none has")):
+    for odd, words in (
+        (ClusterGateConfig(), "names no clustering"),
+        (ClusterGateConfig(clustering="f" * 32), "names a clustering that does not exist"),
+    ):
         with pytest.raises(MixtureError, match=words):
             plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(odd)))
 
@@ -199,7 +202,7 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
     assert alone.route.clusters == (None,)
     with pytest.raises(BadSpec, match="No expert can be weighed by nearness: none is of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
-    with pytest.raises(BadSpec, match="names none"):
+    with pytest.raises(BadSpec, match="names no clustering"):
         mixtures.set_gate(world.session, "mix", ClusterPosteriorGateConfig())
 
 

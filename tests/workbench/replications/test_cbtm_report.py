@@ -86,7 +86,7 @@ def test_nothing_measured_is_a_report_without_charts() -> None:
     found = told(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
     assert charts(found) == {}
     assert "Train (failed)" in markdown(found)
-    assert "The clusters are not there yet." in page(found)
+    assert "The clusters do not exist yet." in page(found)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])

@@ -82,7 +82,7 @@ def test_weaker_claims_are_counted_by_themselves() -> None:
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
     found = findings({})
-    told = "The numbers of this report say nothing."
+    told = "The numbers of this report mean nothing."
     for shown in (markdown, page):
         assert told not in shown(found)
         text = shown(found | {"size": "smoke"})

@@ -42,7 +42,7 @@ def _beats_dense(evidence: CbtmEvidence, number: int) -> Verdict:
 
 
 def _widens(evidence: CbtmEvidence) -> Verdict:
-    """The lead over the dense model at the whole budget less that at the smaller one."""
+    """The lead over the dense model at the full budget minus that at the smaller one."""
     arm = evidence.subject.main
     claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE)
     smaller = Arm(arm.division, arm.num_models, at_less=True)
@@ -99,7 +99,7 @@ def _moves(evidence: CbtmEvidence) -> Verdict:
 
 
 def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
-    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the whole one."""
+    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the full one."""
     arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
 
     def smaller(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
@@ -183,7 +183,7 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
 
 
 def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
-    """Perplexity by operations: the seed model, the smaller budget, the whole one; the seed model's cost is in all."""
+    """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
     points = (
         (SEED, 0),
         (System(balanced(number, at_less=True)), tokens_seen(evidence, at_less=True)),

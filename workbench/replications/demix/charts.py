@@ -27,7 +27,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart that there are numbers for, by its name."""
+    """Every chart with data, by name."""
     drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 

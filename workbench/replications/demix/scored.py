@@ -37,7 +37,7 @@ EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
 
 @dataclass(frozen=True)
 class Belief:
-    """What held-out text of a domain says of the experts (figures 4, 7 and 8), by the paper's reading."""
+    """Posteriors of the experts on a domain's held-out text (figures 4, 7 and 8), by the paper's reading."""
 
     experts: tuple[str, ...]
     posterior_EN: Floats  # after each block, from a uniform prior in each

@@ -147,7 +147,7 @@ def _value(evidence: ModeEvidence, arm: Arm, domains: Sequence[str]) -> float | 
 
 
 def by_knowledge(evidence: ModeEvidence) -> list[Row]:
-    """What else the backbone knew, and text that no model was trained on: gains and losses against the backbone."""
+    """Gains and losses against the backbone on its other training domains and on novel text."""
     subject = evidence.subject
     texts = {
         f"retention: {subject.retention}": [subject.retention],
