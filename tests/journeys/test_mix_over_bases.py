@@ -223,7 +223,7 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
         gate = mixtures.get_mixture(session, "ensemble").gate
         mixtures.set_gate(session, "ensemble", PosteriorGateConfig())
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
-    with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
+    with reading() as session, pytest.raises(ScoresError, match="are not measured") as caught:
         scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench evaluate run ensemble" in str(caught.value)
 

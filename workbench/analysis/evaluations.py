@@ -43,7 +43,9 @@ def register_evaluation(
     `num_correct` counts the tokens that it found the most probable ones; None where that is not known.
     """
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec([f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."])
+        raise BadSpec(
+            [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
+        )
     measure = {
         "expert_id": expert_id,
         "domain_id": domain_id,

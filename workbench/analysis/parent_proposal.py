@@ -43,9 +43,9 @@ def nearest(
     scores = _scores(session, row, domain, split)
     if scores is None:
         raise ScoresError(
-            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}” to propose a parent, but "
-            "is not.",
-            f"Score it: {score_line(mixture, domain, split)}. Or train without naming a parent: the job looks first.",
+            f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”, so no parent can "
+            "be proposed.",
+            f"Score it: {score_line(mixture, domain, split)}. Or train without a parent: the job scores the text.",
         )
     experts = _possible(row)
     blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))

@@ -237,7 +237,7 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
     if artifact is None:
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
-            f"“{planned.model}” must be measured, but are not.",
+            f"“{planned.model}” are not measured.",
             f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
     folder = _checked(storage.kept(artifact))
@@ -269,7 +269,7 @@ def estimate_shares(
     evaluations = scored_domains(session, planned, split).get(domain)
     if evaluations is None:
         raise ScoresError(
-            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
+            f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”.",
             f"Score it: workbench evaluate run {mixture} --split {split}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)

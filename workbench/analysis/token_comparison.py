@@ -90,7 +90,7 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: st
     if not shared:
         names = " and ".join(f"“{expert.name}”" for expert in experts)
         raise ScoresError(
-            f"{names} must be scored on the same {split} text of “{domain.name}” to be compared, but are not.",
+            f"{names} cannot be compared: they are not scored on the same {split} text of “{domain.name}”.",
             "Evaluate a mixture that holds both.",
         )
     return [measures[max(shared)][expert.id] for expert in experts]

@@ -232,7 +232,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
     app = open_room("experts", experts__chosen=["laws again"])
     assert not app.exception
     assert asked[0]["after"] == "laws again"
-    assert "On what was adapted to: -50.0 %." in told(app)
+    assert "On the target: -50.0 %." in told(app)
     assert "On average over 1 train domain: +50.0 %." in told(app)
     table = next(one.value for one in app.dataframe if "change (%)" in one.value.columns)
     assert list(table["domain"]) == ["prose", "code"]

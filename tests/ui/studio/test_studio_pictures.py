@@ -223,7 +223,7 @@ def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
 def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
     chance = Correlation(r=0.5, t=1.2, p=0.3, num_cells=6)
     sure = chance.model_copy(update={"p": 0.0001})
-    assert verdict(chance).startswith("no correlation can be told from chance: r = 0.50")
+    assert verdict(chance).startswith("the correlation is not significant: r = 0.50")
     assert "carry over better" in verdict(sure)
     assert "p < 0.001" in verdict(sure)
     assert "carry over worse" in verdict(Correlation(r=-0.5, t=1.2, p=0.01, num_cells=6))

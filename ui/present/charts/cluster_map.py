@@ -120,8 +120,8 @@ def _words(view: ClusterMap, by: By) -> str:
     most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest else ""
     return (
         f"Map of {pluralize(view.num_points, 'document')} of {view.card.num_documents:,} in {len(view.layers)} "
-        f"{by}s{most}. {fitted}{between} Who is near whom tells something; how far apart two heaps lie, how large "
-        "they look and what is left or right tell nothing."
+        f"{by}s{most}. {fitted}{between} Only nearness has a meaning; the distance between two groups, their "
+        "size and their direction have none."
     )
 
 

@@ -17,7 +17,7 @@ _ROW_PIXELS = 190
 
 
 def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
-    """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
+    """The posterior of each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = answer.experts, [row.domain for row in rows]
     figure = new_heatmap(
         "expert",
@@ -68,7 +68,7 @@ def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
 
 
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
-    """The belief in each expert before each block, a panel for each domain; a dashed line where nothing moves on."""
+    """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
     titles = [f"{label(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
     figure = make_subplots(

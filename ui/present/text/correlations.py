@@ -27,7 +27,7 @@ def affinity_words(answer: Affinity) -> list[str]:
 def verdict(correlation: Correlation) -> str:
     """What a correlation says, and its numbers."""
     if correlation.p >= _SURE:
-        finding = "no correlation can be told from chance"
+        finding = "the correlation is not significant"
     elif correlation.r > 0:
         finding = "experts carry over better to domains that share their bigrams"
     else:

@@ -95,7 +95,7 @@ def _ratios(findings: Findings) -> Chart | None:
     numbers = [str(number) for number in range(len(table))]
     num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the cluster's own expert"
-    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
+    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
     rows = [
         {"expert": one, "cluster": other, "ratio": table[i][j]}
         for i, one in enumerate(numbers)

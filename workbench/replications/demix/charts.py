@@ -120,7 +120,7 @@ def _ratios(findings: Findings) -> Chart | None:
         return None
     num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the domain's own expert"
-    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
+    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
     drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
     overlap = findings["pictures"]["overlap"]
     rows = [
