@@ -163,7 +163,7 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
     assert main(["evaluate", "forgetting", "small", "dapt"]) == 0
     told = capsys.readouterr().out
     assert "On average over 2 train domains: +" in told
-    assert "On what was adapted to: -" in told
+    assert "On the target: -" in told
 
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])

@@ -166,7 +166,7 @@ def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
-    with pytest.raises(ScoresError, match="must be scored on the same test text of “sea”"):
+    with pytest.raises(ScoresError, match="not scored on the same test text of “sea”"):
         ask(compare_tokens, "sea", *EXPERTS)
 
 

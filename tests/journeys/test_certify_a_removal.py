@@ -80,7 +80,7 @@ def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
         assert changes["without_expert"][measure]["mean"] == pytest.approx(
             means["without_expert"][measure]["mean"] - means["with_expert"][measure]["mean"]
         )
-    assert "is, to the last bit, the mixture that never loaded it" in found["sentence"]
+    assert "is bit-identical to the mixture that never loaded it" in found["sentence"]
     assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in found["sentence"]
     assert "not unlearning" in found["not_removed"]
     assert "trained on “court”, too" in found["not_removed"]
@@ -265,7 +265,7 @@ def test_the_same_text_under_another_name_is_the_domain_all_the_same(trained: Do
 def test_the_only_expert_that_is_on_has_nothing_to_be_compared_with(trained: Do) -> None:
     with transaction() as session:
         mixtures.set_active(session, "small", "small/kitchen", False)
-    assert "must have another expert that is on" in trained(WISH).error
+    assert "has no other active expert" in trained(WISH).error
 
 
 def test_an_expert_that_is_to_be_certified_is_not_deleted_meanwhile(trained: Do) -> None:

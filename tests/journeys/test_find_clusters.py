@@ -279,7 +279,7 @@ def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, caps
     assert (told["num_missing"], told["num_new"], len(told["missing"])) == (4, 3, 4)
     assert (same["num_missing"], same["num_new"]) == (0, 0)
     assert main(["cluster", "changes", "topics", "--domains", "sea2"]) == 0
-    assert f"4 documents that were clustered are missing: {told['missing'][0]}" in capsys.readouterr().out
+    assert f"4 documents of the clustering are missing: {told['missing'][0]}" in capsys.readouterr().out
     assert main(["cluster", "changes", "topics"]) == 0
     assert "Nothing changed" in capsys.readouterr().out
 

@@ -223,7 +223,7 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
         gate = mixtures.get_mixture(session, "ensemble").gate
         mixtures.set_gate(session, "ensemble", PosteriorGateConfig())
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
-    with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
+    with reading() as session, pytest.raises(ScoresError, match="are not measured") as caught:
         scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench evaluate run ensemble" in str(caught.value)
 
@@ -309,7 +309,7 @@ def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
     assert main(["mixture", "perplexity", "all", "--json"]) == 0
     assert [row["perplexity"] for row in json.loads(capsys.readouterr().out)["domains"]] != posterior
     assert main(["mixture", "gate", "all", "--gate", "cluster"]) != 0
-    assert "“small/court” must be of a cluster of “topics”" in capsys.readouterr().err
+    assert "“small/court” cannot be weighed by nearness: it is not of a cluster of “topics”" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("across")
@@ -424,7 +424,7 @@ def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(cl
     late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "ensemble", "training": BRANCHES}
     card = clustered(late)
     assert card.state == "failed"
-    assert "“late” must be of a cluster of “topics” to be weighed by nearness, but is not." in card.error
+    assert "“late” cannot be weighed by nearness: it is not of a cluster of “topics”." in card.error
     assert done(clustered({**late, "join": False})).result["mixture"] is None
 
 
@@ -440,7 +440,7 @@ def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_ho
 
 
 def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
-    with pytest.raises(MixtureError, match="must be of a cluster of “topics”"):
+    with pytest.raises(MixtureError, match="it is not of a cluster of “topics”"):
         planned("small", gate=load_gate(asdict_of("ensemble")))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ui.cli.options import How
+from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
 from ui.errors import JobFailed
 from ui.present.job_status import percent_of, time_left
@@ -24,14 +24,14 @@ REDRAW_SECONDS = 0.5
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
-def submit(spec: Spec, how: How, after: Sequence[str] = ()) -> JobCard:
+def submit(spec: Spec, run_options: RunOptions, after: Sequence[str] = ()) -> JobCard:
     """Queues a job, or runs it in this process, and prints the outcome. A queued job waits for the jobs `after`."""
-    if how.here:
-        card = run_here(spec, how.json)
+    if run_options.in_process:
+        card = run_in_process(spec, run_options.json)
     else:
         card = queue(spec, after)
-        card = follow(card.id, how.json) if how.wait else card
-    report(card, how.json)
+        card = follow(card.id, run_options.json) if run_options.wait else card
+    report(card, run_options.json)
     return card
 
 
@@ -52,7 +52,7 @@ def report(card: JobCard, as_json: bool) -> None:
             say(throughput_words(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
-        if card.state == "queued" and not _is_worker_here():
+        if card.state == "queued" and not _has_local_worker():
             print_note("No worker runs on this machine. Start one with: workbench up")
     if card.state == "done" and card.result.get("ok") is False:
         raise typer.Exit(1)
@@ -81,7 +81,7 @@ def queue(spec: Spec, after: Sequence[str] = ()) -> JobCard:
     return card_of(send(spec, after=after))
 
 
-def run_here(spec: Spec, quiet: bool) -> JobCard:
+def run_in_process(spec: Spec, quiet: bool) -> JobCard:
     """Runs a job in this process, with a progress bar unless `quiet`; returns its last card."""
     from jobs.queue.submit import run_now
 
@@ -141,7 +141,7 @@ def _failure(card: JobCard) -> JobFailed:
     return JobFailed(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
 
 
-def _is_worker_here() -> bool:
+def _has_local_worker() -> bool:
     from ui.serving.processes import WORKER, runs
     from workbench.settings import get_settings
 

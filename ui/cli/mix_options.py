@@ -113,7 +113,7 @@ def with_clustering_id(gate: GateOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Members:
-    """The enabled experts of a model with their domains, and which of them take part unless asked otherwise."""
+    """The enabled experts of a model with their domains, and which of them take part by default."""
 
     domains: Mapping[str, str]
     active: Sequence[str]
@@ -152,13 +152,13 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
 
 
 def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, list[str]]:
-    """The parts named in `a:x,y`, by expert; nothing behind the colon is the backbone alone."""
+    """The parts named in `a:x,y`, by expert; no part after the colon means the backbone only."""
     active = {}
     for one in given:
         expert, colon, parts = one.rpartition(":")
         if not colon:
             raise BadUsage(
-                f"Parts must be given as EXPERT:PART,PART, but are “{one}” instead.",
+                f"“{one}” does not name parts as EXPERT:PART,PART.",
                 "Write them as in apps/composed:code,math.",
             )
         active[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
@@ -170,20 +170,20 @@ def weight_of(pair: str) -> tuple[str, float]:
     name, _, value = pair.rpartition("=")
     weight = number(value) if name else None
     if weight is None:
-        raise BadUsage(f"A weight must be given as EXPERT=WEIGHT, but is “{pair}” instead.", "Write it as in python=2.")
+        raise BadUsage(f"“{pair}” is not of the form EXPERT=WEIGHT.", "Write it as in python=2.")
     return name.strip(), weight
 
 
 def number(value: str) -> float | None:
-    """A weight as it was typed; None where none was."""
+    """A weight from its text; None if the text is empty."""
     if not value:
         return None
     try:
         weight = float(value)
     except ValueError:
-        raise BadUsage(f"A weight must be a number, but is “{value}” instead.", "Write it as in a=0.5,b=0.5.") from None
+        raise BadUsage(f"The weight “{value}” is not a number.", "Write it as in a=0.5,b=0.5.") from None
     if wanted := absurdity(weight):
-        raise BadUsage(f"A weight must be {wanted}, but is “{value}” instead.", "Choose another.")
+        raise BadUsage(f"The weight “{value}” is not {wanted}.", "Choose another.")
     return weight
 
 

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
-Here = Annotated[bool, typer.Option("--here", help="Run the job in this process, without the queue.")]
+InProcess = Annotated[bool, typer.Option("--here", help="Run the job in this process, without the queue.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, with a progress bar.")]
 
 
 @dataclass(frozen=True)
-class How:
-    """How a job is run and its outcome printed."""
+class RunOptions:
+    """Where a job runs, whether to wait for it, and how to print its result."""
 
-    here: bool
+    in_process: bool
     wait: bool
     json: bool
 
 
-HOW = {"here": Here, "wait": Wait, "json": Json}
+RUN_OPTIONS = {"in_process": InProcess, "wait": Wait, "json": Json}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def option_name(field: str) -> str:
 
 
 def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command], Command]:
-    """Makes a command of a function `(spec, how)`: every field becomes an option, those in `arguments` an argument.
+    """Makes a command of a function `(spec, run_options)`: each field becomes an option, or an argument if named.
 
     The fields of configs inside the spec (`training`, `shape`) become options as well; `fixed` fields get no option.
     Keyword-only parameters of the function are options that do not belong to the spec.
@@ -82,7 +82,7 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
     parameters = [knob.parameter(knob.name in arguments) for knob in knobs(spec) if knob.name not in fixed]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False)
-        for name, annotation in HOW.items()
+        for name, annotation in RUN_OPTIONS.items()
     ]
 
     def decorate(function: Command) -> Command:
@@ -93,9 +93,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
         ]
 
         def command(**given: Any) -> None:
-            how = How(**{name: given.pop(name) for name in HOW})
+            run_options = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
             extra = {parameter.name: given.pop(parameter.name) for parameter in own}
-            function(build(spec, {**given, **fixed}), how, **extra)
+            function(build(spec, {**given, **fixed}), run_options, **extra)
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__ or spec.__doc__
         command.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ def print_fields(values: dict[str, Any], indent: str = "") -> None:
 
 
 def _inner(value: Any) -> dict[str, Any]:
-    """The properties of a dict by name, or the items of a list by number; of a plain value nothing."""
+    """The properties of a dict by name, or the items of a list by number; none for a plain value."""
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         return {str(number): item for number, item in enumerate(value, 1)}
     return value if isinstance(value, dict) else {}
@@ -116,5 +116,5 @@ def day(at: float | None) -> str:
 def _console() -> Any:
     from rich.console import Console
 
-    # A pipe has no width: wide enough that nothing is folded by accident.
+    # A pipe has no width: wide enough that no line is wrapped.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
 
 
-def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
+def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:
     """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -24,7 +24,7 @@ def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
     from jobs.queue.local_runner import run_jobs, watch
 
     columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-    stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if here else watch(ids))
+    stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if in_process else watch(ids))
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
         bar = progress.add_task("starting", total=float(len(ids)))
         try:

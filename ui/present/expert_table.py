@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ui.present.text.formatting import clock, millions, pluralize, short, size
-from ui.present.text.measures import comparable, in_percent, told_measure
+from ui.present.text.measures import comparable, in_percent, measure_text
 from workbench.registry.cards import EvaluationCard, ExpertCard
 
 
 def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> dict[str, Any]:
-    """One expert as the table shows it, its numbers from one split alone."""
+    """A row for one expert, with the numbers of one split."""
     home = home_score(card, [one for one in scores if one.split == split])
     return {
         "expert": card.name,
         "enabled": card.enabled,
         "domains": ", ".join(card.domains),
-        "perplexity at home (per token)": home.perplexity if home else None,
-        "accuracy at home (%)": in_percent(home.accuracy) if home else None,
-        "measured on": told_measure(home) if home else _elsewhere(card, scores, split),
+        "in-domain perplexity (per token)": home.perplexity if home else None,
+        "in-domain accuracy (%)": in_percent(home.accuracy) if home else None,
+        "measured on": measure_text(home) if home else _elsewhere(card, scores, split),
         "method": card.method,
         "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),
@@ -39,21 +39,21 @@ def home_score(card: ExpertCard, scores: Sequence[EvaluationCard]) -> Evaluation
 
 
 def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> str:
-    """What is known of an expert without a number of its own domain, such as one that several trained."""
+    """What an expert without an in-domain score was measured on, such as one trained on several domains."""
     own = [one for one in scores if one.expert == card.name]
     domains = {one.domain for one in own if one.split == split}
     if domains:
         return f"{split}, on {pluralize(len(domains), 'domain')}"
-    return f"on {' and '.join(sorted({one.split for one in own}))} alone" if own else "not scored"
+    return f"on {' and '.join(sorted({one.split for one in own}))} only" if own else "not scored"
 
 
 def matches(
     card: ExpertCard, search: str, method: Sequence[str], domain: Sequence[str], mixture: Sequence[str]
 ) -> bool:
-    """Whether an expert holds every word of the search, and is one of those wanted (empty wants all)."""
-    told = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
+    """Whether an expert matches every word of the search and every filter (an empty filter matches all)."""
+    searched = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
     return (
-        all(word in told for word in search.casefold().split())
+        all(word in searched for word in search.casefold().split())
         and (not method or card.method in method)
         and (not domain or bool(set(domain) & set(card.domains)))
         and (not mixture or bool(set(mixture) & set(card.mixtures)))

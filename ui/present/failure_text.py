@@ -1,4 +1,4 @@
-"""Why a job failed and what can be done about it, in the words of the one who asked for it."""
+"""The cause of a job's failure and its next step, with the user's own file names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAVE_OUT = (
 
 
 def cause_of(job: JobCard) -> str:
-    """Why it failed; files that were uploaded are called as their owner called them. Empty while it has not."""
+    """Why the job failed, with the original names of uploaded files; empty for a job that has not failed."""
     return own_names(job.error, _path(job), get_settings().root)
 
 

@@ -1,4 +1,4 @@
-"""What came of a job, in a sentence, and where it is shown."""
+"""The result of a job as a sentence, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def result_place(job: JobCard) -> ResultPlace | None:
 
 
 def result_sentence(job: JobCard) -> str:
-    """What came of a job; empty unless it is done."""
+    """The result of a job as a sentence; empty unless it is done."""
     return screen_of(job.kind).sentence(job.result) if job.state == "done" else ""

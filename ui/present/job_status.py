@@ -1,4 +1,4 @@
-"""A job's state in words that do not lie: asked to stop is not stopped, silent is not running. Pure."""
+"""The text, colour and actions of a job's state: a stop request is not a stop, a lost process is not running. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.registry.cards import JobCard
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     """How a state is shown: a word, a colour and an icon, so that colour is never the only sign."""
 
     word: str
@@ -19,17 +19,17 @@ class Look(NamedTuple):
 
 
 _LOOKS = {
-    "queued": Look("queued", "gray", ":material/schedule:"),
-    "running": Look("running", "blue", ":material/play_arrow:"),
-    "interrupted": Look("interrupted", "orange", ":material/warning:"),
-    "paused": Look("paused", "violet", ":material/pause:"),
-    "done": Look("done", "green", ":material/check:"),
-    "failed": Look("failed", "red", ":material/error:"),
-    "cancelled": Look("cancelled", "gray", ":material/block:"),
+    "queued": StateStyle("queued", "gray", ":material/schedule:"),
+    "running": StateStyle("running", "blue", ":material/play_arrow:"),
+    "interrupted": StateStyle("interrupted", "orange", ":material/warning:"),
+    "paused": StateStyle("paused", "violet", ":material/pause:"),
+    "done": StateStyle("done", "green", ":material/check:"),
+    "failed": StateStyle("failed", "red", ":material/error:"),
+    "cancelled": StateStyle("cancelled", "gray", ":material/block:"),
 }
 _STOPPING = {
-    "cancel": Look("stopping (cancel asked)", "orange", ":material/hourglass_top:"),
-    "pause": Look("stopping (pause asked)", "orange", ":material/hourglass_top:"),
+    "cancel": StateStyle("stopping (cancel requested)", "orange", ":material/hourglass_top:"),
+    "pause": StateStyle("stopping (pause requested)", "orange", ":material/hourglass_top:"),
 }
 
 # In the order of their places: a second click where Pause was must never meet Cancel.
@@ -44,7 +44,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def look_of(job: JobCard) -> Look:
+def style_of(job: JobCard) -> StateStyle:
     """The word, colour and icon of a job as it stands."""
     if job.state == "running" and job.stop_requested in _STOPPING:
         return _STOPPING[job.stop_requested]
@@ -52,38 +52,38 @@ def look_of(job: JobCard) -> Look:
 
 
 def is_over(job: JobCard) -> bool:
-    """Whether nothing more will happen unless somebody asks for it."""
+    """Whether the job has ended: only a retry runs it again."""
     return job.state in ("done", "failed", "cancelled")
 
 
 def actions_of(job: JobCard) -> tuple[str, ...]:
-    """What a person can ask of the job now."""
+    """The actions that are possible now."""
     if job.stop_requested == "cancel":  # nothing takes a cancel back
         return ()
     return tuple(action for action in _ACTIONS[job.state] if action != job.stop_requested)
 
 
 def places_of(job: JobCard) -> dict[str, bool]:
-    """Every button in its place, and whether it can be pressed: one that was pressed keeps its place meanwhile."""
+    """Every button in order, and whether it is enabled: a pressed button keeps its place."""
     possible = actions_of(job)
     return {action: action in possible for action in _ACTIONS[job.state]}
 
 
 def percent_of(job: JobCard) -> int:
-    """How far a job is; 100 belongs to one that is done."""
+    """The progress of a job in percent; 100 only when it is done."""
     return 100 if job.state == "done" else min(int(job.progress * 100), 99)
 
 
 def sentence_of(job: JobCard) -> str:
-    """What is going on, with the time left when it is known."""
+    """The job's status as a sentence, with the time left if known."""
     if job.state == "queued":
-        return "Waiting for a job it builds on." if job.after else "Waiting for a free worker."
+        return "Waiting for a job that it depends on." if job.after else "Waiting for a free worker."
     if job.state == "interrupted":
-        return "Its process has fallen silent; it is taken back and started again from its last checkpoint."
+        return "Its process sends no heartbeat; the job returns to the queue and restarts from its last checkpoint."
     if job.state == "running" and job.stop_requested:
-        return "Asked to stop; it counts as stopped only when its process has ended."
+        return "Stop requested; the job counts as stopped only when its process has ended."
     if job.state == "paused":
-        return "Paused; resume it and it goes on from its last checkpoint."
+        return "Paused; resume it to continue from its last checkpoint."
     return " · ".join(filter(None, (job.progress_note, time_left(job)))) or "Starting."
 
 

@@ -1,4 +1,4 @@
-"""Which experts lack the stored scores that a mixture's perplexity is computed from."""
+"""The experts whose stored scores are missing for a mixture's perplexity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ui.present.text.formatting import listed
 
 
 def without_scores(experts: Sequence[str], split: str) -> list[str]:
-    """Those of the experts that were not scored on any domain of a split."""
+    """The experts that are not scored on any domain of a split."""
     from workbench.analysis.evaluations import list_evaluations
     from workbench.registry.database import reading
 
@@ -18,10 +18,10 @@ def without_scores(experts: Sequence[str], split: str) -> list[str]:
 
 
 def gap_words(experts: Sequence[str], split: str) -> str:
-    """Why there is no perplexity, by the names of the experts that stand in its way."""
-    gaps = without_scores(experts, split)
-    if len(gaps) == len(experts):
+    """Why there is no perplexity: the experts without scores."""
+    unscored = without_scores(experts, split)
+    if len(unscored) == len(experts):
         return f"There are no stored scores on the {split} split yet."
-    if not gaps:
+    if not unscored:
         return f"No domain was scored on the {split} split with every expert that takes part."
-    return f"No stored scores on the {split} split yet: {listed(gaps)}."
+    return f"No stored scores on the {split} split yet: {listed(unscored)}."

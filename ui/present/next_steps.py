@@ -1,4 +1,4 @@
-"""What to try next, from what exists, what is on its way and what has failed. Pure."""
+"""Suggested next steps, from the registry, pending jobs and failed jobs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.registry.cards import JobCard
 
 @dataclass(frozen=True)
 class Holdings:
-    """How many of each thing there are; the jobs that are unfinished, and those that failed lately."""
+    """Counts of registry items, the unfinished jobs and the jobs that failed lately."""
 
     domains: int = 0
     seeds: int = 0
@@ -28,14 +28,14 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One thing to try: a sentence that says why, and the room to do it in."""
+    """A suggested step: a sentence that says why, and the page for it."""
 
     sentence: str
-    room: Page
+    page: Page
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
-    """The next thing on the way first; never more than three."""
+    """The suggestions, the next step first; at most three."""
     return [*_suggest(have)][:3]
 
 
@@ -48,12 +48,12 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
         job = coming(have.unfinished, kind)
         yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS) if job else suggestion
         if number != "evaluations":
-            yield from _mixture_on_its_way(have, kind)
+            yield from _pending_mixture(have, kind)
             return
     yield from _with_experts(have)
 
 
-def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
+def _pending_mixture(have: Holdings, kind: str) -> Iterator[Suggestion]:
     job = coming(have.unfinished, "train-joint")
     if job and kind != "train-joint":
         yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
@@ -61,12 +61,12 @@ def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
-        told = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
-        yield Suggestion(f"{told} Evaluate a mixture that holds them: only what is missing is computed.", TRAIN)
+        problem = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
+        yield Suggestion(f"{problem} Evaluate a mixture that contains them: only missing scores are computed.", TRAIN)
     if have.evaluations:
-        yield Suggestion("See how much each expert is at home in its domain.", SPECIALIZATION)
-    yield Suggestion("Paste a text and watch which expert speaks for which word.", POSTERIORS)
-    yield Suggestion("Compare two mixtures side by side while they write.", PLAYGROUND)
+        yield Suggestion("See how much each expert specializes in its domain.", SPECIALIZATION)
+    yield Suggestion("Paste a text to see which expert leads at each word.", POSTERIORS)
+    yield Suggestion("Compare the output of two mixtures side by side.", PLAYGROUND)
 
 
 def _failure(failed: Sequence[JobCard]) -> str:
@@ -75,7 +75,7 @@ def _failure(failed: Sequence[JobCard]) -> str:
     return f"“{newest.title}” has failed. {next_step_text(newest.next_step) or 'Read its cause there.'}{more}"
 
 
-_TALK = "Then there is a mixture to talk to."
+_TALK = "Then you can generate text with a mixture."
 _STEPS = (
     (
         "domains",

@@ -1,4 +1,4 @@
-"""What the command line calls the fields of a spec: two groups of knobs may call one alike."""
+"""The command-line option names of a spec's fields: two groups may have a field of one name."""
 
 from __future__ import annotations
 

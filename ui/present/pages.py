@@ -1,4 +1,4 @@
-"""The studio's rooms: the script of each page, as links name it, with its title and icon. Pure.
+"""The studio's pages: the script of each page, as links name it, with its title and icon. Pure.
 
 They do not lie in a folder called `pages`: next to a script with such a folder, Streamlit answers the first visit
 of a room's address with that file alone, without the studio around it.
@@ -20,7 +20,7 @@ class Page(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The room's place in the studio's address: `jobs`, though a script of that name would hide the package."""
+        """The page's path in the studio's address: `jobs`, though a script of that name would hide the package."""
         return PurePath(self.script).stem.removesuffix("_page")
 
 
@@ -38,7 +38,7 @@ SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Exp
 REPLICATIONS = Page("app_pages/replications.py", "Replication", ":material/experiment:", "Explain")
 PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Talk")
 COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
-SHARED_TEXT, LEARNED_AND_KEPT = "Shared text", "Learned and kept"  # views of the specialization
+SHARED_TEXT, LEARNED_AND_KEPT = "Overlap", "Learning vs. forgetting"  # views of the specialization
 
 PAGES = (
     OVERVIEW,

@@ -1,4 +1,4 @@
-"""Where a path that somebody types into a page may lead: into the folders that the owner named, and nowhere else."""
+"""The folders that paths typed into a page may point to: only those that the owner listed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _place(path: Path) -> Path | None:
 
 
 def _holds_home(place: Path, settings: Settings) -> bool:
-    """Whether who reads a whole folder comes into the home below it; into hidden folders nobody goes."""
+    """Whether reading a full folder would reach the home folder inside it; hidden folders are skipped."""
     if place not in settings.root.parents:
         return False
     return not any(name.startswith(".") for name in settings.root.relative_to(place).parts)

@@ -1,4 +1,4 @@
-"""How much a training computed and how fast, in words. Pure."""
+"""The compute and speed of a training as text. Pure."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ def counted_as(costs: MixtureCosts) -> str:
 
 
 def cost_words(costs: MixtureCosts) -> str:
-    """What a token costs a mixture (`workbench.analysis.costs`), in two sentences."""
+    """The cost of a token (`workbench.analysis.costs`), in two sentences."""
     if all(costs.num_parts):
         return _cost_words_of_mode(costs)
     num_experts = pluralize(costs.num_experts, "expert")
-    told = (
+    text = (
         f"A token in a context of {costs.context:,} costs one expert {operations(costs.forward)}; this mixture "
         f"of {num_experts} costs {operations(costs.mixture)}, one forward pass each."
     )
     if any(costs.num_parts):
-        return f"{told} What training costs is told of a mixture whose experts are all of MoDE, or none."
+        return f"{text} The cost of training is shown for a mixture whose experts are all of MoDE, or none."
     return (
-        f"{told} Training costs {operations(costs.training)} per token, as the dense model does; adding an expert "
+        f"{text} Training costs {operations(costs.training)} per token, as the dense model does; adding an expert "
         f"with everything else frozen costs {operations(costs.adapting)}."
     )
 
 
 def _cost_words_of_mode(costs: MixtureCosts) -> str:
     first, context = costs.num_parts[0], costs.context
-    told = f"A token in a context of {context:,} costs {operations(costs.forward)}: one forward pass of one model"
+    text = f"A token in a context of {context:,} costs {operations(costs.forward)}: one forward pass of one model"
     if costs.num_experts > 1:
-        told += f", that of the first expert; the mixture of {costs.num_experts} costs {operations(costs.mixture)}"
+        text += f", that of the first expert; the mixture of {costs.num_experts} costs {operations(costs.mixture)}"
     composing = {what: operations(count) for what, count in (costs.composing or {}).items()}
     both = f", all {first} at once {composing['experts']}" if first > 1 else ""
     return (
-        f"{told}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
+        f"{text}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
         f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
-        f"gates alone {composing['gates']}; the whole backbone without parts {operations(costs.training)}."
+        f"only the gates {composing['gates']}; the full backbone without parts {operations(costs.training)}."
     )

@@ -1,4 +1,4 @@
-"""Keeps uploaded files where an import can read them. A user's file name never becomes a path: it is noted beside."""
+"""Stores uploaded files where an import can read them. A user's file name never becomes a path."""
 
 from __future__ import annotations
 
@@ -40,17 +40,21 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
 
 
 def own_names(text: str, source: str, home: Path) -> str:
-    """A text about what was read from `source`: files of an upload are called as their owner called them."""
+    """A text about what was read from `source`: uploaded files appear under their original names."""
     folder = Path(source)
     if folder.parent != uploads_folder(home):
         return text
     names = _names_of(folder)
     if not names:
         return text
-    told = {**{f"{source}/{kept}": name for kept, name in names.items()}, source: listed([*names.values()]), **names}
+    renamed = {
+        **{f"{source}/{kept}": name for kept, name in names.items()},
+        source: listed([*names.values()]),
+        **names,
+    }
     # One pass, the longest first: a person may have called a file as we call another.
-    pattern = "|".join(map(re.escape, sorted(told, key=len, reverse=True)))
-    return re.sub(pattern, lambda found: told[found[0]], text)
+    pattern = "|".join(map(re.escape, sorted(renamed, key=len, reverse=True)))
+    return re.sub(pattern, lambda match: renamed[match[0]], text)
 
 
 def _names_of(folder: Path) -> dict[str, str]:
@@ -62,12 +66,12 @@ def _names_of(folder: Path) -> dict[str, str]:
 
 
 def kept_name(number: int, file: Uploaded) -> str:
-    """What the file is called here."""
+    """The name under which the file is stored."""
     return f"{number:04d}{safe_suffix(file.name)}"
 
 
 def safe_suffix(name: str) -> str:
-    """The suffixes that say how to read a file (`.jsonl.gz`); it is the reader who refuses foreign kinds."""
+    """The suffixes that say how to read a file (`.jsonl.gz`); the reader refuses unknown kinds."""
     kept: list[str] = []
     for suffix in reversed(Path(name).suffixes[-2:]):
         if not _SUFFIX.fullmatch(suffix.lower()):

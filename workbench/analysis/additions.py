@@ -1,4 +1,4 @@
-"""Additions (DEMix §6): what there was before an expert came, and what each domain gained or lost by stored scores."""
+"""Additions (DEMix §6): the files before an expert was added, and each domain's change in perplexity."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Addition:
-    """An expert in a mixture, what lies on disk around it, and the domains that tell what it did."""
+    """An added expert, the stored folders around it, and the domains that show its effect."""
 
     expert_id: str
     newcomer: ArtifactRef
@@ -64,15 +64,15 @@ class Change:
 
 
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: str) -> Addition:
-    """What a certificate has to look at.
+    """The folders and domains that a certificate checks.
 
     Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
     """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
     if not _was_added(row):
         raise MixtureError(
-            f"“{row.name}” must have been added to a model that was there, as a copy of one of its experts, but it "
-            "came with its model.",
+            f"“{row.name}” was not added to an existing model as a copy of one of its experts: it "
+            "was trained with its model.",
             "Certify an expert that was added: workbench train expert.",
         )
     _two_plans(session, storage, mixed, row)
@@ -98,23 +98,23 @@ def changes(
     sets = [
         scored_domains(session, one, split, block_size=block_size, max_tokens=max_tokens) for one in (before, after)
     ]
-    own, found = domains_of(row), []
+    own, rows = domains_of(row), []
     for domain, evaluations in sets[1].items():
         values = [
             mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
-        found.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
-    return found
+        rows.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+    return rows
 
 
 def beside_parent(session: Session, expert: str, *, split: str, block_size: int, max_tokens: int) -> list[BesideParent]:
-    """The expert and its parent, each alone, on the expert's domains that were scored."""
+    """The single expert and its single parent on the expert's scored domains."""
     row = expert_row(session, expert)
     rows = []
     for domain in domains_of(row):
-        own = _scored_alone(session, row.id, domain, split, block_size, max_tokens)
-        parent = _scored_alone(session, row.parent_id, domain, split, block_size, max_tokens)
+        own = _single_score(session, row.id, domain, split, block_size, max_tokens)
+        parent = _single_score(session, row.parent_id, domain, split, block_size, max_tokens)
         same = own is not None and parent is not None and own.num_tokens == parent.num_tokens
         if own is not None:
             of_parent = perplexity(parent) if same and parent is not None else None
@@ -123,7 +123,7 @@ def beside_parent(session: Session, expert: str, *, split: str, block_size: int,
 
 
 def can_be_certified(session: Session, expert: str) -> bool:
-    """Whether an expert was added to a model that was there; else there is no addition to certify."""
+    """Whether an expert was added to an existing model; otherwise there is no addition to certify."""
     return _was_added(expert_row(session, expert))
 
 
@@ -133,20 +133,20 @@ def additions_of(session: Session, expert: str) -> list[ReportCard]:
 
 
 def verdict(
-    faults: Sequence[str], num_files: int, num_tensors: int, found: Sequence[Change], later: Sequence[str] = ()
+    faults: Sequence[str], num_files: int, num_tensors: int, measured: Sequence[Change], later: Sequence[str] = ()
 ) -> str:
     """The certificate in one sentence, from what was there before; `later` are faults of what came afterwards."""
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        return f"NOT certified: something that was there before is not what it was. {faults[0]}{more}"
-    same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are what they were."
+        return f"NOT certified: existing files were changed. {faults[0]}{more}"
+    same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are unchanged."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
-    told = [f"by {_signed(one)} on {one.domain}" for one in found if one.is_new]
-    if old := [one for one in found if not one.is_new]:
+    sentences = [f"by {_signed(one)} on {one.domain}" for one in measured if one.is_new]
+    if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
-        told.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
-    return f"{same} Perplexity changed {' and '.join(told)}." if told else same
+        sentences.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
+    return f"{same} Perplexity changed {' and '.join(sentences)}." if sentences else same
 
 
 def _signed(one: Change) -> str:
@@ -159,7 +159,7 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(
-            f"“{row.name}” must take part in “{mixture.name}” beside another expert, but does not.",
+            f"“{row.name}” does not take part in “{mixture.name}” beside another expert.",
             f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
@@ -197,13 +197,13 @@ def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> lis
     return list(dict.fromkeys([*domains_of(row), *sorted(old)]))
 
 
-def _scored_alone(
+def _single_score(
     session: Session, expert_id: str | None, domain: str, split: str, block_size: int, max_tokens: int
 ) -> Evaluation | None:
-    wish = (
+    statement = (
         select(Evaluation)
         .join(Evaluation.domain)
         .where(Evaluation.expert_id == expert_id, Domain.name == domain, Evaluation.split == split)
         .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
     )
-    return session.scalar(wish.order_by(Evaluation.num_tokens.desc()).limit(1))
+    return session.scalar(statement.order_by(Evaluation.num_tokens.desc()).limit(1))

@@ -1,4 +1,4 @@
-"""Does an expert carry over to the domains that share its text? DEMix §4.4, figure 2: overlap beside specialization."""
+"""Affinity of experts and domains (DEMix §4.4, figure 2): specialization ratios beside bigram overlap."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def affinity(session: Session, mixture: str | None, split: str = "test") -> Affi
 
 def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:
     """Of every two domains the overlap that was measured last on the text that they have now."""
-    found: dict[tuple[str, str], float] = {}
+    newest: dict[tuple[str, str], float] = {}
     for report in reports:  # the newest first
         names = report.findings["domains"]
         texts = zip(names, report.findings["data_sha256"], strict=True)
@@ -55,8 +55,8 @@ def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overl
         for one, row in zip(names, report.findings["overlap"], strict=True):
             for other, value in zip(names, row, strict=True):
                 if one in holds and other in holds:
-                    found.setdefault((one, other), value)
-    return found
+                    newest.setdefault((one, other), value)
+    return newest
 
 
 def _unpaired(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
@@ -85,7 +85,7 @@ def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps
 
 def _correlation(cells: Sequence[AffinityCell], *, with_homes: bool) -> tuple[Correlation | None, str]:
     """Pearson's r of the cells, or None and why there is none."""
-    from engine.text.overlap import correlation  # here: SciPy takes a second to wake
+    from engine.text.overlap import correlation  # imported late: SciPy takes a second
 
     rows, columns = (
         list(dict.fromkeys(cell.expert for cell in cells)),

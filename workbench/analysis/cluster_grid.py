@@ -90,13 +90,13 @@ def _grid(
     scores_EX, block_size = load(storage, evaluations)
     gate = planned.gate
     if planned.clusters is not None and isinstance(gate, ClusterGateConfig):
-        looked_at = distances.frozen(gate.freeze_after)
-        squared_EX: Tensor = looked_at.further_KX[list(planned.clusters)].double() + looked_at.nearest_X.double()
-        found_GJ = cluster_gate_grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=gate.distance_power)
+        frozen = distances.frozen(gate.freeze_after)
+        squared_EX: Tensor = frozen.further_KX[list(planned.clusters)].double() + frozen.nearest_X.double()
+        values_GJ = cluster_gate_grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=gate.distance_power)
     else:
         blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
-        found_GJ = any_gate_grid(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
-    values: list[list[float]] = found_GJ.tolist()
+        values_GJ = any_gate_grid(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
+    values: list[list[float]] = values_GJ.tolist()
     return values
 
 

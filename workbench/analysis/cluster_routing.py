@@ -1,4 +1,4 @@
-"""What a gate that weighs by nearness needs beside its config: its clustering's files, and the cluster of each expert.
+"""The inputs of a gate that weighs by nearness: its clustering's files, and the cluster of each expert.
 
 An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
 edit takes no mixture down before its models are trained anew.
@@ -38,8 +38,8 @@ def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Se
     """The route of a gate that needs one, None for another; raises MixtureError when it cannot weigh an expert."""
     if not isinstance(gate, ClusteringGateConfig):
         return None
-    if found := route_complaints(session, gate, homes_of(experts)):
-        raise MixtureError(" ".join(found), "Take experts that were trained on its clusters, or another gate.")
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        raise MixtureError(" ".join(complaints), "Take experts that were trained on its clusters, or another gate.")
     row = session.get_one(Clustering, gate.clustering)
     numbers = cluster_numbers(session, row.id)
     return Route(
@@ -65,27 +65,25 @@ def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str
     if not isinstance(gate, ClusteringGateConfig):
         return []
     if not gate.clustering:
-        return ["The cluster gate must name a clustering by its id (workbench cluster show), but names none."]
+        return ["The cluster gate names no clustering. Give the id of one (workbench cluster show)."]
     row = session.get(Clustering, gate.clustering)
     if row is None:
-        return [f"The cluster gate must name a clustering that exists, but none has the id {gate.clustering}."]
+        return [f"The cluster gate names a clustering that does not exist: {gate.clustering}."]
     if gate_type(gate.kind).weighs_unclustered:
         return []
     numbers = cluster_numbers(session, row.id)
-    strangers = [name for name, domain_id in homes.items() if domain_id not in numbers]
-    return [
-        f"“{name}” must be of a cluster of “{row.name}” to be weighed by nearness, but is not." for name in strangers
-    ]
+    unclustered = [name for name, domain_id in homes.items() if domain_id not in numbers]
+    return [f"“{name}” cannot be weighed by nearness: it is not of a cluster of “{row.name}”." for name in unclustered]
 
 
 def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert]) -> list[str]:
-    """Why a mixture of these experts cannot have this gate: as above, and that it would weigh nobody by nearness."""
-    if found := route_complaints(session, gate, homes_of(experts)):
-        return found
+    """Why a mixture of these experts cannot have this gate: as above, and also if no expert has a cluster."""
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        return complaints
     clustering = clustering_of(gate)
     if clustering and not {one.domain_id for one in experts} & set(cluster_numbers(session, clustering)):
         name = session.get_one(Clustering, clustering).name
-        return [f"At least one expert must be of a cluster of “{name}” to be weighed by nearness, but none is."]
+        return [f"No expert can be weighed by nearness: none is of a cluster of “{name}”."]
     return []
 
 

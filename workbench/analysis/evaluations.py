@@ -1,4 +1,4 @@
-"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where.
+"""Evaluations: how well each expert predicts each domain's held-out text, and each expert's specialization.
 
 Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
 most probable depends on all tokens. So an accuracy is always that of one expert by itself.
@@ -43,7 +43,9 @@ def register_evaluation(
     `num_correct` counts the tokens that it found the most probable ones; None where that is not known.
     """
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec([f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."])
+        raise BadSpec(
+            [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
+        )
     measure = {
         "expert_id": expert_id,
         "domain_id": domain_id,
@@ -66,10 +68,10 @@ def list_evaluations(
     session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
-    wish = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if split is not None:
-        wish = wish.where(Evaluation.split == split)
-    cards = [_card(row) for row in session.scalars(wish)]
+        statement = statement.where(Evaluation.split == split)
+    cards = [_card(row) for row in session.scalars(statement)]
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
@@ -103,8 +105,8 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
 
 def table_of(session: Session, experts: Sequence[Expert], split: str) -> PerplexityTable:
     """The same of these experts, in this order."""
-    wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
-    rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
+    statement = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
+    rows = session.scalars(statement.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
     shown = _comparable(rows)
     cells = {(row.expert_id, row.domain.name): row for row in shown}
@@ -131,7 +133,7 @@ def perplexity(row: Evaluation) -> float:
 
 
 def accuracy(row: Evaluation) -> float | None:
-    """The share of tokens that the expert found the most probable ones; None where they were not counted."""
+    """The share of tokens that were the expert's most probable ones; None if not counted."""
     return None if row.num_correct is None else row.num_correct / row.num_tokens
 
 
@@ -171,12 +173,12 @@ def _own(table: Cells, homes: Sequence[str | None], column: int, domain: str) ->
 
 
 def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
-    wish = select(Evaluation)
+    statement = select(Evaluation)
     if expert is not None:
-        wish = wish.where(Evaluation.expert_id == expert_row(session, expert).id)
+        statement = statement.where(Evaluation.expert_id == expert_row(session, expert).id)
     if domain is not None:
-        wish = wish.where(Evaluation.domain_id == domain_row(session, domain).id)
-    return wish
+        statement = statement.where(Evaluation.domain_id == domain_row(session, domain).id)
+    return statement
 
 
 def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:

@@ -30,7 +30,7 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
     plans = [plan(session, storage, name) for name in (before, after)]
     if with_another_tokenizer(plans[0], plans[1:]):
         raise MixtureError(
-            f"“{before}” and “{after}” must share their tokenizer to be compared per token, but do not.",
+            f"“{before}” and “{after}” cannot be compared per token: their tokenizers differ.",
             "Compare models that were made from one seed.",
         )
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())

@@ -1,4 +1,4 @@
-"""The parent proposed before a training (DEMix §6): whom a new domain's text is taken for, by stored scores."""
+"""The parent proposed before a training (DEMix §6): the expert with the highest posterior on the new domain's text."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def nearest(
     row = mixture_row(session, mixture)
     if not _possible(row):
         raise ScoresError(
-            f"“{mixture}” must hold an expert whose copy can be trained, but all of its experts are of MoDE.",
+            f"“{mixture}” holds no expert whose copy can be trained: all of its experts are of MoDE.",
             "Train an expert of its own beside the backbone: workbench train mode.",
         )
     scores = _scores(session, row, domain, split)
     if scores is None:
         raise ScoresError(
-            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}” to propose a parent, but "
-            "is not.",
-            f"Score it: {score_line(mixture, domain, split)}. Or train without naming a parent: the job looks first.",
+            f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”, so no parent can "
+            "be proposed.",
+            f"Score it: {score_line(mixture, domain, split)}. Or train without a parent: the job scores the text.",
         )
     experts = _possible(row)
     blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))

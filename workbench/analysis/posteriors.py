@@ -1,4 +1,4 @@
-"""Which expert each domain's text is taken for: posteriors from stored scores, block by block (DEMix §5.1)."""
+"""Posteriors of experts on each domain from stored scores, block by block (DEMix §5.1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def posterior_map(
     newest_weight: float = 0.7,
     estimate: Estimate = "updating",
 ) -> PosteriorMap:
-    """The belief in each expert that takes part after the first `num_blocks` whole blocks of every scored domain.
+    """The posterior of each active expert after the first `num_blocks` full blocks of every scored domain.
 
     `estimate="updating"` is figure 4 of the paper: the prior that the updating method has learnt by then, which the
     newest blocks rule; `"mean"` is the mean end-of-block posterior, as in a cached prior. Both start from equal shares.
@@ -76,7 +76,7 @@ def posterior_map(
 
 
 def _path(blocks_ENT: Tensor, evidence: Evidence, newest_weight: float, estimate: Estimate) -> Tensor:
-    """The belief [E, N+1] before each block and after the last."""
+    """The posteriors [E, N+1] before each block and after the last."""
     from engine.analysis.inference_modes import running_mean, trajectory
     from engine.mixing.posterior import PosteriorGate, UpdatingGate
 

@@ -46,7 +46,7 @@ class Sides:
         return self.retrained.experts if self.retrained else ()
 
     def heirs(self) -> list[str]:
-        """The experts that are left and know the domain more closely: of it, or made of the one removed."""
+        """The remaining experts that were trained on the domain or derive from the removed expert."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
         return [
             one.name
@@ -117,23 +117,26 @@ def removal_table(
 
 
 def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:
-    """Who is in which column. The expert counts as switched on; the others as the mixture has them.
+    """The experts of each column. The removed expert counts as active; the others are as in the mixture.
 
     Raises NotFound or MixtureError when there is nothing to compare.
     """
     row = mixture_row(session, mixture)
     removed = _member(row, expert)
     if removed.domain is None:
-        raise MixtureError(f"“{expert}” must be of one domain, but was trained on several.", "Choose another expert.")
-    whole = taking_part(row, removed)
-    left = tuple(one for one in whole if one is not removed)
+        raise MixtureError(
+            f"“{expert}” cannot be compared: it was trained on several domains.",
+            "Choose another expert.",
+        )
+    members = taking_part(row, removed)
+    left = tuple(one for one in members if one is not removed)
     if not left:
         raise MixtureError(
-            f"“{mixture}” must have another expert that is on and weighs something, but has only “{expert}”.",
+            f"“{mixture}” has no other active expert with a weight above zero than “{expert}”.",
             "Switch another one on, or choose a mixture that holds more.",
         )
     never = retrained_without(session, retrained, removed) if retrained else None
-    return Sides(removed.domain, whole, left, never)
+    return Sides(removed.domain, members, left, never)
 
 
 def removal_row(
@@ -150,25 +153,25 @@ def removal_row(
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
     domain_id, never = domain_row(session, domain).id, sides.without_domain
     why = ""
-    found = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
-    if found is None and never:
+    scored = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
+    if scored is None and never:
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
-        found = shared_scores(session, sides.with_expert, domain_id, split, block_size)
-    if found is None:
+        scored = shared_scores(session, sides.with_expert, domain_id, split, block_size)
+    if scored is None:
         return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
-    num_tokens, size = next((one.num_tokens, one.block_size) for one in found.values())
+    num_tokens, size = next((one.num_tokens, one.block_size) for one in scored.values())
     columns: dict[str, Column] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
         priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
         if priors is None:
             why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
         elif experts:
-            columns[name] = _column(storage, experts, found, priors, num_blocks, evidence)
+            columns[name] = _column(storage, experts, scored, priors, num_blocks, evidence)
     return Row(domain, num_tokens, size, **columns, why=why)
 
 
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
-    """The certificates of an expert's removal, the newest first; of one that is gone by the name it had."""
+    """The certificates of an expert's removal, the newest first; a deleted expert is matched by name."""
     there = session.scalar(select(Expert.id).where(Expert.name == expert))
     reports = list_reports(session, kind="removal", about_id=there)
     return reports if there else [one for one in reports if one.findings["expert"] == expert]
@@ -178,44 +181,44 @@ def verdict(findings: Mapping[str, Any]) -> str:
     """What a certificate says, in words, from its findings."""
     own, identity = findings["perplexity"][0], findings["identity"]
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
-    told = (
+    sentences = (
         _identity_words(findings, identity),
-        f"Of its domain or begun as its copy, and still there: {heirs}." if heirs else "",
+        f"Experts of its domain or copied from it remain: {heirs}." if heirs else "",
         _cost_words(own),
         _extraction_words(findings["extraction"]),
     )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))
 
 
 def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
     mixture, expert = findings["mixture"], findings["expert"]
     if identity["holds"]:
         return (
-            f"“{mixture}” without “{expert}” is, to the last bit, the mixture that never loaded it "
+            f"“{mixture}” without “{expert}” is bit-identical to the mixture that never loaded it "
             f"({identity['num_numbers']:,} log-probabilities compared)."
         )
     if identity["num_not_finite"]:
         return (
             f"NOT certified: {identity['num_not_finite']:,} of {identity['num_numbers']:,} log-probabilities of "
-            f"“{mixture}” without “{expert}” are no numbers, so they show nothing."
+            f"“{mixture}” without “{expert}” are not finite, so nothing is proven."
         )
     return (
-        f"NOT certified: “{mixture}” without “{expert}” is not the mixture that never loaded it: "
+        f"NOT certified: “{mixture}” without “{expert}” differs from the mixture that never loaded it: "
         f"{identity['num_different']:,} of {identity['num_numbers']:,} log-probabilities differ."
     )
 
 
 def _cost_words(own: Mapping[str, Any]) -> str:
     before, after, never = (own[name] for name in COLUMNS)
-    told = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
-    return f"{told}." if never is None else f"{told}; trained without the domain it is {never:,.2f}."
+    sentences = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
+    return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {never:,.2f}."
 
 
-def _extraction_words(found: Mapping[str, Any]) -> str:
-    means, change = found["means"], found["changes"]["without_expert"]["match"]
+def _extraction_words(extraction: Mapping[str, Any]) -> str:
+    means, change = extraction["means"], extraction["changes"]["without_expert"]["match"]
     with_it, without = (f"{means[name]['match']['mean']:.1%}" for name in COLUMNS[:2])
     low, high = (f"{change[bound] * 100:+.1f}" for bound in ("low", "high"))
-    bounds = f"{found['confidence']:.0%} interval of the change: {low} to {high} percentage points"
+    bounds = f"{extraction['confidence']:.0%} interval of the change: {low} to {high} percentage points"
     shown = "" if change["low"] > 0 or change["high"] < 0 else ", so no change is shown"
     return (
         f"Going on from its training text, {with_it} of the tokens are the true ones with it and {without} without "

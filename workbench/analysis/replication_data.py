@@ -1,4 +1,4 @@
-"""What a replication reads from the registry: stored scores, curves of its trainings, overlaps of its domains."""
+"""The registry data of a replication: stored scores, training curves and overlaps of its domains."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def stored_distances(
     block_size: int,
     job_ids: Collection[str],
 ) -> dict[tuple[str, str], Stored]:
-    """By clustering and domain, how far the test text that was scored is from the clusters that these jobs found."""
+    """By clustering and domain, the distances of the scored test text to the clusters of these jobs' clusterings."""
     measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
     tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
     ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())
-    found: dict[tuple[str, str], Stored] = {}
+    distances: dict[tuple[str, str], Stored] = {}
     for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
         for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
             key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
             if row.name in clusterings and (artifact := find_artifact(session, key)) is not None:
-                found[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
-    return found
+                distances[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
+    return distances
 
 
 def classifications(session: Session, job_ids: Collection[str]) -> dict[str, ReportCard]:
@@ -86,7 +86,7 @@ def classifications(session: Session, job_ids: Collection[str]) -> dict[str, Rep
 
 
 @dataclass(frozen=True)
-class FoundClusters:
+class StoredClusters:
     """A clustering that a replication made: its files, its sources, how far it goes with them, its clusters' words."""
 
     kept: ArtifactRef
@@ -95,26 +95,26 @@ class FoundClusters:
     terms: tuple[tuple[str, ...], ...]
 
 
-def found_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, FoundClusters]:
+def stored_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, StoredClusters]:
     """The clusterings that these jobs made, by name."""
     rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)))
-    return {row.name: _found_clusters(storage, row) for row in rows}
+    return {row.name: _clusters_of(storage, row) for row in rows}
 
 
-def _found_clusters(storage: Storage, row: Clustering) -> FoundClusters:
+def _clusters_of(storage: Storage, row: Clustering) -> StoredClusters:
     terms = tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters)
     sources = tuple(source["name"] for source in row.sources)
     information = row.metrics["overlap"]["normalised_mutual_information"]
-    return FoundClusters(storage.kept(row.artifact), sources, information, terms)
+    return StoredClusters(storage.kept(row.artifact), sources, information, terms)
 
 
 def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, float]]]:
     """The curve of each domain's held-out loss (nats per token) in a training, as step and value."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    losses: dict[str, list[tuple[int, float]]] = {}
     for point in jobs.metrics(session, job_id):
         if point.name.startswith(HELD_OUT):
-            found.setdefault(point.name.removeprefix(HELD_OUT), []).append((point.step, point.value))
-    return found
+            losses.setdefault(point.name.removeprefix(HELD_OUT), []).append((point.step, point.value))
+    return losses
 
 
 def newest_report(session: Session, name: str) -> ReportCard | None:

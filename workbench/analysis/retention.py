@@ -1,4 +1,4 @@
-"""Learned and kept: experts on what they were to learn against what they were not to forget (MoDE table 1)."""
+"""Learning vs. forgetting: experts on target domains and on the retained domain (MoDE table 1)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
 
 
 def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
-    """On how many of these experts each domain has a score."""
+    """The number of these experts that are scored on each domain."""
     ids = [row.id for row in rows]
     pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
     return Counter(name for name, _ in session.execute(pairs.distinct()))
@@ -118,7 +118,7 @@ def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
-    """The experts that these began from, where their seed model is a copy of one."""
+    """The experts that these experts' seed models are copies of."""
     return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
 
 
@@ -137,7 +137,7 @@ def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert
 def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
     if others := with_another_tokenizer(rows[0], rows[1:]):
         raise MixtureError(
-            f"“{rows[0].name}” and “{others[0].name}” must share their tokenizer to be compared per token, but do not.",
+            f"“{rows[0].name}” and “{others[0].name}” cannot be compared per token: their tokenizers differ.",
             "Name experts that were made from one seed.",
         )
 
@@ -183,7 +183,7 @@ def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:
 
 
 def _ahead(rows: Sequence[RetentionRow], metric: Metric) -> dict[str, bool | None]:
-    """Whether each expert is behind no other in both; higher accuracies and lower perplexities are better."""
+    """Whether no other expert beats this one in both; higher accuracies and lower perplexities are better."""
     sign = 1 if metric == "accuracy" else -1
     places: dict[str, tuple[float, float] | None] = {}
     for row in rows:
@@ -213,15 +213,15 @@ class _Gap:
 def _missing(
     session: Session, rows: Sequence[Expert], scores: _Scores, domains: Sequence[str]
 ) -> Iterator[MissingScores]:
-    """What is missing, by the command that brings it: evaluations of one mixture for one reason."""
+    """The missing scores by the command that adds them: evaluations of one mixture for one reason."""
     mixtures = _mixtures(session, rows)
-    gaps: dict[_Gap, list[tuple[str, str]]] = {}
+    cells_by_reason: dict[_Gap, list[tuple[str, str]]] = {}
     for row in rows:
         for domain in domains:
             if scores.get("accuracy", row.name, domain) is None:
                 why = NOT_SCORED if scores.get("perplexity", row.name, domain) is None else NOT_COUNTED
-                gaps.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
-    for gap, cells in gaps.items():
+                cells_by_reason.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
+    for gap, cells in cells_by_reason.items():
         names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
         host = gap.mixture or min(mixtures.values(), default="MIXTURE")
         spec = _evaluation(host, [] if gap.mixture else names, some, scores, again=gap.why == NOT_COUNTED)
@@ -231,16 +231,16 @@ def _missing(
 def _evaluations(
     session: Session, rows: Sequence[Expert], scores: _Scores, missing: Sequence[MissingScores]
 ) -> Iterator[SuggestedEvaluation]:
-    """One evaluation for each reason; of what no other expert was scored on as long, all are scored."""
+    """One evaluation for each reason; if no other expert was scored on as much text, all are scored."""
     mixtures = _mixtures(session, rows)
     if not mixtures:
         return
     members = Counter(mixtures.values())
     host = min(members, key=lambda name: (-members[name], name))
     for why in (NOT_SCORED, NOT_COUNTED):
-        gaps = [gap for gap in missing if gap.why == why]
-        some = [*dict.fromkeys(name for gap in gaps for name in gap.domains)]
-        names = {name for gap in gaps for name in gap.experts} if why == NOT_COUNTED else {row.name for row in rows}
+        same = [gap for gap in missing if gap.why == why]
+        some = [*dict.fromkeys(name for gap in same for name in gap.domains)]
+        names = {name for gap in same for name in gap.experts} if why == NOT_COUNTED else {row.name for row in rows}
         also = [row.name for row in rows if row.name in names and mixtures.get(row.id) != host]
         if some:
             spec = _evaluation(host, also, some, scores, again=why == NOT_COUNTED)
@@ -248,7 +248,7 @@ def _evaluations(
 
 
 def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _Scores, *, again: bool) -> Evaluate:
-    """An evaluation with the measure of the longest text that any number here is of."""
+    """An evaluation with the measure of the longest text among these scores."""
     most = max(scores.measures.values(), key=lambda measure: measure.num_tokens, default=None)
     measure = {"block_size": most.block_size, "max_tokens": max(100, most.num_tokens)} if most else {}
     spec = {"mixture": mixture, "experts": experts, "domains": domains, "split": scores.split, "again": again}

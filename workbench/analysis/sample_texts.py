@@ -36,10 +36,10 @@ def _beginnings(texts: list[str], share: float) -> str:
 
 
 def _fitting(base: Path, text: str) -> float:
-    """How much of the text the models on a base can read, as a share that is above 1 for room that is left."""
+    """The context length over the text's length in tokens, for the models on a base; above 1 if the text fits."""
     from engine.text.tokenizer import load_tokenizer
 
     config = base / "config.json"
-    told = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    longest = told.get("max_position_embeddings") or told.get("n_positions")
+    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    longest = settings.get("max_position_embeddings") or settings.get("n_positions")
     return 1.0 if longest is None else (longest - _OF_ITS_OWN) / max(1, len(load_tokenizer(base).encode(text)))

@@ -1,4 +1,4 @@
-"""Questions about mixing answered from stored scores: exact, without a forward pass."""
+"""Mixture perplexities and priors from stored scores: exact, without a forward pass."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def shared_scores(
 ) -> dict[str, Evaluation] | None:
     """The longest measure that all experts share, as evaluations by expert id; None when they share none.
 
-    It holds at least so many whole blocks, of a block size if one is given.
+    It holds at least `num_blocks` full blocks, of `block_size` if given.
     """
     ids = [expert.id for expert in experts]
     rows = select(Evaluation).where(
@@ -194,7 +194,7 @@ def shared_scores(
     for row in session.scalars(rows):
         if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
             sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    shared = [measure for measure, found in sets.items() if len(found) == len(ids)]
+    shared = [measure for measure, rows_by_expert in sets.items() if len(rows_by_expert) == len(ids)]
     return sets[max(shared)] if shared else (None if ids else {})
 
 
@@ -206,7 +206,7 @@ def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, i
 
 
 def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where in its split each scored block begins, and in which of its documents."""
+    """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
     folder = _checked(storage.kept(evaluation.artifact))
@@ -214,7 +214,7 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
 
 
 def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
-    """Which tokens the expert found the most probable ones [tokens]; None where that was not kept."""
+    """Which tokens were the expert's most probable ones [tokens]; None if not stored."""
     from engine.inference.scores import token_hits
 
     return token_hits(_checked(storage.kept(evaluation.artifact)))
@@ -233,14 +233,14 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
     from engine.clusters.distances import open_distances, require_same_text
 
     assert planned.route is not None
-    found = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
-    if found is None:
+    artifact = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    if artifact is None:
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
-            f"“{planned.model}” must be measured, but are not.",
+            f"“{planned.model}” are not measured.",
             f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
-    folder = _checked(storage.kept(found))
+    folder = _checked(storage.kept(artifact))
     require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
     return open_distances(folder)
 
@@ -269,7 +269,7 @@ def estimate_shares(
     evaluations = scored_domains(session, planned, split).get(domain)
     if evaluations is None:
         raise ScoresError(
-            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
+            f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”.",
             f"Score it: workbench evaluate run {mixture} --split {split}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)

@@ -86,14 +86,14 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: st
     measures: dict[tuple[int, int], dict[str, Evaluation]] = {}
     for row in session.scalars(query):
         measures.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    whole = [measure for measure, rows in measures.items() if len(rows) == len({expert.id for expert in experts})]
-    if not whole:
+    shared = [measure for measure, rows in measures.items() if len(rows) == len({expert.id for expert in experts})]
+    if not shared:
         names = " and ".join(f"“{expert.name}”" for expert in experts)
         raise ScoresError(
-            f"{names} must be scored on the same {split} text of “{domain.name}” to be compared, but are not.",
+            f"{names} cannot be compared: they are not scored on the same {split} text of “{domain.name}”.",
             "Evaluate a mixture that holds both.",
         )
-    return [measures[max(whole)][expert.id] for expert in experts]
+    return [measures[max(shared)][expert.id] for expert in experts]
 
 
 def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, split: str) -> tuple[Tokens, Tokenizer]:
@@ -102,9 +102,7 @@ def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, sp
 
     artifact = find_artifact(session, f"tokens:{domain.id}:{expert.tokenizer_sha256}")
     if artifact is None:
-        raise ScoresError(
-            f"The tokens of “{domain.name}” must be kept to be shown, but are gone.", "Evaluate the mixture again."
-        )
+        raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
     return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
 
 

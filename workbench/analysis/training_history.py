@@ -1,4 +1,4 @@
-"""How an expert's training went, evaluation by evaluation: held-out losses, and of MoDE what the gates gave to whom."""
+"""How an expert's training went, evaluation by evaluation: held-out losses, and for MoDE the gate weights."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
 
 
 def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
-    """How many of these experts were trained with an eye on each domain that they were not to forget (`retain`)."""
+    """The number of these experts trained with each retained domain (`retain`)."""
     of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
     return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
 
 
 def _job_of(session: Session, expert: str) -> Job:
-    """The job that trained an expert, or is at it."""
+    """The job that trained an expert or is training it."""
     row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
         return job
@@ -82,7 +82,7 @@ def _job_of(session: Session, expert: str) -> Job:
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
-    """Who is meant by the numbers of a job's gates, the backbone first; nobody where it is not of MoDE.
+    """The names behind a job's gate weights, the backbone first; none if the job is not of MoDE.
 
     The parts of a composition from before their names were written down have numbers alone, until it is done.
     """

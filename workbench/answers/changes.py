@@ -67,7 +67,7 @@ class RemovalTable(Answer):
 
 
 class BesideParent(Answer):
-    """An expert and its parent, each alone, on one of the expert's domains."""
+    """A single expert and its single parent on one of the expert's domains."""
 
     domain: str
     expert: float

@@ -1,4 +1,4 @@
-"""Answers that compare experts: what they learned and kept, how their trainings went, what shared text explains."""
+"""Answers that compare experts: learning vs. forgetting, training histories, affinity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ByDomain = dict[str, float | None]
 
 
 class RetentionRow(Answer):
-    """What an expert learned of the targets and kept of the retained domain; None where nothing is known."""
+    """An expert's scores on the targets and on the retained domain; None without a score."""
 
     expert: str
     method: str
@@ -50,7 +50,7 @@ class SuggestedEvaluation(Answer):
 
 
 class Retention(Answer):
-    """Experts on what they were to learn and on what they were not to forget."""
+    """Experts on the target domains and on the retained domain."""
 
     retain: str
     targets: list[str]

@@ -1,4 +1,4 @@
-"""Answers about perplexities: of experts, of mixtures, of ways to use experts. All perplexities are per token."""
+"""Answers about perplexities: of experts, of mixtures and of inference modes. All perplexities are per token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PerplexityTable(Answer):
 
 
 class MixedDomain(DomainMeasure):
-    """One domain under a mixture, and under each of its experts alone."""
+    """One domain under a mixture, and under each of its single experts."""
 
     perplexity: float
     best_expert: str

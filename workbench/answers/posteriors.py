@@ -1,4 +1,4 @@
-"""Answers about posteriors: which expert a text or a domain is taken for, and where two experts differ."""
+"""Answers about posteriors: the weights of experts on a text or a domain, and where two experts differ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Manifest(Answer):
 
 
 class TextPosterior(Answer):
-    """A text token by token: the weight of every expert before each, and what the mixture gave it."""
+    """A text by token: the weight of every expert before it, and the mixture's log-probability."""
 
     experts: list[str]
     tokens: list[str]
@@ -53,7 +53,7 @@ class PosteriorAnswer(TextPosterior):
 
 
 class DomainPosterior(Answer):
-    """The belief in each expert after some blocks of a domain, and how it came about."""
+    """The posterior of each expert after some blocks of a domain, with its trajectory."""
 
     domain: str
     role: str
@@ -67,7 +67,7 @@ class DomainPosterior(Answer):
 
 
 class PosteriorMap(Answer):
-    """The belief in each expert on every scored domain."""
+    """The posterior of each expert on every scored domain."""
 
     experts: list[str]
     homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")

@@ -61,7 +61,7 @@ class Logprobs(Answer):
 
 
 class CompletionChoice(Answer):
-    """The text that goes on from one prompt, with the weights behind each of its tokens."""
+    """The continuation of one prompt, with the expert weights of each token."""
 
     index: int
     text: str

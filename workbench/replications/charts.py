@@ -18,5 +18,5 @@ _OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart that there are numbers for, by its name."""
+    """Every chart with data, by name."""
     return _OF_PAPER[findings["paper"]](findings)

@@ -1,4 +1,4 @@
-"""What the charts of all reports are drawn with. Each has a title that says what to read, its words and its numbers.
+"""Helpers for the charts of all reports. Each chart has a title, a text alternative and a table.
 
 Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
 """
@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with everything that belongs to it."""
+    """A figure with its title, text alternative and table."""
 
     figure: go.Figure
     title: str
@@ -58,7 +58,7 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
 def ratio_heatmap(
     cells: Sequence[Sequence[float]], across: Iterable[str], down: Iterable[str], *titles: str
 ) -> go.Figure:
-    """Such cells coloured by the logarithm of their ratio (above 0), so that no column eats all colours."""
+    """A heatmap coloured by the logarithm of its ratios (above 0), so that no column takes all colours."""
     drawn = heatmap(cells, across, down, *titles, "ratio")
     low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
     scale = colour_bar(min(low, 1.0), max(high, 1.05))
@@ -66,7 +66,7 @@ def ratio_heatmap(
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:
-    """A logarithmic y axis with whole numbers at its ticks, where Plotly would write lone digits between decades."""
+    """Sets a logarithmic y axis with integer ticks, where Plotly would write single digits between decades."""
     groups = sorted(values)
     low, high = groups[0], groups[-1]
     if high >= _WIDE * low:
@@ -105,6 +105,6 @@ def lines(rows: Rows, name: str) -> list[tuple[str, int, Rows]]:
 
 
 def label(name: object, limit: int = 40) -> str:
-    """A name that cannot be read as HTML, cut where it is long."""
+    """A name escaped for HTML and cut to `limit` characters."""
     text = str(name)
     return html.escape(text if len(text) <= limit else text[: limit - 1] + "…", quote=False)

@@ -1,4 +1,4 @@
-"""What the claims of any replication are judged by."""
+"""The evidence behind the claims of all replications."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.replications.scored import Measured, Subject
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of a subject, and the same under draws of its text."""
+    """The measurements of a subject, and the same under bootstrap draws of its text."""
 
     subject: Subject
     measured: Measured

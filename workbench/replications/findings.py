@@ -1,4 +1,4 @@
-"""What every replication found, as JSON, whichever the paper: its claims, its text, its jobs and where they ran."""
+"""The findings common to all replications, as JSON: claims, text, jobs and machine."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ REPORTS = "replicate"  # with this begin the kinds of the jobs that write report
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One job of a replication: what it was, how it ended, how long it ran."""
+    """One job of a replication: its title, final state and duration."""
 
     title: str
     kind: str
     state: str
     seconds: float | None  # of its last attempt
     tokens: int | None = None  # of a training
-    is_own: bool = True  # asked for by this replication, not by another one before
+    is_own: bool = True  # submitted by this replication, not by an earlier one
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Where, with what and for how long a replication ran."""
+    """The machine, versions, budget and jobs of a replication."""
 
     paper: str
     machine: str
@@ -44,7 +44,7 @@ class Circumstances:
 
 
 def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances) -> Row:
-    """What the report of any paper says; a paper adds its tables and pictures."""
+    """The findings common to all papers; a paper adds its tables and charts."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
@@ -109,5 +109,5 @@ def summary(findings: Findings) -> str:
 
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:
-    """The jobs, the report's own left out, that had not been done when the report was written."""
+    """The jobs that were not done when the report was written, without the report's own."""
     return [job for job in findings["jobs"] if job["state"] != "done" and not job["kind"].startswith(REPORTS)]

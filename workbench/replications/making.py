@@ -17,7 +17,7 @@ from workbench.spec_base import Spec
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes the steps of a plan out of the wish."""
+    """Makes the steps of a plan from the spec."""
 
     spec: Replicate
 
@@ -69,7 +69,7 @@ class Maker:
         return f"s{run.seed} {key}"
 
     def imports(self, domains: Sequence[str]) -> tuple[str, ...]:
-        """The imports that these domains wait for; none for those that were there before."""
+        """The imports that these domains wait for; none for existing domains."""
         return tuple(f"import {text.name}" for text in self.spec.imports if text.name in domains)
 
 

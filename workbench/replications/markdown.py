@@ -8,7 +8,7 @@ from workbench.replications.report import Rows, shown
 
 
 def markdown(findings: Findings) -> str:
-    """The whole report as Markdown."""
+    """The full report as Markdown."""
     paper = paper_of(findings)
     parts = [f"# {paper.report_title(findings)}"]
     for section in paper.sections(findings):

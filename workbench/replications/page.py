@@ -1,4 +1,4 @@
-"""The report as one HTML file that opens without a network: Plotly's program lies inside."""
+"""The report as one HTML file that opens without a network: Plotly's script is embedded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ summary { cursor: pointer; } figure { margin: 1rem 0; } figcaption { color: #555
 
 
 def page(findings: Mapping[str, Any]) -> str:
-    """The whole report as HTML."""
+    """The full report as HTML."""
     from plotly.offline import get_plotlyjs
 
     drawn, paper = charts(findings), paper_of(findings)
@@ -58,7 +58,7 @@ def _figure(chart: Chart, name: str) -> str:
 
 
 def _words(text: str) -> str:
-    """A paragraph of the report, in which only the signs of bold and italics are read."""
+    """A paragraph of the report as HTML; only bold and italics are interpreted."""
     safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text, quote=False))
     return re.sub(r"\*(.+?)\*", r"<em>\1</em>", safe)
 

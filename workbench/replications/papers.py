@@ -1,4 +1,4 @@
-"""The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
+"""The papers that can be reproduced: what each is called, its plan and its report.
 
 A further paper is a folder beside `demix`, `cbtm` and `mode`, a kind of job in `workbench/kinds/replications/` that
 judges it, and an entry here and in `charts.py`.
@@ -29,17 +29,17 @@ from workbench.replications.sizes import Size, SizeName
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper: its name in commands, its title, who wrote it, and its own parts of what all replications do."""
+    """One paper: its name in commands, title, authors, sizes, plan and report."""
 
     name: str
     title: str
     source: str
     kind: str  # of the job that judges it
     sizes: Mapping[SizeName, Size]
-    defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a wish, from budget and domains
-    steps: Callable[[Any], Sequence[Step]]  # all jobs of a wish but its report
+    defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a spec, from budget and domains
+    steps: Callable[[Any], Sequence[Step]]  # all jobs of a spec but its report
     sections: Callable[[Findings], Sequence[Section]]
-    roles: str = ""  # what its training domains are there for, where they differ
+    roles: str = ""  # the roles of its training domains, if they differ
 
     def report_title(self, findings: Findings) -> str:
         """What a report is called."""

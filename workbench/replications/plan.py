@@ -1,4 +1,4 @@
-"""A replication as a plan of ordinary jobs, which follows from the wish alone."""
+"""A replication as a plan of ordinary jobs, derived from its spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reports of all papers are made of: sections of words and tables, the same in Markdown and on the page."""
+"""The sections of all reports, with text and tables: the same in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reasons = Callable[[Findings, Mapping[str, Any]], Iterable[str]]  # why a claim 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its paragraphs, a table and the name of a chart, where it has them."""
+    """A heading with its paragraphs, an optional table and the name of an optional chart."""
 
     title: str
     words: tuple[str, ...] = ()
@@ -26,41 +26,41 @@ class Section:
 
 
 def in_short(findings: Findings, *words: str) -> Section:
-    """How many claims came out, and what was not done; before that whether the numbers mean anything."""
+    """The summary: a warning for size “smoke”, the marks of claims, and unfinished jobs."""
     summary_texts = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
-    return Section("In short", summary_texts)
+    return Section("Summary", summary_texts)
 
 
 _SMOKE = (
-    "**The numbers of this report say nothing.** Size “smoke” trains models far too small for seconds, to see that "
+    "**The numbers of this report mean nothing.** Size “smoke” trains models far too small for seconds, to check that "
     "every job runs. No mark below is evidence for the paper or against it."
 )
 
 
 def the_claims(findings: Findings, words: str) -> Section:
-    """Every claim with its mark; `words` say what the paper's numbers are of."""
-    return Section("The claims", (f"{_MARKS} {words}",), claim_rows(findings["claims"]))
+    """Every claim with its mark; `words` say which of the paper's numbers are compared."""
+    return Section("Claims", (f"{_MARKS} {words}",), claim_rows(findings["claims"]))
 
 
 _MARKS = (
     "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
-    "by itself (the value alone: a seed has no interval of its own). *Reproduced only in a weaker form*: so it is with "
-    "less than the paper says; the reason says what was judged. *Not reproduced*: it does not; the reason says "
-    "whether it is the other way round or undecided."
+    "by itself (the value alone: a seed has no interval of its own). *Reproduced only in a weaker form*: the same "
+    "holds for less than the paper claims; the reason says what was judged. *Not reproduced*: it does not hold; the "
+    "reason says whether the result is reversed or undecided."
 )
 
 
 def intervals(findings: Findings, *words: str) -> Section:
-    """How the intervals come about, and how many documents there were to draw."""
+    """How intervals are computed, and the number of documents behind them."""
     wanted = findings["budget"]["prior_blocks"]
     few = [row["text"] for row in findings["texts"] if (row["test documents"] or _FEW) < _FEW]
     short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or wanted) < wanted]
     summary_texts = (
         (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
-        (f"Cached priors of fewer than {wanted} blocks, since the text has no more: {', '.join(short)}.", short),
+        (f"Cached priors of fewer than {wanted} blocks, because the text is too short: {', '.join(short)}.", short),
     )
     sentences = (_HOW, *words, *(sentence for sentence, domains in summary_texts if domains))
-    return Section("How the intervals come about", sentences, findings["texts"])
+    return Section("How intervals are computed", sentences, findings["texts"])
 
 
 _FEW = 5
@@ -71,9 +71,10 @@ _HOW = (
     "are, or the interval would be too narrow), within each domain and the same documents for both systems and all "
     "seeds, since they read the same text; then seeds with replacement. A block belongs to the document in which it "
     "begins. Of each draw the perplexity of every domain is computed, averaged over domains as in the paper, then over "
-    f"the seeds drawn. The interval is the middle {LEVEL:.0%} of the draws. Two or three seeds say little of how seeds "
-    "differ, so the value of each seed must lie on the claim's side as well. What a mode chooses on the text itself "
-    "(the best single expert on novel text) and priors estimated on the development text are not drawn again."
+    f"the seeds drawn. The interval is the middle {LEVEL:.0%} of the draws. Two or three seeds say little about the "
+    "variance between seeds, so the value of each seed must lie on the claim's side as well. What a mode chooses on "
+    "the text itself (the best single expert on novel text) and priors estimated on the development text are not drawn "
+    "again."
 )
 
 
@@ -81,7 +82,7 @@ def _missing(findings: Findings) -> Iterator[str]:
     if jobs := not_done(findings):
         names = ", ".join(f"{job['title']} ({job['state']})" for job in jobs[:_NAMED])
         more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
-        yield f"Not done when this was written, so what needs it is marked {UNTESTABLE}: {names}{more}."
+        yield f"Not done when this report was written, so claims that need it are marked {UNTESTABLE}: {names}{more}."
 
 
 _NAMED = 12
@@ -119,14 +120,14 @@ def each_seed(values: Sequence[float | None]) -> str:
 
 
 def failed(findings: Findings, reasons: Reasons) -> Section:
-    """What was tested and did not come out, with what may explain it."""
-    return Section("What did not come out, and why we think so", tuple(_doubts(findings, reasons)))
+    """The claims that were tested and not reproduced, with possible reasons."""
+    return Section("Claims that were not reproduced, and possible reasons", tuple(_doubts(findings, reasons)))
 
 
 def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
     failed = not_reproduced(findings, reasons)
     if not failed:
-        yield "Nothing that could be tested failed."
+        yield "Every claim that could be tested was reproduced."
     for claim, why in failed:
         summary_texts = (
             f"**{claim['where']}: {claim['sentence']}** (paper: {claim['paper']}). Measured: {with_interval(claim)}."
@@ -135,14 +136,14 @@ def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
 
 
 def not_reproduced(findings: Findings, reasons: Reasons) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Each claim that was tested and did not come out, with what may explain it."""
+    """Each claim that was tested and not reproduced, with possible reasons."""
     failed = [claim for claim in findings["claims"] if claim["mark"] == NOT_REPRODUCED]
     return [(claim, [claim["why"], *reasons(findings, claim), *_too_little(findings, claim)]) for claim in failed]
 
 
 def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     if claim["why"].startswith("Undecided") and findings["seeds"] < 3:
-        yield f"{seeds_words(findings)} and this much test text cannot tell a difference of this size."
+        yield f"{seeds_words(findings)} and this much test text cannot resolve a difference of this size."
 
 
 def seeds_words(findings: Findings) -> str:
@@ -159,7 +160,7 @@ def amount(tokens: int) -> str:
 
 
 def circumstances(findings: Findings, *words: str) -> Section:
-    """Machine, model and every job; `words` are of the paper's trainings."""
+    """Machine, model, budget and jobs; `words` describe the trainings."""
     budget = findings["budget"]
     versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
     shape = ", ".join(f"{name} {value}" for name, value in budget["shape"].items())
@@ -178,20 +179,20 @@ _PRIORS = "; cached priors from at most {} blocks of development text"
 
 
 def training_words(training: Mapping[str, Any]) -> str:
-    """The knobs of a training that its result turns on."""
+    """The settings of a training that determine its result."""
     names = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
     return ", ".join(f"{name.removeprefix('num_').replace('_', ' ')} {training[name]}" for name in names)
 
 
 def _time_words(findings: Findings) -> str:
-    """How long its jobs took, and what that leaves out."""
+    """The duration of its jobs, and what it excludes."""
     own = [job for job in findings["jobs"] if job["is_own"] and job["seconds"]]
     summary_texts = (
         f"The last attempts of its {len(own)} ended jobs took {sum(job['seconds'] for job in own) / 60:,.1f} min "
-        "together; those side by side count each by itself, and attempts before a stop do not count."
+        "together; parallel jobs count separately, and earlier attempts do not count."
     )
     others = sum(not job["is_own"] for job in findings["jobs"] if job["seconds"])
-    return summary_texts + (f" {others} more were another replication's and are not counted." if others else "")
+    return summary_texts + (f" {others} more belong to another replication and are not counted." if others else "")
 
 
 def job_rows(findings: Findings) -> Rows:

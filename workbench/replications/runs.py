@@ -1,4 +1,4 @@
-"""One seed of a replication, and what it is called."""
+"""One seed of a replication, and its names."""
 
 from __future__ import annotations
 

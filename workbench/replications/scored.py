@@ -1,4 +1,4 @@
-"""From stored scores to losses: what the replications of all papers read of a text. Nothing here reads the registry.
+"""Losses from stored scores, for the replications of all papers. Nothing in this module reads the registry.
 
 Shapes: E experts, X tokens, N blocks, T positions.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an expert's scores of a text lie. Shape: D documents of its split."""
+    """The stored scores of an expert on a text. Shape: D documents of its split."""
 
     kept: ArtifactRef
     num_tokens: int
@@ -36,7 +36,7 @@ Scores = Mapping[ScoreKey, Stored]
 
 @dataclass(frozen=True)
 class Subject:
-    """What a replication is made of: its seeds by name, its domains, its size."""
+    """The subject of a replication: its name, seeds, domains and size."""
 
     name: str
     seeds: int
@@ -51,7 +51,7 @@ class Subject:
 
 @dataclass
 class Measured:
-    """Everything that was measured so far."""
+    """All measurements so far."""
 
     losses: dict[Place, Loss] = field(default_factory=dict)
     prior_blocks: dict[str, int] = field(default_factory=dict)  # behind each domain's cached priors
@@ -73,7 +73,7 @@ class ScoredText:
     scores: Scores
 
     def load(self, experts: Sequence[str], split: str) -> Loaded | None:
-        """Scores of experts [E, X] on this text; None unless all are there, of the same tokens, a block at least."""
+        """Scores of experts [E, X] on this text; None unless all exist for the same tokens and at least one block."""
         from engine.inference.scores import block_documents, open_scores
 
         matches = [self.scores.get((expert, self.domain, split)) for expert in experts]
@@ -87,12 +87,12 @@ class ScoredText:
         return Loaded(open_scores(folders)[0], pieces_N if wholes_D is None else wholes_D[pieces_N])
 
     def one(self, expert: str) -> Loss | None:
-        """The loss of an expert by itself."""
+        """The loss of a single expert."""
         test = self.load([expert], "test")
         return None if test is None else self.loss(test, test.logprobs_EX[0])
 
     def hits(self, expert: str) -> Hits | None:
-        """Which tokens an expert by itself finds the most probable ones; None where that was not counted."""
+        """Which tokens were a single expert's most probable ones; None if not counted."""
         from engine.inference.scores import token_hits
 
         test = self.load([expert], "test")
@@ -114,18 +114,18 @@ class ScoredText:
         if dev is None:
             return None
         uniform = PosteriorGate([1.0] * len(dev.logprobs_EX), evidence)
-        blocks_ENT = self.whole_blocks(dev)
+        blocks_ENT = self.full_blocks(dev)
         prior_E = estimate_prior(uniform, blocks_ENT, self.num_prior_blocks(blocks_ENT))
         return self.mixed(PosteriorGate(prior_E.tolist(), evidence), test)
 
     def loss(self, text: Loaded, logprobs_X: Tensor) -> Loss:
         return Loss.of(logprobs_X.double().numpy(), self.size.block_size, text.documents_N)
 
-    def whole_blocks(self, dev: Loaded) -> Tensor:
+    def full_blocks(self, dev: Loaded) -> Tensor:
         from engine.inference.scores import whole_blocks
 
         return whole_blocks(dev.logprobs_EX, self.size.block_size)
 
     def num_prior_blocks(self, blocks_ENT: Tensor) -> int:
-        """As many as the size asks for; of a text that is shorter all there are, which the report says."""
+        """The number of blocks of the size, or all blocks of a shorter text, which the report mentions."""
         return min(self.size.prior_blocks, blocks_ENT.shape[1])

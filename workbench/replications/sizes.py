@@ -1,4 +1,4 @@
-"""What every size of a replication has, whichever the paper. The numbers stand with each paper, in its `sizes.py`."""
+"""The fields of a replication's size, common to all papers. The numbers are in each paper's `sizes.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a claim fared: the paper's number, ours, the interval, and one of four marks.
+"""The verdict on a claim: the paper's number, ours, the interval, and one of four marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
 seed by itself (the value, not an interval of its own); else it is *not reproduced*, also where the interval holds the
@@ -19,7 +19,8 @@ WEAKER: Mark = "reproduced only in a weaker form"
 NOT_REPRODUCED: Mark = "not reproduced"
 UNTESTABLE: Mark = "not testable here"
 MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, NOT_REPRODUCED, UNTESTABLE)
-NO_SCORES = "Not all of its scores are there: the table of jobs shows which are not done."
+_NOT_EVERY_SEED = "Undecided: the interval supports the claim, but not every seed does."
+NO_SCORES = "Some of its scores are missing: the table of jobs shows which jobs are not done."
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one claim fared; `value` has its unit and its interval, `by_seed` the value in each seed."""
+    """The verdict on one claim; `value` has its unit and its interval, `by_seed` the value in each seed."""
 
     claim: Claim
     mark: Mark
@@ -44,7 +45,7 @@ class Verdict:
     unit: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """As a report keeps it."""
+        """The verdict as a report stores it."""
         estimate = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
         return {
             **asdict(self.claim),
@@ -57,14 +58,14 @@ class Verdict:
 
 
 def _judged(claim: Claim, why: str, ours: str, estimate: Estimate, unit: str) -> Verdict:
-    """The verdict on a claim that could be tested; `why` says what speaks against it."""
+    """The verdict on a claim that could be tested; `why` says why it was not reproduced."""
     mark = NOT_REPRODUCED if why else WEAKER if claim.weaker else REPRODUCED
-    less = f"Judged was only the weaker claim that {claim.weaker}." if claim.weaker else ""
+    less = f"Only the weaker claim was judged: {claim.weaker}." if claim.weaker else ""
     return Verdict(claim, mark, f"{why} {less}".strip(), ours, estimate, unit)
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
-    """A claim that nothing here can speak to."""
+    """The verdict on a claim that cannot be tested."""
     return Verdict(claim, UNTESTABLE, why, ours)
 
 
@@ -95,18 +96,18 @@ def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: s
         return untestable(claim, ours=ours)
     why = ""
     if estimate.low > border or estimate.high < -border:
-        why = "Not so, by the whole interval."
+        why = "The full interval lies outside the claimed range."
     elif estimate.low <= -border or estimate.high >= border:
         why = f"Undecided: the interval includes {border:g} or -{border:g}."
     elif max(map(abs, estimate.by_seed)) >= border:
-        why = "Undecided: by the interval yes, but not in every seed."
+        why = _NOT_EVERY_SEED
     return _judged(claim, why, ours, estimate, unit)
 
 
 def _doubt(estimate: Estimate, border: float, shown: float) -> str:
-    """Why a number cannot be called below the border, which is called `told`; empty when it can."""
+    """Why a number does not count as below the border, which is printed as `shown`; empty if it does."""
     if estimate.low > border:
-        return "The other way round, by the whole interval."
+        return "Reversed: the full interval lies on the other side."
     if estimate.high >= border:
         return f"Undecided: the interval includes {shown:g}."
-    return "Undecided: by the interval yes, but not in every seed." if max(estimate.by_seed) >= border else ""
+    return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else ""

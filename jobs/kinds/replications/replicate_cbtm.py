@@ -31,9 +31,9 @@ from jobs.kinds.shared.replication_report import (
 )
 from jobs.kinds.shared.tokens import domain_files
 from workbench.analysis.replication_data import (
-    FoundClusters,
+    StoredClusters,
     classifications,
-    found_clusters,
+    stored_clusters,
     stored_distances,
     stored_scores,
 )
@@ -53,7 +53,7 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         planned = planned_jobs(session, spec)
         ids = job_ids(planned)
         scores = stored_scores(session, work.storage, spec.budget, [*subject.everywhere, *homes], ids)
-        clusterings = found_clusters(session, work.storage, ids)
+        clusterings = stored_clusters(session, work.storage, ids)
         distances = stored_distances(session, work.storage, list(clusterings), scores, spec.budget.block_size, ids)
         answers = _answers(session, subject, planned)
         names = {domain for _, domain, _ in scores} | {name for one in clusterings.values() for name in one.sources}
@@ -83,7 +83,7 @@ def _measure(
     subject: CbtmSubject,
     scores: Scores,
     distances: Mapping[DistanceKey, Stored],
-    clusterings: Mapping[str, FoundClusters],
+    clusterings: Mapping[str, StoredClusters],
     texts: Texts,
 ) -> Generator[Event, None, CbtmMeasured]:
     check_all([*scores.values(), *distances.values()])
@@ -99,7 +99,7 @@ def _measure(
     return measured
 
 
-def _grouping(clusters: FoundClusters, texts: Texts) -> Grouping:
+def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
     clusters.kept.check()
     documents = load_documents(clusters.kept.folder)
     labels, labels_N = np.unique(np.array(clusters.sources)[documents.sources_N], return_inverse=True)

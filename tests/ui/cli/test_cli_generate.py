@@ -161,4 +161,4 @@ def test_parts_go_to_the_server_with_weights_or_without(
 def test_parts_without_an_expert_are_refused(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
     assert alone
     assert main([*SAY, "--parts", "code"]) == 2
-    assert "must be given as EXPERT:PART,PART" in capsys.readouterr().err
+    assert "does not name parts as EXPERT:PART,PART" in capsys.readouterr().err

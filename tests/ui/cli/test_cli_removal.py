@@ -26,7 +26,7 @@ def test_the_newest_certificate_is_printed_with_its_numbers(capsys: pytest.Captu
         certify(session, "both/law", "both")
     assert main(["expert", "removals", "both/law"]) == 0
     told = capsys.readouterr().out
-    assert "is, to the last bit, the mixture that never loaded it (1,000 log-probabilities compared)" in told
+    assert "is bit-identical to the mixture that never loaded it (1,000 log-probabilities compared)" in told
     assert "from 10.00 to 15.00 (+50.0%); trained without the domain it is 20.00" in told
     assert "25.0% of the tokens are the true ones with it and 25.0% without" in told
     assert "poems: Its dev text is short." in told
@@ -145,7 +145,7 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert kept.id[:8] in told
     assert "Bigram overlap of 2 domains" in told
     assert main(["report", "show", kept.id[:8]]) == 0
-    assert "is, to the last bit, the mixture that never loaded it" in capsys.readouterr().out
+    assert "is bit-identical to the mixture that never loaded it" in capsys.readouterr().out
     assert main(["report", "show", other.id]) == 0
     assert "workbench evaluate affinity" in capsys.readouterr().out
     assert main(["report", "delete", kept.id[:8]]) == 0

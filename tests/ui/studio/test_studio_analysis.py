@@ -116,7 +116,7 @@ def measured() -> None:
 
 
 def test_the_overlap_is_measured_at_a_click() -> None:
-    app = open_room("specialization", specialization__view="Shared text")
+    app = open_room("specialization", specialization__view="Overlap")
     assert "has not been measured yet" in told(app)
     named(app.button, "Measure the overlap").click().run()
     assert [job.spec for job in read(jobs.list_jobs) if job.kind == "measure-overlap"] == [
@@ -127,8 +127,8 @@ def test_the_overlap_is_measured_at_a_click() -> None:
 
 def test_the_correlation_is_told_with_its_numbers() -> None:
     measured()
-    app = open_room("specialization", specialization__view="Shared text")
-    assert "Do points fall to the right? Then experts" in told(app)
+    app = open_room("specialization", specialization__view="Overlap")
+    assert "Specialization ratio by overlap: if points fall" in told(app)
     assert "where text is shared, and r is above 0: r = " in told(app)
     assert "r is of affinity, which is minus the ratio" in told(app)
     assert "over 6 cells" in told(app)
@@ -189,7 +189,7 @@ def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) ->
     assert "Novel domains: a line that has gone flat" in words
     assert "code after 1 of 2 blocks" in words
     assert "poems not within 2 blocks" in words
-    assert "Less than one whole block: drops." in words
+    assert "Less than one full block: drops." in words
 
 
 def test_another_evidence_asks_again(answers: Answers) -> None:

@@ -44,7 +44,7 @@ def test_a_switch_made_elsewhere_is_seen_here() -> None:
 
 def test_several_experts_are_compared() -> None:
     app = open_room("experts", experts__chosen=["first/code", "first/prose"])
-    assert "Who is better where" in told(app)
+    assert "Perplexity of each expert by domain" in told(app)
 
 
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
@@ -200,7 +200,7 @@ def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monke
     assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(
         app
     )
-    assert "learns at 0.0005, a tenth of what its line was trained with at first" in told(app)
+    assert "learns at 0.0005, a tenth of the rate of its first ancestor" in told(app)
 
 
 def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
     app = open_room("experts", experts__chosen=["laws again"])
     assert not app.exception
     assert asked[0]["after"] == "laws again"
-    assert "On what was adapted to: -50.0 %." in told(app)
+    assert "On the target: -50.0 %." in told(app)
     assert "On average over 1 train domain: +50.0 %." in told(app)
     table = next(one.value for one in app.dataframe if "change (%)" in one.value.columns)
     assert list(table["domain"]) == ["prose", "code"]
@@ -287,7 +287,7 @@ def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
     app = open_room("jobs_page", job=running.id)
     named(app.button, "Cancel").click().run()
     assert read(rows.get_job, running.id).stop_requested == "cancel"
-    assert "stopping (cancel asked)" in told(app)
+    assert "stopping (cancel requested)" in told(app)
 
 
 def mixed(_self: Client, **wish: Any) -> MixedScores:
@@ -386,7 +386,7 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     app = open_room("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "Who takes over" in told(app)
+    assert "Weight of each expert by token" in told(app)
     assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
 
 

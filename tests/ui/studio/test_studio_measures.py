@@ -71,7 +71,7 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
 def test_accuracy_at_home_is_told_in_percent_and_left_open_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain or "", 10.0, accuracy=0.25), scored(other.name, other.domain or "", 10.0)]
-    assert [expert_row(one, scores, "test")["accuracy at home (%)"] for one in cards] == [25.0, None]
+    assert [expert_row(one, scores, "test")["in-domain accuracy (%)"] for one in cards] == [25.0, None]
 
 
 def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
@@ -113,22 +113,22 @@ def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(card
     card, other = cards
     scores = [scored(one.name, card.domain, 10.0) for one in cards] + [scored(card.name, card.domain, 5.0, 256, 9.0)]
     row = expert_row(card, scores, "test")
-    assert (row["perplexity at home (per token)"], row["measured on"]) == (10.0, "test, 4,096 in blocks of 128")
+    assert (row["in-domain perplexity (per token)"], row["measured on"]) == (10.0, "test, 4,096 in blocks of 128")
     row = expert_row(other, scores, "test")
-    assert (row["perplexity at home (per token)"], row["measured on"]) == (None, "test, on 1 domain")
+    assert (row["in-domain perplexity (per token)"], row["measured on"]) == (None, "test, on 1 domain")
 
 
 def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
     told = [
-        (row["perplexity at home (per token)"], row["measured on"])
+        (row["in-domain perplexity (per token)"], row["measured on"])
         for row in (expert_row(one, scores, split) for split in ("test", "dev") for one in cards)
     ]
     assert told == [
         (10.0, "test, 4,096 in blocks of 128"),
-        (None, "on dev alone"),
-        (None, "on test alone"),
+        (None, "on dev only"),
+        (None, "on test only"),
         (5.0, "dev, 4,096 in blocks of 128"),
     ]
 
@@ -137,9 +137,9 @@ def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> No
 def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
     app = open_room("experts", experts__split="dev")
     assert not app.exception
-    (rows,) = [one.value for one in app.dataframe if "perplexity at home (per token)" in one.value.columns]
-    assert rows["perplexity at home (per token)"].isna().all()
-    assert "on test alone" in list(rows["measured on"])
+    (rows,) = [one.value for one in app.dataframe if "in-domain perplexity (per token)" in one.value.columns]
+    assert rows["in-domain perplexity (per token)"].isna().all()
+    assert "on test only" in list(rows["measured on"])
 
 
 @pytest.mark.usefixtures("filled_home")

@@ -39,7 +39,7 @@ FILLED = {
     "experts": "4 experts",
     "mixtures": "Who takes part",
     "reports": "No report has been written yet.",
-    "specialization": "Each expert is best at home",
+    "specialization": "Each expert is best on its own domain",
     "posteriors": "Show the posterior",
     "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",

@@ -45,7 +45,7 @@ def test_the_heatmap_frames_each_expert_at_home() -> None:
 
 
 def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
-    assert specialization(scores()).title.startswith("Each expert is best at home")
+    assert specialization(scores()).title.startswith("Each expert is best on its own domain")
     assert specialization(scores(at_home=4.0)).title.startswith("1 of 2 domains")
 
 
@@ -66,25 +66,25 @@ def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
 
 def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
     picture = specialization(scores())
-    assert scores().strangers() == ["novel"]
+    assert scores().without_own_expert() == ["novel"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["a", "b"]
-    assert {"expert": "m/a", "domain": "novel", "at home": False} in [
-        {key: row[key] for key in ("expert", "domain", "at home")} for row in picture.table
+    assert {"expert": "m/a", "domain": "novel", "in-domain": False} in [
+        {key: row[key] for key in ("expert", "domain", "in-domain")} for row in picture.table
     ]
 
 
 def test_an_expert_without_any_number_is_named() -> None:
     gaps = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
     assert gaps.unscored() == ["new"]
-    assert gaps.told("new") == "new (not scored)"
-    assert replace(gaps, disabled=["m/a"]).told("m/a") == "m/a (disabled)"
-    assert "nothing to compare with" in specialization(gaps).title
+    assert gaps.expert_label("new") == "new (not scored)"
+    assert replace(gaps, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
+    assert "so there is nothing to compare" in specialization(gaps).title
 
 
 def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
     homes = {"m/a": "a", "m/b": "b"}
     half = Scores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
-    assert specialization(half).title.startswith("Where scores can tell, on 1 of 2 domains, the own expert is best")
+    assert specialization(half).title.startswith("On the 1 of 2 domains that can be compared, the own expert is best")
 
 
 def test_names_are_no_markup_in_a_figure() -> None:
@@ -223,7 +223,7 @@ def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
 def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
     chance = Correlation(r=0.5, t=1.2, p=0.3, num_cells=6)
     sure = chance.model_copy(update={"p": 0.0001})
-    assert verdict(chance).startswith("no correlation can be told from chance: r = 0.50")
+    assert verdict(chance).startswith("the correlation is not significant: r = 0.50")
     assert "carry over better" in verdict(sure)
     assert "p < 0.001" in verdict(sure)
     assert "carry over worse" in verdict(Correlation(r=-0.5, t=1.2, p=0.01, num_cells=6))

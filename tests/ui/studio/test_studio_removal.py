@@ -59,7 +59,7 @@ def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
     monkeypatch.setattr(Client, "removal", costs)
     app = settled(AppTest.from_function(view, default_timeout=30).run())
     assert not app.exception
-    assert "What removing an expert costs at home" in told(app)
+    assert "Cost of removing an expert on its own domain" in told(app)
     assert "from 10.00 to 15.00 per token (+50.0 %)" in told(app)
     assert "prose: No dev scores." in told(app)
     assert "–Domain." not in told(app).split("The largest rise")[1].split("\n")[0]
@@ -83,7 +83,7 @@ def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_remov
     assert "which text trained it is not recorded" in told(app) + "".join(one.value for one in app.info)
     headlines = [one.label.replace("\\", "") for one in app.expander if "Removal of" in one.label]
     assert [("NOT certified" in one) for one in headlines] == [True, False]
-    assert "is, to the last bit, the mixture that never loaded it" in told(app)
+    assert "is bit-identical to the mixture that never loaded it" in told(app)
     assert "NOT certified: “first” without “first/code”" in told(app)
     assert "Extraction: how much of its training text comes back" in told(app)
 

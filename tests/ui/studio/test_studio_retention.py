@@ -69,7 +69,7 @@ def test_a_person_chooses_what_was_not_to_be_forgotten() -> None:
     named(app.multiselect, "Target domains").set_value(["code"]).run()
     assert not app.exception
     words = told(app)
-    assert "Up is learned, right is kept: 2 of 2 are behind nobody in both" in words
+    assert "Learning (up) vs. retention (right): 2 of 2 experts are not beaten in both" in words
     assert "Learned most: first/code (50.0 % on code). Kept most: first/prose (40.0 % on poems)." in words
     assert not app.warning
 
@@ -168,14 +168,14 @@ def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> No
     rows = ("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True)
     words = retention_words(compared(*rows, by_perplexity={"a": (9.0, 5.0, False), "b": (8.0, 4.0, True)}), "accuracy")
     assert words.startswith("By accuracy. Learned most: a (50.0 % on average over code, law). Kept most: b")
-    assert words.endswith("By perplexity it is otherwise: learned most b, kept most b, ahead b.")
+    assert words.endswith("By perplexity the result differs: learned most b, kept most b, ahead b.")
     assert "otherwise" not in retention_words(compared(*rows), "accuracy")
 
 
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
     known = {"a": (None, None, True), "b": (None, None, True)}
     found = compared(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True), by_perplexity=known)
-    assert verdict_title(found) == "Accuracy on what was to be learned (code, law) and on what was to be kept (general)"
+    assert verdict_title(found) == "Accuracy on the target domains (code, law) and on the retained domain (general)"
     assert verdict_rows(found)[0] == {
         "expert": "b",
         "method": "mode, 2 parts",
@@ -203,14 +203,14 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     found = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
     picture = retention_scatter(found, "accuracy")
     assert picture is not None
-    assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
+    assert picture.title == "Learning (up) vs. retention (right): a is best at both (filled points)"
     ahead, seed = picture.figure.data
     assert [(*one.x, *one.y, *one.marker.symbol, *one.text) for one in (ahead, seed)] == [
         (50.0, 50.0, "circle", "a"),
         (30.0, 40.0, "circle-open", "&lt;b&gt;"),
     ]
     assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
-    assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of what the seed knew
+    assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of the seed model
     assert retention_scatter(found, "perplexity") is None
     assert [row["mean accuracy on targets (%)"] for row in retention_rows(found)] == [50.0, 40.0]
 

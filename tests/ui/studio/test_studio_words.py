@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from ui.cli.plan_progress import line as several_line
 from ui.present.failure_text import next_step_of
 from ui.present.job_results import result_place, result_sentence
-from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of, time_left
+from ui.present.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.questions import DERIVED_FIELDS, assemble, changed, questions_of
@@ -105,7 +105,7 @@ def test_answers_make_the_spec_they_were_asked_for() -> None:
 
 
 def test_asked_to_stop_is_not_stopped() -> None:
-    assert look_of(job(stop_requested="cancel")).word == "stopping (cancel asked)"
+    assert style_of(job(stop_requested="cancel")).word == "stopping (cancel requested)"
     assert "only when its process has ended" in sentence_of(job(stop_requested="cancel"))
     assert actions_of(job(stop_requested="cancel")) == ()
     assert actions_of(job(stop_requested="pause")) == ("cancel",)
@@ -118,7 +118,7 @@ def test_cancel_never_takes_the_place_of_pause() -> None:
 
 
 def test_a_silent_job_is_not_running() -> None:
-    assert look_of(job("interrupted")).word == "interrupted"
+    assert style_of(job("interrupted")).word == "interrupted"
     assert worker_sign([job("interrupted")]).is_well is False
 
 
@@ -137,8 +137,8 @@ def test_an_idle_worker_is_said_to_be_alive_only_when_it_is_seen(
 
 
 def test_what_to_try_next_follows_what_there_is() -> None:
-    assert suggestions(Holdings())[0].room is CORPORA
-    assert suggestions(Holdings(domains=2))[0].room is TRAIN
+    assert suggestions(Holdings())[0].page is CORPORA
+    assert suggestions(Holdings(domains=2))[0].page is TRAIN
     assert len(suggestions(Holdings(9, 9, 9, 9, 9))) == 3
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_suggested_that_is_on_its_way() -> None:
     told = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert told == [
         "“Seed” is running, about 1 min 10 s left. All experts start from it.",
-        "“Experts” waits for its turn behind 1 job. Then there is a mixture to talk to.",
+        "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
     ]
 
 

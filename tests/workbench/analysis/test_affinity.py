@@ -78,7 +78,7 @@ def test_a_domain_that_was_not_measured_is_named(world: World) -> None:
     measured(world, DOMAINS[:2])
     found = affinity(world.session, "mix")
     assert found.unmeasured == ["sea"]
-    assert "at least 3 cells" in found.why_not
+    assert "at least 3 different cells" in found.why_not
 
 
 def test_without_scores_there_is_nothing_to_correlate(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Perplexities, and who is at home where; artifacts and their sweep."""
+"""Perplexities, and specialization; artifacts and their sweep."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
 
 @pytest.mark.parametrize(("num_tokens", "nats"), [(0, -1.0), (5, math.nan), (5, -math.inf)])
 def test_no_tokens_and_no_numbers_are_no_evaluation(world: World, num_tokens: int, nats: float) -> None:
-    with pytest.raises(BadSpec, match="There must be scored tokens"):
+    with pytest.raises(BadSpec, match="Scores need tokens"):
         evaluations.register_evaluation(
             world.session,
             expert_id="",

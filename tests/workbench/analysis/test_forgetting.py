@@ -104,7 +104,7 @@ def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: Worl
 
 def test_perplexities_of_other_tokenizers_are_not_compared(adapted: World) -> None:
     adapted.expert("stranger", "law", tokenizer_sha256="s" * 64)
-    with pytest.raises(MixtureError, match="must share their tokenizer"):
+    with pytest.raises(MixtureError, match="their tokenizers differ"):
         forgetting(adapted.session, adapted.storage, "before", "stranger")
 
 

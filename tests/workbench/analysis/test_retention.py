@@ -101,7 +101,7 @@ def test_of_all_that_were_scored_those_of_the_most_common_tokenizer_are_compared
     found = ask(trained, "code")
     assert found.left_out == ["foreign"]
     assert "foreign" not in {row.expert for row in found.rows}
-    assert left_out_words(found).startswith("Left out, since their tokenizer is another: foreign.")
+    assert left_out_words(found).startswith("Left out, since their tokenizers differ: foreign.")
     assert left_out_words(found.model_copy(update={"left_out": []})) == ""
 
 
@@ -113,7 +113,7 @@ def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:
 
 def test_experts_of_other_tokenizers_are_not_compared(trained: World) -> None:
     trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
-    with pytest.raises(MixtureError, match="share their tokenizer"):
+    with pytest.raises(MixtureError, match="their tokenizers differ"):
         ask(trained, "code", experts=["mode/code", "foreign"])
 
 

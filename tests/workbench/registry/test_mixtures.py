@@ -171,18 +171,21 @@ def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered
 
 def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
     gate = ClusterGateConfig(clustering=clustered)
-    with pytest.raises(BadSpec, match="“code” must be of a cluster of “topics”"):
+    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness: it is not of a cluster of “topics”"):
         mix(world, "law", "code", gate=gate)
     mix(world, "law", "news", gate=gate)
-    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness"):
         mixtures.add_member(world.session, "mix", "code")
     mixtures.set_gate(world.session, "mix", PosteriorGateConfig())
     mixtures.add_member(world.session, "mix", "code")
-    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+    with pytest.raises(BadSpec, match="“code” cannot be weighed by nearness"):
         mixtures.set_gate(world.session, "mix", gate)
-    with pytest.raises(MixtureError, match="“code” must be of a cluster"):
+    with pytest.raises(MixtureError, match="“code” cannot be weighed by nearness"):
         plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(gate)))
-    for odd, words in ((ClusterGateConfig(), "names none"), (ClusterGateConfig(clustering="f" * 32), "none has")):
+    for odd, words in (
+        (ClusterGateConfig(), "names no clustering"),
+        (ClusterGateConfig(clustering="f" * 32), "names a clustering that does not exist"),
+    ):
         with pytest.raises(MixtureError, match=words):
             plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(odd)))
 
@@ -197,9 +200,9 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
     alone = plan(world.session, world.storage, MixtureRequest("mix", active=["code"]))
     assert alone.route is not None
     assert alone.route.clusters == (None,)
-    with pytest.raises(BadSpec, match="At least one expert must be of a cluster of “topics”"):
+    with pytest.raises(BadSpec, match="No expert can be weighed by nearness: none is of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
-    with pytest.raises(BadSpec, match="names none"):
+    with pytest.raises(BadSpec, match="names no clustering"):
         mixtures.set_gate(world.session, "mix", ClusterPosteriorGateConfig())
 
 

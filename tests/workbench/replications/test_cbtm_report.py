@@ -58,7 +58,7 @@ def test_the_best_number_of_clusters_is_said_beside_dense() -> None:
     assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
     worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
     assert best_words(findings(worse)).startswith("Dense is best at equal tokens")
-    assert "cannot be seen yet" in best_words(told(evidence_of({})))
+    assert "is not known yet" in best_words(told(evidence_of({})))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
@@ -86,7 +86,7 @@ def test_nothing_measured_is_a_report_without_charts() -> None:
     found = told(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
     assert charts(found) == {}
     assert "Train (failed)" in markdown(found)
-    assert "The clusters are not there yet." in page(found)
+    assert "The clusters do not exist yet." in page(found)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])

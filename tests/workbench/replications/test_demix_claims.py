@@ -64,9 +64,9 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
     [
         (estimate(-3, -1), REPRODUCED, ""),
         (estimate(-3, 1), NOT_REPRODUCED, "includes 0"),
-        (estimate(1, 3), NOT_REPRODUCED, "other way round"),
-        (estimate(-3, -1, -4.0, 0.5), NOT_REPRODUCED, "not in every seed"),
-        (None, UNTESTABLE, "Not all of its scores are there"),
+        (estimate(1, 3), NOT_REPRODUCED, "Reversed"),
+        (estimate(-3, -1, -4.0, 0.5), NOT_REPRODUCED, "not every seed does"),
+        (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
 def test_a_mark_needs_the_whole_interval_and_every_seed(found: Estimate | None, mark: Mark, why: str) -> None:
@@ -91,10 +91,10 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
         (estimate(-0.5, 0.5), REPRODUCED, ""),
         (estimate(-0.5, 1.5), NOT_REPRODUCED, "Undecided: the interval includes 1"),
         (estimate(-1.5, 0.5), NOT_REPRODUCED, "Undecided"),
-        (estimate(1.5, 2.5), NOT_REPRODUCED, "by the whole interval"),
-        (estimate(-2.5, -1.5), NOT_REPRODUCED, "by the whole interval"),
-        (estimate(-0.5, 0.5, -1.2, 1.0), NOT_REPRODUCED, "not in every seed"),
-        (None, UNTESTABLE, "Not all of its scores are there"),
+        (estimate(1.5, 2.5), NOT_REPRODUCED, "The full interval lies outside"),
+        (estimate(-2.5, -1.5), NOT_REPRODUCED, "The full interval lies outside"),
+        (estimate(-0.5, 0.5, -1.2, 1.0), NOT_REPRODUCED, "not every seed does"),
+        (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
 def test_little_effect_is_one_within_the_border_whichever_way(found: Estimate | None, mark: Mark, why: str) -> None:
@@ -116,7 +116,7 @@ def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order:
     assert judge_order(evidence, order, PAPER).mark == REPRODUCED
     turned = judge_order(evidence, Order(order.table, order.higher, order.lower), PAPER)
     assert turned.mark == NOT_REPRODUCED
-    assert turned.why.startswith("The other way round")
+    assert turned.why.startswith("Reversed")
 
 
 def test_the_numbers_of_the_paper_stand_in_every_order_as_it_claims_them() -> None:
@@ -302,7 +302,7 @@ def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> Non
     (found,) = [one for one in growth.judge_adding(evidence_of(losses), PAPER) if one.claim == claim]
     assert claim.sentence == "DEMix-DAPT comes close to dense-DAPT on its target, or is better"
     assert found.mark == WEAKER
-    assert found.why == "Judged was only the weaker claim that DEMix-DAPT lowers the perplexity on its target."
+    assert found.why == "Only the weaker claim was judged: DEMix-DAPT lowers the perplexity on its target."
     assert all(f"{novel} +65 %" in found.ours for novel in NOVEL)  # half a nat
 
 
@@ -311,7 +311,7 @@ def test_a_weaker_claim_that_fails_is_not_reproduced() -> None:
     assert is_below(claim, estimate(-3, -1)).mark == WEAKER
     failed = is_below(claim, estimate(1, 3))
     assert failed.mark == NOT_REPRODUCED
-    assert failed.why.endswith("Judged was only the weaker claim that one is less than another.")
+    assert failed.why.endswith("Only the weaker claim was judged: one is less than another.")
 
 
 def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:

@@ -62,7 +62,7 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
     assert sum(found["marks"].values()) == len(found["claims"])
     assert summary(found).startswith("1 of ")
     assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
-    assert "what needs it is marked not testable here: Train (failed), Score (queued)." in markdown(found)
+    assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(found)
 
 
 def test_weaker_claims_are_counted_by_themselves() -> None:
@@ -82,7 +82,7 @@ def test_weaker_claims_are_counted_by_themselves() -> None:
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
     found = findings({})
-    told = "The numbers of this report say nothing."
+    told = "The numbers of this report mean nothing."
     for shown in (markdown, page):
         assert told not in shown(found)
         text = shown(found | {"size": "smoke"})
@@ -93,8 +93,8 @@ def test_a_crossing_and_its_absence_are_said_in_words() -> None:
     early = [training("demix", 0, 3.5, 3.0, 2.5), training("dense", 0, 3.4, 3.1, 2.9)]
     assert "is below Dense from 200,000 tokens on" in markdown(findings({}, *early))
     never = [training("demix", 0, 3.5, 3.0, 3.0), training("dense", 0, 3.4, 3.1, 2.9)]
-    assert "does not overtake Dense within what was trained" in markdown(findings({}, *never))
-    assert "cannot be seen yet" in markdown(findings({}))
+    assert "does not overtake Dense within this training" in markdown(findings({}, *never))
+    assert "is not known yet" in markdown(findings({}))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
@@ -149,7 +149,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
     text = markdown(found)
     assert "fewer than 5 documents are too narrow: law." in text
-    assert "Cached priors of fewer than 100 blocks, since the text has no more: sea." in text
+    assert "Cached priors of fewer than 100 blocks, because the text is too short: sea." in text
 
 
 def test_what_the_time_leaves_out_is_said() -> None:
@@ -159,7 +159,7 @@ def test_what_the_time_leaves_out_is_said() -> None:
     )
     text = markdown(findings({}, jobs=jobs))
     assert "its 1 ended jobs took 1.5 min" in text
-    assert "1 more were another replication's" in text
+    assert "1 more belong to another replication" in text
 
 
 def test_every_section_stands_in_markdown_and_on_the_page() -> None:

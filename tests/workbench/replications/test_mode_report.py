@@ -55,7 +55,7 @@ def test_the_best_row_of_table_1_is_said_beside_full_fine_tuning() -> None:
     better = best_words(findings({ROWS["full"]: (60, 60, 60)}))
     assert "retained: full fine-tuning, 60." in better
     assert "MoDE with 2 trained experts has " in better
-    assert "cannot be seen yet" in best_words(told(evidence_of({})))
+    assert "is not known yet" in best_words(told(evidence_of({})))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
@@ -158,7 +158,7 @@ def test_nothing_measured_is_a_report_without_charts() -> None:
     found = told(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
     assert charts(found) == {}
     assert "Train (failed)" in markdown(found)
-    assert "cannot be seen yet" in page(found)
+    assert "is not known yet" in page(found)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])

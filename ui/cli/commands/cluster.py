@@ -10,7 +10,7 @@ import typer
 from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.clustering import print_cluster, print_clustering
 from ui.present.text.formatting import pluralize
@@ -40,15 +40,15 @@ _COLUMNS = (
 
 @app.command("find")
 @takes(FindClusters, "name")
-def find(spec: FindClusters, how: How) -> None:
+def find(spec: FindClusters, run_options: RunOptions) -> None:
     """Cluster documents: fit the clusters, assign every document to one, and describe them."""
-    if how.here:
-        submit(spec, how)
+    if run_options.in_process:
+        submit(spec, run_options)
         return
     from jobs.plans.clusterings import submit_find
 
     last = submit_find(spec)[-1]
-    report(follow(last, how.json) if how.wait else card_of(last), how.json)
+    report(follow(last, run_options.json) if run_options.wait else card_of(last), run_options.json)
 
 
 @app.command("list")
@@ -107,7 +107,7 @@ def changes(
         say("Nothing changed: no document is missing and none is new.")
         return
     for number, ids, words in (
-        (changes.num_missing, changes.missing, "that were clustered are missing"),
+        (changes.num_missing, changes.missing, "of the clustering are missing"),
         (changes.num_new, changes.new, "are new"),
     ):
         more = ", …" if number > len(ids) else ""
@@ -153,37 +153,37 @@ def _print_changed(
 
 @app.command("merge")
 @takes(MergeClusters, "clustering")
-def merge(spec: MergeClusters, how: How) -> None:
+def merge(spec: MergeClusters, run_options: RunOptions) -> None:
     """Merge clusters into one; experts trained on them become stale."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("split")
 @takes(SplitCluster, "clustering", "cluster")
-def split(spec: SplitCluster, how: How) -> None:
+def split(spec: SplitCluster, run_options: RunOptions) -> None:
     """Split a cluster into smaller ones; experts trained on it become stale."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("pin")
 @takes(PinDocuments, "clustering", "cluster")
-def pin(spec: PinDocuments, how: How) -> None:
+def pin(spec: PinDocuments, run_options: RunOptions) -> None:
     """Assign documents to a cluster by hand, whatever their nearest centre is."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("domains")
 @takes(MakeClusterDomains, "clustering", domains=[])
-def domains(spec: MakeClusterDomains, how: How) -> None:
+def domains(spec: MakeClusterDomains, run_options: RunOptions) -> None:
     """Make a domain of each cluster; documents stay in their splits."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("choose")
 @takes(MakeDomain, "clustering", "name")
-def choose(spec: MakeDomain, how: How) -> None:
+def choose(spec: MakeDomain, run_options: RunOptions) -> None:
     """Make one domain of selected documents: those of an area on the map, of some clusters, or both."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("delete")

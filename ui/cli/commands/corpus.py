@@ -10,7 +10,7 @@ from engine.config import MOST
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import How, Json, takes
+from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import day, harmless, print_done, print_fields, print_json, print_table, say
 from ui.present.text.formatting import size
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -41,9 +41,9 @@ _DOMAIN_COLUMNS = (
 
 @app.command("add")
 @takes(ImportCorpus, "name", "path")
-def add(spec: ImportCorpus, how: How) -> None:
+def add(spec: ImportCorpus, run_options: RunOptions) -> None:
     """Import text from files, a Hugging Face data set or this machine, as domains."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("list")

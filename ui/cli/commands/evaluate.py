@@ -14,7 +14,7 @@ from ui.cli.commands.mixture import Blocks
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import GateEvidence, NewestWeight
-from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import harmless, print_json, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
@@ -49,9 +49,9 @@ Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test
 
 @app.command("run")
 @takes(Evaluate, "mixture")
-def run(spec: Evaluate, how: How) -> None:
+def run(spec: Evaluate, run_options: RunOptions) -> None:
     """Score every expert of a mixture on every domain, and store each token's log-likelihood."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("show")
@@ -234,17 +234,17 @@ def _retrained(pair: str) -> tuple[str, str]:
 
 @app.command("overlap")
 @takes(MeasureOverlap)
-def overlap(spec: MeasureOverlap, how: How) -> None:
+def overlap(spec: MeasureOverlap, run_options: RunOptions) -> None:
     """Measure the bigram overlap of every two domains."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("classify")
 @takes(Classify, "mixture", "path")
-def classify(spec: Classify, how: How) -> None:
+def classify(spec: Classify, run_options: RunOptions) -> None:
     """Run few-shot classification on a folder of tasks, under each routing of experts (C-BTM tables 1, 10 and 11)."""
-    card = submit(spec, how)
-    if card.state == "done" and not how.json:
+    card = submit(spec, run_options)
+    if card.state == "done" and not run_options.json:
         say(f"Show the numbers with: workbench report show {card.result['report'][:8]}")
 
 

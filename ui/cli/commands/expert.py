@@ -11,7 +11,7 @@ from engine.config import MOST
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import How, Json, takes
+from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
@@ -146,12 +146,12 @@ def nearest(
 
 @app.command("certify")
 @takes(CertifyAddition, "expert")
-def certify(spec: CertifyAddition, how: How) -> None:
+def certify(spec: CertifyAddition, run_options: RunOptions) -> None:
     """Certify that adding an expert changed no other file, and measure each domain's gain; exit code 1 if it fails.
 
     Show the certificate with: workbench expert additions NAME.
     """
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("additions")
@@ -161,11 +161,11 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = additions_of(session, name)
+        certificates = additions_of(session, name)
     if as_json:
-        print_json(found)
-    elif found:
-        print_addition(found[0], len(found) - 1)
+        print_json(certificates)
+    elif certificates:
+        print_addition(certificates[0], len(certificates) - 1)
     else:
         line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
         say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
@@ -173,12 +173,12 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
 
 @app.command("certify-removal")
 @takes(CertifyRemoval, "expert")
-def certify_removal(spec: CertifyRemoval, how: How) -> None:
+def certify_removal(spec: CertifyRemoval, run_options: RunOptions) -> None:
     """Certify a mixture without an expert, and try to extract its training text; exit code 1 if it fails.
 
     Show the certificate with: workbench expert removals NAME.
     """
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("removals")
@@ -193,16 +193,16 @@ def removals(
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = removal_reports(session, name)
+        certificates = removal_reports(session, name)
     if as_json:
-        print_json(found)
+        print_json(certificates)
         return
-    if not found:
+    if not certificates:
         say(f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}")
         return
-    print_certificate(found[0])
-    if len(found) > 1:
-        say(f"{pluralize(len(found) - 1, 'older certificate')}: --json prints them all.")
+    print_certificate(certificates[0])
+    if len(certificates) > 1:
+        say(f"{pluralize(len(certificates) - 1, 'older certificate')}: --json prints them all.")
 
 
 @app.command("delete")

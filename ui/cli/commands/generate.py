@@ -109,10 +109,10 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
-    wish = mix_request(model, members_of(model), experts, off, gate, prior, parts)
+    request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
-    with closing(_pieces(wish, prompt, sampling, generated)) as pieces:
+    with closing(_pieces(request, prompt, sampling, generated)) as pieces:
         for piece in pieces:
             generated.pieces.append(piece)
             if not as_json:
@@ -140,7 +140,7 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
 
 
 def _pieces(
-    wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
@@ -156,15 +156,15 @@ def _pieces(
         except ServerRefused as refusal:
             print_note(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, wish, prompt, sampling, generated)
+            yield from _from_server(client, request, prompt, sampling, generated)
             return
-    yield from _from_here(ModelHost(settings), wish, prompt, sampling, generated)
+    yield from _from_host(ModelHost(settings), request, prompt, sampling, generated)
 
 
 def _from_server(
-    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    client: Client, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
-    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
+    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
                 yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
@@ -172,14 +172,14 @@ def _from_server(
                     generated.end = Ending(choice.finish_reason, chunk.manifest)
 
 
-def _from_here(
-    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+def _from_host(
+    generations: ModelHost, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
 
     prepare_process(generations.settings.threads)
-    plan = generations.plan(wish)
+    plan = generations.plan(request)
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             if isinstance(one, Token):
@@ -189,20 +189,20 @@ def _from_here(
                 yield Piece(one.text, {})
 
 
-def request_of(wish: MixtureRequest) -> dict[str, Any]:
-    """A wish as the API's extra fields."""
-    body: dict[str, Any] = {"model": wish.model}
-    if wish.weights is not None:
-        names = wish.active if wish.active is not None else list(wish.weights)
-        body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
-    elif wish.active is not None:
-        body["active"] = list(wish.active)
-    if wish.parts:
-        _put_parts(body, wish.parts)
-    if wish.prior is not None:
-        body["prior"] = wish.prior
-    if wish.gate:
-        body["gate"] = dict(wish.gate)
+def request_of(request: MixtureRequest) -> dict[str, Any]:
+    """The API's extra fields for a request."""
+    body: dict[str, Any] = {"model": request.model}
+    if request.weights is not None:
+        names = request.active if request.active is not None else list(request.weights)
+        body["experts"] = [{"id": name, "weight": request.weights.get(name, 1.0)} for name in names]
+    elif request.active is not None:
+        body["active"] = list(request.active)
+    if request.parts:
+        _put_parts(body, request.parts)
+    if request.prior is not None:
+        body["prior"] = request.prior
+    if request.gate:
+        body["gate"] = dict(request.gate)
     return body
 
 

@@ -28,7 +28,7 @@ from ui.cli.mix_options import (
     weight_of,
     with_clustering_id,
 )
-from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
@@ -175,8 +175,8 @@ def toggle(
 
     with transaction() as session:
         before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
-        found = find({one.expert: one.domain for one in before.values()}, expert)
-        mixtures.set_active(session, name, found, not before[found].active if on is None else on)
+        expert_name = find({one.expert: one.domain for one in before.values()}, expert)
+        mixtures.set_active(session, name, expert_name, not before[expert_name].active if on is None else on)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
 
@@ -191,10 +191,10 @@ def weights(
     from workbench.registry import mixtures
     from workbench.registry.database import transaction
 
-    told = [weight_of(pair) for pair in split_commas(pairs)]
+    new_weights = [weight_of(pair) for pair in split_commas(pairs)]
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
-        for expert, weight in told:
+        for expert, weight in new_weights:
             mixtures.set_weight(session, name, find(members, expert), weight)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
@@ -285,9 +285,9 @@ def cost(
 
 @app.command("average")
 @takes(AverageExperts, "name")
-def average(spec: AverageExperts, how: How) -> None:
+def average(spec: AverageExperts, run_options: RunOptions) -> None:
     """Average the parameters of several experts, with weights, into one model."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("delete")

@@ -9,7 +9,7 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.options import How, Json, takes
+from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import print_json, print_table
 from workbench.answers.comparisons import TrainingHistory
 from workbench.kinds.training.compose_mode import ComposeMode
@@ -19,12 +19,12 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 @app.command("compose")
 @takes(ComposeMode, "name")
-def compose(spec: ComposeMode, how: How) -> None:
+def compose(spec: ComposeMode, run_options: RunOptions) -> None:
     """Compose trained experts and train their gates together; or add experts to a composition, or remove some.
 
     Without --domains nothing is trained. The experts themselves stay unchanged.
     """
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("history")

@@ -11,7 +11,7 @@ import typer
 
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, lists
-from ui.cli.options import Here, Json, Wait, split_commas
+from ui.cli.options import InProcess, Json, Wait, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.errors import BadUsage, JobFailed
@@ -62,7 +62,7 @@ def demix(
     removed: Annotated[
         list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Default: the first ones.")
     ] = [],  # noqa: B006
-    here: Here = False,
+    in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -72,7 +72,7 @@ def demix(
     spec = _spec("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
     if removed:
         spec = changed(spec, removed=split_commas(removed))
-    _replicate(spec, here, wait, as_json)
+    _replicate(spec, in_process, wait, as_json)
 
 
 @app.command("cbtm")
@@ -84,7 +84,7 @@ def cbtm(
     domains: Domains = [],  # noqa: B006
     novel: Novel = [],  # noqa: B006
     tasks: Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))] = "",
-    here: Here = False,
+    in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +96,7 @@ def cbtm(
         if not Path(tasks).expanduser().is_dir():
             raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
         spec = changed(spec, tasks=tasks)
-    _replicate(spec, here, wait, as_json)
+    _replicate(spec, in_process, wait, as_json)
 
 
 @app.command("mode")
@@ -113,7 +113,7 @@ def mode(
     retention: Annotated[
         str, typer.Option(show_default=False, help=_sentence(ReplicateMode, "retention") + " Default: the first.")
     ] = "",
-    here: Here = False,
+    in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -125,7 +125,7 @@ def mode(
     if targets or retention:
         chosen = [_domain_name(spec, domain) for domain in split_commas(targets)]
         spec = changed(spec, **roles(spec.domains, chosen, _domain_name(spec, retention) if retention else ""))
-    _replicate(spec, here, wait, as_json)
+    _replicate(spec, in_process, wait, as_json)
 
 
 def _domain_name(spec: Replicate, domain: str) -> str:
@@ -134,12 +134,12 @@ def _domain_name(spec: Replicate, domain: str) -> str:
     return longer if longer in spec.domains else domain
 
 
-def _replicate(spec: Replicate, here: bool, wait: bool, as_json: bool) -> None:
+def _replicate(spec: Replicate, in_process: bool, wait: bool, as_json: bool) -> None:
     from jobs.plans.replications import submit_replication
 
     ids = submit_replication(spec)
-    if here or wait:
-        show_progress(ids, here, quiet=as_json)
+    if in_process or wait:
+        show_progress(ids, in_process, quiet=as_json)
     _report(spec, ids, as_json)
 
 

@@ -9,7 +9,7 @@ import typer
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import Here, How, Json, Wait, build, takes
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
 from ui.cli.output import day, print_done, print_fields, print_json
 from ui.errors import BadUsage
 from ui.present.text.formatting import size
@@ -32,9 +32,9 @@ _COLUMNS = (
 
 @app.command("make")
 @takes(MakeSeed, "name", source="fresh", location="", expert=None)
-def make(spec: MakeSeed, how: How) -> None:
+def make(spec: MakeSeed, run_options: RunOptions) -> None:
     """Create a small model with random weights and a tokenizer trained on your domains."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("add")
@@ -43,7 +43,7 @@ def add(
     folder: str = typer.Argument("", show_default=False, help="Folder of a causal language model and its tokenizer."),
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
     expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
-    here: Here = False,
+    in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +56,7 @@ def add(
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
         raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
-    submit(build(MakeSeed, {"name": name, **given[0]}), How(here, wait, as_json))
+    submit(build(MakeSeed, {"name": name, **given[0]}), RunOptions(in_process, wait, as_json))
 
 
 @app.command("list")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.job_progress import queue, report, run_here, submit
-from ui.cli.options import How, takes
+from ui.cli.job_progress import queue, report, run_in_process, submit
+from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_json, print_note, say
 from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.certify_addition import CertifyAddition
@@ -25,32 +25,32 @@ Certificate = Annotated[
 
 @app.command("joint")
 @takes(TrainJoint, "name")
-def joint(spec: TrainJoint, how: How) -> None:
+def joint(spec: TrainJoint, run_options: RunOptions) -> None:
     """Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("expert")
 @takes(TrainExpert, "name")
-def expert(spec: TrainExpert, how: How, *, certificate: Certificate = True) -> None:
+def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certificate = True) -> None:
     """Train one more expert: copy a parent, train only the copy on a domain, then certify that nothing else changed."""
-    card = submit(spec, how)
+    card = submit(spec, run_options)
     if certificate and spec.certificate:
-        _certify(spec.certificate, how, card.id)
+        _certify(spec.certificate, run_options, card.id)
 
 
 @app.command("mode")
 @takes(TrainMode, "name")
-def mode(spec: TrainMode, how: How) -> None:
+def mode(spec: TrainMode, run_options: RunOptions) -> None:
     """Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1)."""
-    submit(spec, how)
+    submit(spec, run_options)
 
 
 @app.command("clusters")
 @takes(TrainClusters, "clustering", "name")
 def clusters(
     spec: TrainClusters,
-    how: How,
+    run_options: RunOptions,
     *,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what each model would start from; queue nothing.")
@@ -67,21 +67,21 @@ def clusters(
     from ui.cli.printing.clustering import print_branches
 
     branches = plan_training(spec)
-    if plan and how.json:
+    if plan and run_options.json:
         print_json(branches)
         return
-    if not how.json:
+    if not run_options.json:
         print_branches(branches, spec)
     if plan:
         return
     ids = submit_training(spec, branches=branches)
-    if how.here or how.wait:
-        show_progress(ids, how.here, quiet=how.json)
+    if run_options.in_process or run_options.wait:
+        show_progress(ids, run_options.in_process, quiet=run_options.json)
     cards = cards_of(ids)
     for card in cards:
         if card.state in ("failed", "cancelled"):
-            report(card, how.json)
-    if how.json:
+            report(card, run_options.json)
+    if run_options.json:
         print_json({"name": spec.name, "jobs": ids, "state": cards[-1].state, "result": cards[-1].result})
         return
     done = sum(card.state == "done" for card in cards)
@@ -90,11 +90,11 @@ def clusters(
         say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
 
 
-def _certify(spec: CertifyAddition, how: How, after: str) -> None:
-    """Certifies the addition, in the queue or here as the training ran; with --json its sentence goes to stderr."""
-    if how.json and not how.here:
+def _certify(spec: CertifyAddition, run_options: RunOptions, after: str) -> None:
+    """Certifies the addition, in the queue or in this process; with --json its sentence goes to stderr."""
+    if run_options.json and not run_options.in_process:
         print_note(f"Its certificate follows, as job {queue(spec, after=[after]).id}.")
-    elif how.json:
-        print_note(str(run_here(spec, quiet=True).result.get("sentence")))
+    elif run_options.json:
+        print_note(str(run_in_process(spec, quiet=True).result.get("sentence")))
     else:
-        submit(spec, how, after=[after])
+        submit(spec, run_options, after=[after])

@@ -68,13 +68,13 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
-    found = _find(card, cluster)
+    match = _find(card, cluster)
     with reading() as session:
-        documents = [get_document(session, get_storage(), card.name, id) for id in found.representatives]
+        documents = [get_document(session, get_storage(), card.name, id) for id in match.representatives]
     if as_json:
-        print_json({"cluster": found, "documents": documents})
+        print_json({"cluster": match, "documents": documents})
         return
-    print_fields(found.model_dump(exclude={"id", "representatives"}))
+    print_fields(match.model_dump(exclude={"id", "representatives"}))
     for one in documents:
         say(f"\n— {one.id[:12]}, {one.domain}, {one.split}\n{harmless(one.text[:400])}")
 

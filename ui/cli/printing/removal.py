@@ -13,18 +13,18 @@ from workbench.registry.cards import ReportCard
 
 def print_certificate(report: ReportCard) -> None:
     """Prints a certificate: its sentence, then its numbers."""
-    found = report.findings
+    findings = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
-    say(found["sentence"])
-    say(f"\n{prior_words(found)}")
-    rows = [DomainRemoval.model_validate(row) for row in found["perplexity"]]
+    say(findings["sentence"])
+    say(f"\n{prior_words(findings)}")
+    rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
     print_removal(rows)
     for row in rows:
         if row.why:
             say(f"{row.domain}: {row.why}")
-    say(f"\n{extraction_words(found['extraction'])}")
-    _print(extraction_rows(found["extraction"]))
-    say(f"\n{found['not_removed']}")
+    say(f"\n{extraction_words(findings['extraction'])}")
+    _print(extraction_rows(findings["extraction"]))
+    say(f"\n{findings['not_removed']}")
 
 
 def print_removal(rows: Iterable[DomainRemoval]) -> None:

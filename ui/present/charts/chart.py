@@ -1,4 +1,4 @@
-"""What every chart is made of: a figure, the title that says what to read in it, its words, its table. Pure.
+"""The base of all charts: a figure, a title that says what to read, a text alternative and a table. Pure.
 
 Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
 """
@@ -20,7 +20,7 @@ GREY = "#8A8A8A"
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart that also speaks: `title` says what to read, `words` is the alternative text."""
+    """A chart with its text: `title` says what to read, `words` is the alternative text."""
 
     figure: go.Figure
     title: str
@@ -29,7 +29,7 @@ class Chart:
 
 
 def colour_of(index: int) -> str:
-    """The colour of the expert at this place; the same in every picture."""
+    """The colour of the expert with this index; the same in every chart."""
     return COLOURS[index % len(COLOURS)]
 
 

@@ -1,4 +1,4 @@
-"""How often each way to choose experts is right, as bars with their intervals (C-BTM table 11). Pure."""
+"""Accuracy of each routing variant, as bars with intervals (C-BTM table 11). Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ui.present.text.formatting import pluralize
 _LINE = 26  # pixels for each bar
 
 
-def accuracy_bars(found: Mapping[str, Any]) -> Chart:
-    """The average over the tasks; what does not choose between experts is grey."""
-    rows = accuracy_rows(found)
-    figure = new_figure("right answers, average over the tasks (%)", "answered", height=140 + _LINE * len(rows))
+def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
+    """The average accuracy over the tasks; bars of variants that choose no expert are grey."""
+    rows = accuracy_rows(findings)
+    figure = new_figure("accuracy, average over the tasks (%)", "routing", height=140 + _LINE * len(rows))
     places = name_axis(figure, "y", [row["answered"] for row in rows], limit=44)
     grey = {"chance", "alone", "beside", "equal"}
     figure.add_bar(
         x=[row["average (%)"] for row in rows],
         y=places,
         orientation="h",
-        marker_color=[GREY if row["way"] in grey else colour_of(0) for row in found["rows"]],
+        marker_color=[GREY if row["way"] in grey else colour_of(0) for row in findings["rows"]],
         error_x={"array": [row["to"] - row["average (%)"] for row in rows]},
         hovertemplate="%{x:.1f} %<extra></extra>",
     )
     figure.update_yaxes(autorange="reversed")
     best = max(rows, key=lambda row: float(row["average (%)"]))
     words = (
-        f"Bar chart of {len(rows)} ways to answer {pluralize(len(found['tasks']), 'task')}. The most right answers: "
+        f"Bar chart of {len(rows)} routing variants on {pluralize(len(findings['tasks']), 'task')}. Highest accuracy: "
         f"{best['answered']} ({best['average (%)']:.1f} %)."
     )
-    return Chart(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)
+    return Chart(figure, "Few-shot accuracy by routing: longer is better", words, rows)

@@ -1,4 +1,4 @@
-"""Clusters against each other: their sizes, and how they go with the domains that were there before. Pure."""
+"""Charts of a clustering: cluster sizes, and the overlap of clusters with domains. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def sizes_picture(card: ClusteringCard) -> Chart:
 def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
     if card.config["clusters"]["method"] == "balanced":
         return (
-            "How even the clusters are: those it was fitted on are divided evenly, the others went to the nearest "
-            "centre, so a long bar is a common subject"
+            "Cluster sizes: fitted documents are divided evenly, the others go to the nearest centre, "
+            "so a long bar is a common subject"
         )
     share = ranked[0].num_documents / max(1, card.num_documents)
-    return f"How uneven the clusters are: the longest bar holds {share:.0%} of all documents"
+    return f"Cluster sizes: the largest cluster holds {share:.0%} of all documents"
 
 
 def overlap_picture(card: ClusteringCard) -> Chart:
@@ -73,21 +73,18 @@ def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequenc
 def _overlap_title(overlap: Mapping[str, Any]) -> str:
     shared = overlap["normalised_mutual_information"]
     if len(overlap["labels"]) < 2:
-        return "All documents come from one domain, so there is nothing that clusters could go with"
-    return (
-        f"Do clusters find the domains again? One bright cell in a row says yes: {shared:.2f} of 1 information shared"
-    )
+        return "Overlap of clusters and domains: all documents come from one domain"
+    return f"Overlap of clusters and domains: one bright cell in a row means a match (NMI {shared:.2f})"
 
 
 def _overlap_words(
     labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]], overlap: Mapping[str, Any]
 ) -> str:
-    told = [
+    sentences = [
         f"{domain} lies mostly in {names[row.index(max(row))]} ({max(row):.0%})"
         for domain, row in zip(labels[:6], shares, strict=False)
     ]
     more = f" {len(labels) - 6} more domains are in the table." if len(labels) > 6 else ""
     shared = overlap["normalised_mutual_information"]
-    return (
-        f"Heatmap of domains (rows) by clusters. {'; '.join(told)}.{more} Normalised mutual information {shared:.3f}."
-    )
+    information = f"Normalised mutual information {shared:.3f}."
+    return f"Heatmap of domains (rows) by clusters. {'; '.join(sentences)}.{more} {information}"

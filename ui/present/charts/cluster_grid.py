@@ -1,4 +1,4 @@
-"""Which temperature and top-k a cluster gate is best with (C-BTM table 9). Pure."""
+"""Perplexity of a cluster gate by temperature and top-k (C-BTM table 9). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAME = 1e-3  # of the perplexity: a difference below it is none
 
 
 def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Chart:
-    """Perplexities by temperature and top-k, with the lowest, the paper's temperature and what is saved marked."""
+    """Perplexities by temperature and top-k, marking the lowest cell, the paper's temperature and the saved cell."""
     temperatures, top_ks = grid.temperatures, grid.top_ks
     figure = new_heatmap(
         "experts at each token (top k)",
@@ -80,12 +80,12 @@ def _title(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     best = [column.index(min(column)) for column in columns[1:]]  # with one expert temperature changes nothing
     inner = sum(0 < place < len(grid.temperatures) - 1 for place in best)
     if best and inner == len(best):
-        return "How sharp should the choice be? Read down a column: its lowest cell lies between the ends"
-    return "How sharp should the choice be? Read down a column: an end is best somewhere, so look beyond it"
+        return "Perplexity by temperature and top-k: in each column the lowest cell lies between the ends"
+    return "Perplexity by temperature and top-k: an end of a column is lowest somewhere, so try values beyond it"
 
 
 def _words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     return (
         "Heatmap of perplexity by temperature (rows) and experts at each token (columns). "
-        f"{grid_words(grid, perplexity)} The solid frame is the lowest cell, the dotted one what is saved."
+        f"{grid_words(grid, perplexity)} The solid frame is the lowest cell, the dotted one is the saved setting."
     )

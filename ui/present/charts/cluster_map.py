@@ -37,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """A map as one looks at it: coloured by clusters or domains, and perhaps of some clusters alone."""
+    """The map as shown: coloured by cluster or by domain, with all clusters or a selection."""
 
     card: ClusteringCard
     layers: list[Layer]
@@ -55,7 +55,7 @@ class ClusterMap:
         return None
 
     def num_inside(self, areas: Sequence[str]) -> int:
-        """Documents in the areas, told as a wish for a domain of them has it."""
+        """The number of documents in the areas, which are given as in the spec of a domain made from them."""
         corners = MakeDomain(clustering=self.card.name, name="counted", areas=list(areas)).corners
         return sum(int(lies_in_any(_places(layer.points_P), corners).sum()) for layer in self.layers)
 
@@ -73,11 +73,11 @@ def cluster_map(card: ClusteringCard, chart: MapPoints, by: By = "cluster", only
     return ClusterMap(card, layers, chart.num_fitted, chart.seed)
 
 
-def map_picture(found: ClusterMap, by: By) -> Chart:
+def map_picture(view: ClusterMap, by: By) -> Chart:
     """The map as a chart, what to read in it, and a row for each layer."""
     figure = new_figure("", "", height=_HEIGHT)
-    size = next((pixels for most, pixels in _SIZES if found.num_points < most), _SMALLEST)
-    for layer in found.layers:
+    size = next((pixels for most, pixels in _SIZES if view.num_points < most), _SMALLEST)
+    for layer in view.layers:
         figure.add_scattergl(
             x=np.ascontiguousarray(layer.points_P["x"]),
             y=np.ascontiguousarray(layer.points_P["y"]),
@@ -90,16 +90,16 @@ def map_picture(found: ClusterMap, by: By) -> Chart:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, scaleanchor="x")
     figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40)
-    table = [{by: layer.name, "documents on the map": len(layer.points_P)} for layer in found.layers]
-    return Chart(figure, _title(by), _words(found, by), table)
+    table = [{by: layer.name, "documents on the map": len(layer.points_P)} for layer in view.layers]
+    return Chart(figure, _title(by), _words(view, by), table)
 
 
-def legend(found: ClusterMap) -> str:
+def legend(view: ClusterMap) -> str:
     """HTML of the legend. Not Plotly's own: a click there would hide points that an area still takes."""
     chips = [
         f'<span style="white-space:nowrap;margin-right:14px"><span style="color:{layer.colour}">●</span> '
         f"{html.escape(layer.name)} {len(layer.points_P):,}</span> "
-        for layer in found.layers
+        for layer in view.layers
     ]
     return f'<div style="font-size:0.85rem;line-height:1.7">{"".join(chips)}</div>'
 
@@ -107,21 +107,21 @@ def legend(found: ClusterMap) -> str:
 def _title(by: By) -> str:
     if by == "cluster":
         return (
-            "Documents that say similar things lie together: look for heaps that have two colours, or none of their own"
+            "Map by cluster: similar documents lie together; look for groups with two colours or no colour of their own"
         )
-    return "Where the domains lie: a heap of one colour is a domain by itself, a heap of several cuts across them"
+    return "Map by domain: a group of one colour is one domain, a group of several colours mixes domains"
 
 
-def _words(found: ClusterMap, by: By) -> str:
-    rest = found.card.metrics["map"]["num_points"] - found.num_fitted
-    fitted = f"UMAP shaped the map by {pluralize(found.num_fitted, 'document')} (seed {found.seed})"
+def _words(view: ClusterMap, by: By) -> str:
+    rest = view.card.metrics["map"]["num_points"] - view.num_fitted
+    fitted = f"UMAP shaped the map by {pluralize(view.num_fitted, 'document')} (seed {view.seed})"
     between = f" and put the other {rest:,} in between." if rest > 0 else "."
-    largest = max(found.layers, key=lambda layer: len(layer.points_P), default=None)
+    largest = max(view.layers, key=lambda layer: len(layer.points_P), default=None)
     most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest else ""
     return (
-        f"Map of {pluralize(found.num_points, 'document')} of {found.card.num_documents:,} in {len(found.layers)} "
-        f"{by}s{most}. {fitted}{between} Who is near whom tells something; how far apart two heaps lie, how large "
-        "they look and what is left or right tell nothing."
+        f"Map of {pluralize(view.num_points, 'document')} of {view.card.num_documents:,} in {len(view.layers)} "
+        f"{by}s{most}. {fitted}{between} Only nearness has a meaning; the distance between two groups, their "
+        "size and their direction have none."
     )
 
 

@@ -1,4 +1,4 @@
-"""Curves and bars: how a training goes, who is better where, what a choice costs. Pure."""
+"""Training curves, and bars that compare perplexities of experts and mixtures. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.present.charts.chart import GREY, Chart, colour_of, label, name_axis, new_figure
 from ui.present.text.formatting import pluralize
-from ui.present.text.measures import comparable, told_measure
+from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, change, perplexity_rows
 from workbench.answers.changes import DomainRemoval
 from workbench.answers.perplexities import MixedDomain
@@ -38,7 +38,7 @@ def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequen
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
-    title = f"{kind}: while a line falls, it is still learning"
+    title = f"{kind} by step: a falling line is still learning"
     return Chart(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
 
 
@@ -50,12 +50,12 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
 
 
 def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
-    def told(name: str) -> str:
+    def line_words(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
         return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
 
     more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
-    return f"{'; '.join(map(told, list(lines)[:4]))}{more}."
+    return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
 
 
 def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Chart:
@@ -67,7 +67,7 @@ def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Ch
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
     figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=COLOURS[0])
     table = [_mix_row(row, before.get(row.domain)) for row in now]
-    return Chart(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
+    return Chart(figure, "Perplexity on each domain, saved and chosen now: lower is better", _mix_words(table), table)
 
 
 def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
@@ -102,37 +102,40 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     """
     names = [expert.name for expert in experts]
     shown = comparable([one for one in evaluations if one.expert in names])
-    found = {(one.expert, one.domain): one.perplexity for one in shown}
-    measures = {one.domain: told_measure(one) for one in shown}
+    perplexities = {(one.expert, one.domain): one.perplexity for one in shown}
+    measures = {one.domain: measure_text(one) for one in shown}
     domains = sorted(measures)
     if not domains:
         return None
     figure = new_figure("domain", PERPLEXITY)
     places = name_axis(figure, "x", domains)
     for index, name in enumerate(names):
-        values = [found.get((name, domain)) for domain in domains]
+        values = [perplexities.get((name, domain)) for domain in domains]
         figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
     table = [
-        {"domain": d, "measured on": measures[d], **{name: found.get((name, d)) for name in names}} for d in domains
+        {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
+        for d in domains
     ]
-    title = "Who is better where: of a group with a bar of each, the shortest wins"
-    return Chart(figure, title, _winners(names, domains, found), table)
+    title = "Perplexity of each expert by domain: in each group the shortest bar is best"
+    return Chart(figure, title, _winners(names, domains, perplexities), table)
 
 
 _MOST_WINNERS = 6  # that a caption names
 
 
-def _winners(names: Sequence[str], domains: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
-    """Who is lowest where all were scored: an expert without a number has lost to nobody."""
-    shared = [domain for domain in domains if all((name, domain) in found for name in names)]
+def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
+    """The expert with the lowest perplexity on each domain on which all were scored."""
+    shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
     if not shared:
         return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
-    best = [f"{min(names, key=lambda n: found[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
+    best = [f"{min(names, key=lambda n: perplexities[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
     rest = len(shared) - len(best)
     more = f"; {pluralize(rest, 'more domain')} in the table" if rest else ""
-    gaps = len(domains) - len(shared)
+    excluded = len(domains) - len(shared)
     left_out = (
-        f" {pluralize(gaps, 'domain')} not counted: not all were scored there on the same tokens." if gaps else ""
+        f" {pluralize(excluded, 'domain')} not counted: not all were scored there on the same tokens."
+        if excluded
+        else ""
     )
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
@@ -148,8 +151,8 @@ def removal_bars(rows: Sequence[DomainRemoval]) -> Chart | None:
         if any(getattr(row, name) is not None for row in known):
             figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker_color=colour)
     never = any(row.without_domain is not None for row in known)
-    read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
-    title = f"What removing an expert costs at home: {read}"
+    read = "close to –Domain means that the domain is forgotten" if never else "the second bar of each pair"
+    title = f"Cost of removing an expert on its own domain: {read}"
     return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
 
 

@@ -1,4 +1,4 @@
-"""The specialization heatmap: who is at home where (DEMix figure 2). Pure."""
+"""The specialization heatmap: each expert's perplexity on each domain (DEMix figure 2). Pure."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ class Scores:
         return self.home_of.get(expert) == domain
 
     def at_home_somewhere(self) -> Scores:
-        """Only the domains that have an expert of their own, in the order of their experts: a diagonal of homes."""
+        """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
         return self._of(dict.fromkeys(home for home in homes if home in self.domains))
 
-    def strangers(self) -> list[str]:
-        """The domains without an expert of their own here: there is nothing to take a ratio to."""
+    def without_own_expert(self) -> list[str]:
+        """The domains without an expert of their own among these, which therefore have no ratios."""
         homes = {self.home_of.get(expert) for expert in self.experts}
         return [domain for domain in self.domains if domain not in homes]
 
     def own_expert(self, domain: str) -> str | None:
-        """The expert that ratios on this domain are taken to: of several at home the best; None without a number."""
+        """The expert that ratios on this domain refer to: the best of the in-domain experts; None without scores."""
         column = self.domains.index(domain)
         values = {expert: row[column] for expert, row in zip(self.experts, self.perplexity, strict=True)}
         known = {e: value for e, value in values.items() if value is not None and self.is_home(e, domain)}
         return min(known, key=known.__getitem__) if known else None
 
     def unscored(self) -> list[str]:
-        """The experts that no number is known of."""
+        """The experts without any score."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
 
     def accuracy_is_known(self) -> bool:
         """Whether right tokens were counted in any of the scores."""
         return any(cell is not None for row in self.accuracy or () for cell in row)
 
-    def told(self, expert: str) -> str:
-        """An expert's name, with what keeps it from having numbers or from taking part."""
+    def expert_label(self, expert: str) -> str:
+        """An expert's name, marked if it is not scored or disabled."""
         marks = [
             *(["not scored"] if expert in self.unscored() else []),
             *(["disabled"] if expert in self.disabled else []),
@@ -83,7 +83,7 @@ class Scores:
                 yield {
                     "expert": expert,
                     "domain": domain,
-                    "at home": self.is_home(expert, domain),
+                    "in-domain": self.is_home(expert, domain),
                     "perplexity (per token)": self.perplexity[i][j],
                     "ratio to own expert": self.ratios[i][j],
                     "accuracy (%)": in_percent(self.accuracy[i][j]) if self.accuracy else None,
@@ -105,7 +105,7 @@ def _painted(scores: Scores) -> go.Figure:
         "domain of the text",
         "expert",
         scores.domains,
-        [*map(scores.told, scores.experts)],
+        [*map(scores.expert_label, scores.experts)],
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
         zmin=0.0,
@@ -119,7 +119,7 @@ def _painted(scores: Scores) -> go.Figure:
 
 
 def _add_targets(figure: go.Figure, scores: Scores) -> None:
-    """Unseen points that can be clicked, one on each cell with a number: a heatmap's cells cannot."""
+    """Adds invisible points to click, one on each cell with a number: a heatmap's cells cannot be clicked."""
     cells = [(i, j) for i, row in enumerate(scores.ratios) for j, ratio in enumerate(row) if ratio is not None]
     hover = _hover(scores)
     figure.add_scatter(
@@ -149,10 +149,10 @@ def _hover(scores: Scores) -> list[list[str]]:
 
 def _cell(row: Mapping[str, Any]) -> str:
     value = row["perplexity (per token)"]
-    told = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    text = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
     if (accuracy := row["accuracy (%)"]) is not None:
-        told += f", accuracy {accuracy:.1f} %"
-    return f"{label(row['expert'])} on {label(row['domain'])}<br>{told}"
+        text += f", accuracy {accuracy:.1f} %"
+    return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
 def _mark_homes(figure: go.Figure, scores: Scores) -> None:
@@ -164,33 +164,33 @@ def _mark_homes(figure: go.Figure, scores: Scores) -> None:
 
 def _title(scores: Scores) -> str:
     columns = [[r for r in column if r is not None] for column in zip(*scores.ratios, strict=True)]
-    judged = [column for column in columns if len(column) > 1]  # the own expert's 1.0, and a stranger's
+    judged = [column for column in columns if len(column) > 1]  # the own expert's 1.0, and another expert's
     best = sum(min(column) >= 1.0 for column in judged)
     if not judged:
-        return "No expert has been scored beside a domain's own expert yet, so there is nothing to compare with"
+        return "Specialization heatmap: no second expert is scored on any domain yet, so there is nothing to compare"
     if best == len(judged):
-        who = "Each expert is best at home"
+        who = "Each expert is best on its own domain"
         if len(judged) < len(columns):
-            who = f"Where scores can tell, on {len(judged)} of {len(columns)} domains, the own expert is best"
+            who = f"On the {len(judged)} of {len(columns)} domains that can be compared, the own expert is best"
         return f"{who}: read a column; 1.0 is the domain's own expert"
     return (
-        f"{best} of {len(judged)} domains are served best by their own expert: read a column; "
-        "1.0 is the domain's own expert, below 1.0 a stranger beats it"
+        f"{best} of {len(judged)} domains are predicted best by their own expert: read a column; "
+        "1.0 is the domain's own expert, below 1.0 an out-of-domain expert is better"
     )
 
 
 def _words(scores: Scores) -> str:
-    away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["at home"]]
+    away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["in-domain"]]
     if not away:
-        return "Heatmap of experts (rows) by domains (columns). No cell away from home has been evaluated yet."
+        return "Heatmap of experts (rows) by domains (columns). No out-of-domain cell has been evaluated yet."
     low, high = min(away, key=_ratio), max(away, key=_ratio)
     return (
-        "Heatmap of experts (rows) by domains (columns); framed cells are each expert's home. "
-        f"Away from home, the mildest cell is {_told(low)}, the worst {_told(high)}."
+        "Heatmap of experts (rows) by domains (columns); framed cells are in-domain. "
+        f"Out of domain, the lowest ratio is {_cell_words(low)}, the highest {_cell_words(high)}."
     )
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _cell_words(row: Mapping[str, Any]) -> str:
     return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
 
 

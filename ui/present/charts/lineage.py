@@ -1,4 +1,4 @@
-"""Where an expert comes from and where it went: a graph in Graphviz's language, with its words. Pure."""
+"""The lineage of an expert: a graph in Graphviz's language, with its description. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _quoted(text: object) -> str:
 
 
 def lineage_words(lineage: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The same graph in words."""
+    """The same graph as text."""
     names = {node["id"]: f"{node['kind']} {node['name']}" for node in lineage["nodes"]}
     steps = [f"{names[edge['source']]} → {names[edge['target']]}" for edge in lineage["edges"]]
-    return "; ".join(steps) + "." if steps else f"{', '.join(names.values())}: nothing comes before or after it."
+    return "; ".join(steps) + "." if steps else f"{', '.join(names.values())}: it has no ancestors and no descendants."

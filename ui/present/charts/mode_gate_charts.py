@@ -1,4 +1,4 @@
-"""Pictures of the gates inside an expert of MoDE: token by token, and block by block. Pure.
+"""Charts of the gates inside a MoDE expert, by token and by block. Pure.
 
 `rows` are those of `rows_inside`: at each token the weights of the backbone and of every part.
 """
@@ -27,14 +27,14 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.3f}<extra></extra>", gap=0)
     name_axis(figure, "y", names, limit=32)
     table = [
-        {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _told(names, row)}
+        {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _ranked(names, row)}
         for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
     ]
     words = (
         f"Heatmap of the backbone and {pluralize(len(parts), 'part')} (rows) by {pluralize(len(tokens), 'token')} "
         f"(columns). Mean weights: {_listed(names, means(rows))}."
     )
-    return Chart(figure, "Who computes which token? Read a column: the brightest cell weighs most", words, table)
+    return Chart(figure, "Gate weights by token: in each column the brightest cell weighs most", words, table)
 
 
 def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
@@ -48,9 +48,9 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     name_axis(figure, "x", blocks)
     name_axis(figure, "y", names, limit=32)
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
-    told = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
-    title = "Where in the model does a part speak? Read a row from the first block to the last"
-    return Chart(figure, title, f"Heatmap of mean weights by block. {told}.", table)
+    listing = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
+    title = "Mean gate weights by block: read a row from the first block to the last"
+    return Chart(figure, title, f"Heatmap of mean weights by block. {listing}.", table)
 
 
 def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, template: str, gap: int) -> None:
@@ -71,9 +71,9 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
 
 
-def _told(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, float]]:
+def _ranked(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, float]]:
     return list(zip(names, weights, strict=True))
 
 
 def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
-    return ", ".join(f"{name} {weight:.2f}" for name, weight in _told(names, weights))
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in _ranked(names, weights))

@@ -17,7 +17,7 @@ _ROW_PIXELS = 190
 
 
 def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
-    """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
+    """The posterior of each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = answer.experts, [row.domain for row in rows]
     figure = new_heatmap(
         "expert",
@@ -35,7 +35,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
     _frame_homes(figure, answer.homes, domains)
     return Chart(
         figure,
-        f"{kind}: read a row; who is believed to have written it?",
+        f"{kind}: read a row for the experts that a domain's text is attributed to",
         _map_words(answer, rows),
         [
             {
@@ -68,7 +68,7 @@ def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
 
 
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
-    """The belief in each expert before each block, a panel for each domain; a dashed line where nothing moves on."""
+    """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
     titles = [f"{label(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
     figure = make_subplots(
@@ -91,7 +91,10 @@ def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind:
     figure.update_yaxes(title="posterior (0 to 1)", col=1)
     figure.update_xaxes(title="blocks seen", row=num_rows)
     return Chart(
-        figure, f"{kind}: a line that has gone flat is a prior one can keep", _path_words(rows), _steps(answer, rows)
+        figure,
+        f"{kind}: where lines are flat, the posterior can be saved as a prior",
+        _path_words(rows),
+        _steps(answer, rows),
     )
 
 

@@ -1,4 +1,4 @@
-"""Learned against kept, a point for each expert: up and right is better (MoDE table 1 as a picture). Pure."""
+"""Learning vs. forgetting, a point for each expert: up and right is better (MoDE table 1). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDE, _HIGH = 0.25, 0.06  # what a name takes of the picture's width and height
 
 
 def retention_scatter(answer: Retention, number: Metric) -> Chart | None:
-    """Points of the experts whose number is known on all targets and on the domain to be kept; None without any."""
+    """A point for each expert with scores on all targets and on the retained domain; None without such an expert."""
     rows = placed(answer, number)
     if not rows:
         return None
@@ -35,7 +35,7 @@ def retention_scatter(answer: Retention, number: Metric) -> Chart | None:
         _add(figure, answer, [one for one in rows if method_words(one.row) == method], number, place, names)
     for one in rows:
         if one.row.is_seed:
-            knew = {"annotation_text": "what the seed knew", "annotation_position": "bottom right"}
+            knew = {"annotation_text": "seed model", "annotation_position": "bottom right"}
             figure.add_vline(x=_value(one.kept, number), line={"dash": "dash", "color": GREY}, **knew)
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
@@ -72,7 +72,7 @@ def _add(
 
 
 def _names(answer: Retention, number: Metric) -> dict[str, str]:
-    """The names that stand in the picture, without what all begin with: of those that would overlap the first ahead."""
+    """The labels of points, without their common prefix; of overlapping labels only the first is shown."""
     rows = sorted(placed(answer, number), key=lambda one: not one.is_ahead)
     start = _shared_start([one.row.expert for one in rows]) if len(rows) > 1 else ""
     kept, learned = _spread([one.kept for one in rows], number), _spread([one.learned for one in rows], number)
@@ -87,21 +87,21 @@ def _names(answer: Retention, number: Metric) -> dict[str, str]:
 
 
 def _shared_start(names: Sequence[str]) -> str:
-    """The whole words that all of these names begin with."""
+    """The common prefix of these names, cut at a word's end."""
     signs = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
     start = "".join(column[0] for column in signs)
     return start[: 1 + max(start.rfind(sign) for sign in "-/_. ")]
 
 
 def _spread(values: Sequence[float], number: Metric) -> Iterator[float]:
-    """Where values stand on their axis, from 0 to 1."""
+    """The position of values on their axis, from 0 to 1."""
     places = [value if number == "accuracy" else -math.log(value) for value in values]
     least, most = min(places), max(places)
     yield from ((place - least) / (most - least) if most > least else 0.5 for place in places)
 
 
 def _side(place: Placed, answer: Retention, number: Metric) -> str:
-    """Names stand towards the middle, so that the chart's edge cuts none."""
+    """The side of a point's label: towards the middle, so that the chart's edge cuts none."""
     kept = [one.kept for one in placed(answer, number)]
     is_high = place.kept > (min(kept) + max(kept)) / 2
     return "top left" if is_high == (number == "accuracy") else "top right"
@@ -114,7 +114,11 @@ def _value(value: float, number: Metric) -> float | None:
 def _title(answer: Retention, number: Metric) -> str:
     rows = placed(answer, number)
     if len(rows) < 2:
-        return "Learned and kept: with a second expert there is something to compare"
+        return "Learning vs. forgetting: add a second expert to compare"
     ahead = [one.row.expert for one in rows if one.is_ahead]
-    who = f"{ahead[0]} does both best" if len(ahead) == 1 else f"{len(ahead)} of {len(rows)} are behind nobody in both"
-    return f"Up is learned, right is kept: {who} (filled points)"
+    who = (
+        f"{ahead[0]} is best at both"
+        if len(ahead) == 1
+        else f"{len(ahead)} of {len(rows)} experts are not beaten in both"
+    )
+    return f"Learning (up) vs. retention (right): {who} (filled points)"

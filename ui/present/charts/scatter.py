@@ -1,4 +1,4 @@
-"""Does an expert carry over where text is shared? Overlap against specialization, a point for each cell. Pure."""
+"""Scatter of specialization ratios against bigram overlap, a point for each cell. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.answers.comparisons import Affinity, AffinityCell
 
 
 def affinity_scatter(answer: Affinity) -> Chart | None:
-    """Every cell away from home that has both numbers; None when there is none. The table holds all cells."""
+    """Every out-of-domain cell with both numbers; None without any. The table holds all cells."""
     away = [cell for cell in answer.cells if cell.home != cell.domain and cell.overlap is not None]
     if not away:
         return None
@@ -33,7 +33,7 @@ def affinity_scatter(answer: Affinity) -> Chart | None:
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (
-        f"Scatter plot of {len(away)} cells away from home. The least text is shared by {_cell_words(low)}, "
+        f"Scatter plot of {len(away)} out-of-domain cells. The least text is shared by {_cell_words(low)}, "
         f"the most by {_cell_words(high)}."
     )
     return Chart(figure, _title(answer), words, _table(answer.cells))
@@ -51,8 +51,8 @@ def _cell_words(cell: AffinityCell) -> str:
 def _title(answer: Affinity) -> str:
     correlation = answer.without_homes
     if correlation is None:
-        return "Lower is better: do points fall to the right? There are too few cells to tell"
-    falling = "Do points fall to the right? Then experts carry over where text is shared, and r is above 0"
+        return "Specialization ratio by overlap: too few cells for a correlation"
+    falling = "Specialization ratio by overlap: if points fall to the right, shared text helps and r is above 0"
     return f"{falling}: {numbers(correlation)}"
 
 
@@ -61,7 +61,7 @@ def _table(cells: Sequence[AffinityCell]) -> list[dict[str, Any]]:
         {
             "expert": cell.expert,
             "domain": cell.domain,
-            "at home": cell.home == cell.domain,
+            "in-domain": cell.home == cell.domain,
             "ratio to own expert": cell.ratio,
             "bigram overlap": cell.overlap,
         }

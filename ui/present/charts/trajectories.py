@@ -1,4 +1,4 @@
-"""Posteriors over a text: who leads at each token, and on the whole. Pure. `weights` is token x expert."""
+"""Charts of posteriors over a text: by token and on average. Pure. `weights` is token x expert."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
+    return Chart(figure, "Weight of each expert by token: the highest line leads", _lead_words(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
-    """The mean weight of each expert over the whole text, the largest first."""
+    """The mean weight of each expert over the full text, the largest first."""
     means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
     order = sorted(means, key=lambda i: -means[i])
     names = [experts[i] for i in order]
@@ -46,22 +46,22 @@ def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
     figure.update_yaxes(autorange="reversed")
     words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
-    title = "Whose text is it? The longest bar speaks for most of it"
+    title = "Mean weight of each expert over the text"
     return Chart(figure, title, f"Bar chart of mean weights: {words}.", table)
 
 
 def leaders(weights: Weights) -> list[int]:
-    """The place of the leading expert at every token."""
+    """The index of the leading expert at every token."""
     return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
-    told = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
+    listing = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
-        f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "
+        f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {listing}. "
         f"The lead changes {pluralize(turns, 'time')}."
     )
 
@@ -72,7 +72,7 @@ def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]
     Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
     """
     spans = [
-        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _told(row, experts))
+        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _weight_words(row, experts))
         for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
     ]
     return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
@@ -101,6 +101,6 @@ def _tint(place: int, weight: float) -> str:
     return f"{colour_of(place)}{alpha:02x}"
 
 
-def _told(row: Sequence[float], experts: Sequence[str]) -> str:
+def _weight_words(row: Sequence[float], experts: Sequence[str]) -> str:
     ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
     return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked)

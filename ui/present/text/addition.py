@@ -8,7 +8,7 @@ from typing import Any
 Findings = Mapping[str, Any]
 
 
-def change_rows(found: Findings) -> list[dict[str, Any]]:
+def change_rows(findings: Findings) -> list[dict[str, Any]]:
     """Perplexity of each domain before and after, the new one first."""
     return [
         {
@@ -19,12 +19,12 @@ def change_rows(found: Findings) -> list[dict[str, Any]]:
             "after": one["after"],
             "change (%)": one["change_percent"],
         }
-        for one in sorted(found["domains"], key=lambda one: not one["is_new"])
+        for one in sorted(findings["domains"], key=lambda one: not one["is_new"])
     ]
 
 
-def folder_rows(found: Findings) -> list[dict[str, Any]]:
-    """What was hashed, and what came out."""
+def folder_rows(findings: Findings) -> list[dict[str, Any]]:
+    """The hashed folders, and the result of each check."""
     return [
         {
             "what": one["what"],
@@ -33,14 +33,14 @@ def folder_rows(found: Findings) -> list[dict[str, Any]]:
             "recorded before the addition": one["recorded_before"],
             "found": " ".join(one["faults"]) or "unchanged",
         }
-        for one in found["folders"]
+        for one in findings["folders"]
     ]
 
 
-def alone_words(found: Findings) -> str:
-    """The new expert beside its parent, each alone; empty where nothing was measured."""
-    told = []
-    for one in found["alone"]:
+def single_words(findings: Findings) -> str:
+    """The single new expert compared with its parent; empty without scores."""
+    sentences = []
+    for one in findings["alone"]:
         beside = f", its parent {one['parent']:,.2f}" if one["parent"] is not None else ", its parent was not scored"
-        told.append(f"Alone on {one['domain']}: perplexity {one['expert']:,.2f} per token{beside}.")
-    return " ".join(told)
+        sentences.append(f"Alone on {one['domain']}: perplexity {one['expert']:,.2f} per token{beside}.")
+    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""A few-shot classification in words and rows (C-BTM tables 1, 10, 11): who is right how often, who speaks. Pure."""
+"""A few-shot classification as text and rows (C-BTM tables 1, 10, 11): accuracies, and the clusters used. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from ui.present.text.formatting import pluralize
 
-WAYS = {
+VARIANT_TITLES = {
     "chance": "random choice",
-    "alone": "alone: {expert}",
-    "beside": "beside it: {expert}",
+    "alone": "single expert: {expert}",
+    "beside": "compared expert: {expert}",
     "equal": "equal weights",
     "cluster": "by cluster",
     "updating": "by performance, updating",
@@ -18,32 +18,32 @@ WAYS = {
     "fixed-validation": "by performance on validation examples",
 }
 _PLACES = ("first", "second", "third")
-Found = Mapping[str, Any]
+Findings = Mapping[str, Any]
 
 
-def way_words(row: Found) -> str:
-    """How an accuracy came about: a routing with the number of experts it keeps, or an expert."""
-    routing = WAYS[row["way"]].format(expert=row["expert"])
+def variant_words(row: Findings) -> str:
+    """The label of a row: a routing with its top-k, or an expert."""
+    routing = VARIANT_TITLES[row["way"]].format(expert=row["expert"])
     if row["way"] in ("chance", "alone", "beside"):
         return routing
     return f"{routing}, {'all' if row['top_k'] is None else 'top-' + str(row['top_k'])}"
 
 
-def accuracy_rows(found: Found) -> list[dict[str, Any]]:
-    """One row for each way: its accuracy on every task and on average in percent, with the bounds of the average."""
+def accuracy_rows(findings: Findings) -> list[dict[str, Any]]:
+    """One row for each variant: its accuracy (%) on every task and on average, with the bounds of the average."""
     return [
         {
-            "answered": way_words(row),
+            "answered": variant_words(row),
             **{f"{task} (%)": 100 * share["mean"] for task, share in row["tasks"].items()},
             "average (%)": 100 * row["average"]["mean"],
             "from": 100 * row["average"]["low"],
             "to": 100 * row["average"]["high"],
         }
-        for row in found["rows"]
+        for row in findings["rows"]
     ]
 
 
-def task_rows(found: Found) -> list[dict[str, Any]]:
+def task_rows(findings: Findings) -> list[dict[str, Any]]:
     """One row for each task: what it is made of, and how many prompts did not fit."""
     return [
         {
@@ -55,11 +55,11 @@ def task_rows(found: Found) -> list[dict[str, Any]]:
             "cut": task["num_cut"],
             "demonstrations left": task["mean_shots"],
         }
-        for task in found["tasks"]
+        for task in findings["tasks"]
     ]
 
 
-def cluster_rows(found: Found) -> list[dict[str, Any]]:
+def cluster_rows(findings: Findings) -> list[dict[str, Any]]:
     """One row for each task: the terms of the clusters whose experts weigh most; none without clusters (table 10)."""
     return [
         {
@@ -69,19 +69,21 @@ def cluster_rows(found: Found) -> list[dict[str, Any]]:
                 for place, one in zip(_PLACES, task["clusters"], strict=False)
             },
         }
-        for task in found["tasks"]
+        for task in findings["tasks"]
         if task["clusters"]
     ]
 
 
-def how_words(found: Found) -> str:
-    """How it was measured."""
-    compared = "per token" if found["normalise"] == "tokens" else "as they are"
+def method_words(findings: Findings) -> str:
+    """The settings of the measurement."""
+    compared = "per token" if findings["normalise"] == "tokens" else "as they are"
     bounds = (
-        f"; bounds are Student's {found['confidence']:.0%} intervals over the seeds" if found["num_seeds"] > 1 else ""
+        f"; bounds are Student's {findings['confidence']:.0%} intervals over the seeds"
+        if findings["num_seeds"] > 1
+        else ""
     )
     return (
-        f"{pluralize(found['num_shots'], 'demonstration')} before each example, drawn anew with each of "
-        f"{pluralize(found['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared "
+        f"{pluralize(findings['num_shots'], 'demonstration')} before each example, drawn again with each of "
+        f"{pluralize(findings['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared "
         f"{compared}{bounds}."
     )

@@ -14,22 +14,22 @@ _VECTORS = {"tfidf": "their words (tf-idf)", "hidden_states": "hidden states"}
 
 
 def made_words(card: ClusteringCard) -> str:
-    """How a clustering came about: `600 documents of a and b in 4 clusters, by balanced k-means of their words …`"""
+    """A clustering in a sentence: `600 documents of a and b in 4 clusters, by balanced k-means of their words …`"""
     method = _METHODS[card.config["clusters"]["method"]]
     vectors = _VECTORS[card.config["embedder"]["kind"]] + (f" of {card.seed}" if card.seed else "")
     what = f"{pluralize(card.num_documents, 'document')} of {listed(card.sources)}"
-    told = (
+    text = (
         f"{what} in {pluralize(len(card.clusters), 'cluster')}, by {method} of {vectors}; {card.num_fitted:,} of them"
     )
-    return " ".join([told, "shaped the clusters, the others went to the nearest.", *_remarks(card.metrics)])
+    return " ".join([text, "fitted the clusters, the others were assigned to the nearest.", *_remarks(card.metrics)])
 
 
 def _remarks(metrics: dict[str, Any]) -> list[str]:
-    """What is to be known of some of the documents; nothing for none."""
+    """Remarks on blank, duplicate and pinned documents; none if there are none."""
     remarks = {
-        "num_blank": "without a known word lie in one place",
-        "num_duplicates": "stand in several domains and count once",
-        "num_pinned": "were put where they are by hand",
+        "num_blank": "without a known word share one position",
+        "num_duplicates": "are in several domains and count once",
+        "num_pinned": "were pinned by hand",
     }
     return [f"{metrics[key]:,} {words}." for key, words in remarks.items() if metrics.get(key)]
 
@@ -63,22 +63,22 @@ def cluster_row(cluster: ClusterCard) -> dict[str, Any]:
 
 
 def stale_words(card: ClusteringCard) -> str:
-    """Which experts were trained on documents that are others now; empty for none."""
+    """Which experts were trained on documents that have changed; empty for none."""
     stale = card.stale_experts
     if not stale:
         return ""
     own = "its documents" if len(stale) == 1 else "their documents"
-    return f"{pluralize(len(stale), 'expert')} of clusters that changed, so {own} are others now: {listed(stale)}."
+    return f"{pluralize(len(stale), 'expert')} of changed clusters, so {own} have changed: {listed(stale)}."
 
 
 def changes_words(changes: TextChanges) -> str:
     """How text differs from what was clustered."""
     missing, new = changes.num_missing, changes.num_new
     if not missing and not new:
-        return "Nothing changed: every document that was clustered is there, and no other."
-    told = [
+        return "Nothing changed: the domains hold exactly the clustered documents."
+    text = [
         f"{pluralize(number, 'document')} {words}"
-        for number, words in ((missing, "that were clustered are missing"), (new, "were not there then"))
+        for number, words in ((missing, "of the clustering are missing"), (new, "are new"))
         if number
     ]
-    return f"{'; '.join(told)}."
+    return f"{'; '.join(text)}."

@@ -1,4 +1,4 @@
-"""How affinity goes with bigram overlap, in words. Pure."""
+"""The correlation of affinity and bigram overlap as text. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _SURE = 0.05
 
 
 def affinity_words(answer: Affinity) -> list[str]:
-    """What to read in `workbench.analysis.affinity.affinity`: both correlations, and what they do not know."""
+    """Both correlations of `workbench.analysis.affinity.affinity`, and the domains they leave out."""
     if answer.report is None:
         return [f"The overlap of the domains has not been measured yet. Measure it with: {HOW_TO_MEASURE}"]
-    gaps = gap_sentences(answer)
+    limits = gap_sentences(answer)
     if answer.without_homes is None:
-        return [answer.why_not, *gaps]
-    sentences = [f"Away from home: {verdict(answer.without_homes)}"]
+        return [answer.why_not, *limits]
+    sentences = [f"Out of domain: {verdict(answer.without_homes)}"]
     if answer.with_homes is not None:
         sentences.append(f"With the experts' own cells, as in the paper's figure: {numbers(answer.with_homes)}.")
-    return [*sentences, SIGN, PAPER, *gaps]
+    return [*sentences, SIGN, PAPER, *limits]
 
 
 def verdict(correlation: Correlation) -> str:
     """What a correlation says, and its numbers."""
     if correlation.p >= _SURE:
-        finding = "no correlation can be told from chance"
+        finding = "the correlation is not significant"
     elif correlation.r > 0:
         finding = "experts carry over better to domains that share their bigrams"
     else:
@@ -43,7 +43,7 @@ def numbers(correlation: Correlation) -> str:
 
 
 def gap_sentences(answer: Affinity) -> list[str]:
-    """Which domains have no overlap that holds."""
+    """The domains without a current overlap, by reason."""
     sentences = (
         (answer.changed, "The text has changed since the overlap was measured, so it does not count: {}."),
         (answer.unmeasured, "The overlap was measured without: {}."),

@@ -1,4 +1,4 @@
-"""What a model forgot, as rows for a table and in sentences (DEMix table 13). Pure."""
+"""Forgetting as rows and sentences (DEMix table 13). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.answers.changes import Forgetting, MeanChange
 
 
 def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:
-    """Each domain before and after, what was adapted to first."""
+    """Each domain before and after, targets first."""
     return [
         {
             "domain": row.domain,
@@ -28,7 +28,7 @@ def forgetting_words(answer: Forgetting) -> Iterator[str]:
     """The mean change of the target and of every role that has a domain."""
     for name, mean in answer.averages.items():
         if mean.num_domains:
-            what = "On what was adapted to" if name == "target" else f"On average over {_others(name, mean)}"
+            what = "On the target" if name == "target" else f"On average over {_others(name, mean)}"
             yield f"{what}: {mean.change_percent:+.1f} %."
 
 

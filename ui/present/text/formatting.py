@@ -19,7 +19,7 @@ def plain(text: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    line = _LINK.sub(lambda found: found[0] + _WORD_JOINER, re.sub(r"\s+", " ", text))
+    line = _LINK.sub(lambda match: match[0] + _WORD_JOINER, re.sub(r"\s+", " ", text))
     return _PUNCTUATION.sub(r"\\\1", line)
 
 
@@ -56,15 +56,15 @@ def duration(seconds: float, *, to_minutes: bool = False) -> str:
 
     `to_minutes` is for estimates: never `0 s`, and from 90 seconds on no seconds.
     """
-    whole = max(1 if to_minutes else 0, round(seconds))
-    if to_minutes and whole >= 90:
+    rounded = max(1 if to_minutes else 0, round(seconds))
+    if to_minutes and rounded >= 90:
         minutes = round(seconds / 60)
         return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60} min"
 
 
 def ago(at: float, now: float | None = None) -> str:

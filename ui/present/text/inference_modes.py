@@ -12,7 +12,7 @@ from workbench.answers.perplexities import Mode, ModeComparison
 ByMode = Mapping[Mode, float | None]
 
 MODE_WORDS: dict[Mode, str] = {
-    "naive": "the best single expert on this very text: a choice that peeks, as in the paper",
+    "naive": "the best single expert on this very text: chosen with the test text, as in the paper",
     "label": "the expert of the text's own domain",
     "average": "equal weights at every token",
     "uniform": "the posterior from equal priors, anew in each block",
@@ -20,7 +20,7 @@ MODE_WORDS: dict[Mode, str] = {
     "cached": "the posterior with a prior estimated on held-out text of the domain",
     "mixture": "the gate and the weights that are saved",
 }
-ORACLE = "the best single expert of each block, chosen in hindsight: what choosing alone could reach"
+ORACLE = "the best single expert of each block, chosen in hindsight: the limit of choosing one expert"
 ALL_WORDS: dict[Mode, str] = {**MODE_WORDS, "oracle": ORACLE}
 NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
 _ROLES = {"train": "training", "novel": "novel"}  # of a domain, whichever model it may train
@@ -57,7 +57,7 @@ def legend() -> list[str]:
 
 
 def best_mode(by_mode: ByMode) -> Mode | None:
-    """The mode with the lowest perplexity, of those that do not peek at the text (naive does)."""
+    """The mode with the lowest perplexity among those that do not use the test text (naive does)."""
     known: dict[Mode, float] = {
         mode: value for mode in MODE_WORDS if mode != "naive" and (value := by_mode[mode]) is not None
     }

@@ -33,8 +33,8 @@ def unknown_accuracy_words(table: PerplexityTable, mixture: str) -> str:
     unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
     if not unknown:
         return ""
-    told = f"The accuracy of {pluralize(unknown, 'score')} is not known: right tokens were not counted yet."
-    return f"{told} Score them again: workbench evaluate run {mixture} --again."
+    text = f"The accuracy of {pluralize(unknown, 'score')} is not known: right tokens were not counted yet."
+    return f"{text} Score them again: workbench evaluate run {mixture} --again."
 
 
 def in_percent(share: float | None) -> float | None:
@@ -42,7 +42,7 @@ def in_percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def told_measure(score: EvaluationCard) -> str:
+def measure_text(score: EvaluationCard) -> str:
     """The measure of one number: its split, tokens and block size."""
     return f"{score.split}, {score.num_tokens:,} in blocks of {score.block_size:,}"
 
@@ -53,13 +53,13 @@ def comparable(scores: Sequence[EvaluationCard]) -> list[EvaluationCard]:
     for one in scores:
         by_measure.setdefault((one.domain, one.split, one.block_size, one.num_tokens), []).append(one)
     best: dict[str, list[EvaluationCard]] = {}
-    for (domain, *_), found in by_measure.items():
-        best[domain] = max(best.get(domain, found), found, key=_shared)
-    return [one for found in best.values() for one in found]
+    for (domain, *_), rows in by_measure.items():
+        best[domain] = max(best.get(domain, rows), rows, key=_shared)
+    return [one for rows in best.values() for one in rows]
 
 
-def _shared(found: Sequence[EvaluationCard]) -> tuple[int, float]:
-    return len(found), max(one.created_at for one in found)
+def _shared(rows: Sequence[EvaluationCard]) -> tuple[int, float]:
+    return len(rows), max(one.created_at for one in rows)
 
 
 def _usual(sizes: Iterable[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ui.present.text.formatting import listed
 from workbench.registry.cards import MixtureCard
 
-SINGLE_EXPERT = "One expert takes part, so all ways to weigh experts are the same: that expert's own perplexity."
+SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that expert's own perplexity."
 
 
 def inside_words(mixture: MixtureCard) -> str:

@@ -1,4 +1,4 @@
-"""How far from the oracle: what the best choice of one expert for each block would save. Pure."""
+"""The oracle gap: the loss against the best choice of one expert for each block. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def oracle_gap(rows: Sequence[ModeDomain]) -> Chart:
     for mode, title in _MODES.items():
         values = [gap(row, mode) for row in rows]
         figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[mode])
-    title = "How far from choosing the best expert for each block: shorter is better, below 0 mixing beats choosing"
+    title = "Oracle gap by domain: shorter is better, below 0 the mixture beats the oracle"
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
@@ -37,17 +37,17 @@ def gap(row: ModeDomain, mode: Mode) -> float | None:
 
 
 def _row(row: ModeDomain) -> dict[str, Any]:
-    gaps = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
+    gap_by_mode = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
     by_mode = row.by_mode()
     perplexities = {"oracle": row.oracle, **{title: by_mode[mode] for mode, title in _MODES.items()}}
-    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gaps}
+    return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gap_by_mode}
 
 
 def _words(rows: Sequence[ModeDomain]) -> str:
-    gaps = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
-    worst = max(gaps, key=gaps.__getitem__)
-    beaten = sum(value < 0 for value in gaps.values())
+    losses = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
+    worst = max(losses, key=losses.__getitem__)
+    beaten = sum(value < 0 for value in losses.values())
     return (
-        f"Bar chart by domain of what is lost against the oracle: {ORACLE}. The mixture loses most on {worst} "
-        f"({gaps[worst]:.3f} nats per token), and beats the oracle on {beaten} of {len(gaps)} domains."
+        f"Bar chart of the oracle gap by domain: {ORACLE}. The mixture loses most on {worst} "
+        f"({losses[worst]:.3f} nats per token), and beats the oracle on {beaten} of {len(losses)} domains."
     )

@@ -1,4 +1,4 @@
-"""The parent of a new expert in words: which one, how clearly, at which rate its copy would learn. Pure."""
+"""The proposed parent of a new expert as text: its posterior, and the learning rate of the copy. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def proposal_words(proposal: ParentProposal) -> str:
     words = f"{chosen} of {proposal.block_size} tokens ({proposal.split})."
     if rate is None:
         return words
-    learns = f"its copy learns at {rate:g}, a tenth of what its line was trained with at first"
-    return f"{words} Unless told otherwise {learns}."
+    learns = f"its copy learns at {rate:g}, a tenth of the rate of its first ancestor"
+    return f"{words} By default {learns}."
 
 
 def blocks_words(num_blocks: int) -> str:
@@ -26,7 +26,7 @@ def blocks_words(num_blocks: int) -> str:
     return pluralize(num_blocks, "held-out block")
 
 
-def known_words(found: Mapping[str, Any], parent: str) -> str:
-    """How much of the new expert's text its parent knew; empty where none, or where nobody measured it."""
-    share = found.get("parent_documents")
+def known_words(findings: Mapping[str, Any], parent: str) -> str:
+    """The share of the new expert's text that its parent was trained on; empty if none or not measured."""
+    share = findings.get("parent_documents")
     return f"{parent} was trained on {share:.0%} of the same documents." if share else ""

@@ -1,4 +1,4 @@
-"""Posteriors of whole domains in words: what was estimated how, and when it settled. Pure."""
+"""Posteriors of domains as text: the estimate, and the block after which it is stable. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def posterior_title(answer: PosteriorMap) -> str:
 
 
 def stable_words(row: DomainPosterior) -> str:
-    """From which block on no share is more than 0.05 from where it ends; not where that is in the last tenth."""
+    """The block after which no share moves by more than 0.05; none if that is in the last tenth."""
     if row.stable_after is None:
         return f"not within {pluralize(row.num_blocks, 'block')}"
     return f"after {row.stable_after} of {pluralize(row.num_blocks, 'block')}"
 
 
 def short_words(answer: PosteriorMap) -> str:
-    """Which domains have fewer blocks than asked for; empty where none has."""
+    """Which domains have fewer blocks than requested; empty if none."""
     short = [f"{row.domain} ({row.num_blocks})" for row in answer.domains if row.num_blocks < answer.num_blocks]
     sentences = [
-        f"Fewer blocks than asked for, since no more is scored: {', '.join(short)}." if short else "",
-        f"Less than one whole block: {', '.join(answer.too_short)}." if answer.too_short else "",
+        f"Fewer blocks than requested, since no more are scored: {', '.join(short)}." if short else "",
+        f"Less than one full block: {', '.join(answer.too_short)}." if answer.too_short else "",
     ]
     return " ".join(filter(None, sentences))

@@ -1,4 +1,4 @@
-"""A removal in words and rows: what leaving an expert out costs, and what of its domain still comes out. Pure."""
+"""The removal of an expert as text and rows: its cost, and the extraction test. Pure."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def change(row: DomainRemoval) -> float | None:
     return None if before is None or after is None else (after / before - 1) * 100
 
 
-def extraction_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def extraction_rows(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row for each measure and mixture: its mean with the bounds, and the change to +Expert with its own."""
     return [
         {
             "measure": title,
             "mixture": LABELS[name],
             **_bounds("", means[measure]),
-            **_bounds("change", found["changes"].get(name, {}).get(measure, {})),
+            **_bounds("change", findings["changes"].get(name, {}).get(measure, {})),
         }
         for measure, title in MEASURES.items()
-        for name, means in found["means"].items()
+        for name, means in findings["means"].items()
     ]
 
 
@@ -57,14 +57,18 @@ def _bounds(what: str, interval: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def extraction_words(found: Mapping[str, Any]) -> str:
-    """How the extraction test was done."""
-    how = "the most probable token each time" if found["temperature"] == 0 else f"temperature {found['temperature']:g}"
+def extraction_words(findings: Mapping[str, Any]) -> str:
+    """The settings of the extraction test."""
+    how = (
+        "the most probable token each time"
+        if findings["temperature"] == 0
+        else f"temperature {findings['temperature']:g}"
+    )
     return (
-        f"{found['num_prefixes']} pieces of training text from {found['num_documents']} documents (seed "
-        f"{found['seed']}): {found['prefix_length']} tokens were read and {found['continuation_length']} guessed, "
-        f"{how}. Bounds are {found['confidence']:.0%} bootstrap intervals over the pieces; changes are paired with "
-        "+Expert. It says what such prefixes bring up, not what others could."
+        f"{findings['num_prefixes']} pieces of training text from {findings['num_documents']} documents (seed "
+        f"{findings['seed']}): {findings['prefix_length']} tokens were read and "
+        f"{findings['continuation_length']} guessed, {how}. Bounds are {findings['confidence']:.0%} bootstrap "
+        "intervals over the pieces; changes are paired with +Expert. The test covers these prefixes, not others."
     )
 
 

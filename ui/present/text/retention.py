@@ -1,4 +1,4 @@
-"""What experts learned and kept, as rows for a table and in sentences. Pure."""
+"""Learning vs. forgetting of experts, as rows and sentences. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.answers.comparisons import Metric, Retention, RetentionRow
 _METRICS: tuple[Metric, ...] = get_args(Metric)
 ByMetric = Mapping[Metric, float | None]
 HOW_TO_READ = (
-    "An expert is ahead when no other has both learned and kept as much, and one of the two better. Accuracy is the "
+    "An expert is ahead when no other is at least as good in both and better in one. Accuracy is the "
     "share of tokens that were the most probable one; a mean of perplexities over targets is the geometric one."
 )
 
@@ -24,7 +24,7 @@ def number_of(answer: Retention) -> Metric:
 
 
 class Placed(NamedTuple):
-    """An expert of which both is known by one metric: what it learned and what it kept."""
+    """An expert with scores of one metric for both learning and retention."""
 
     row: RetentionRow
     learned: float
@@ -33,7 +33,7 @@ class Placed(NamedTuple):
 
 
 def placed(answer: Retention, number: Metric) -> list[Placed]:
-    """The experts of which it is known both what they learned and what they kept."""
+    """The experts with scores for both learning and retention."""
     return [
         Placed(row, learned, kept, bool(row.is_ahead[number]))
         for row in answer.rows
@@ -42,14 +42,14 @@ def placed(answer: Retention, number: Metric) -> list[Placed]:
 
 
 def retention_rows(answer: Retention) -> list[dict[str, Any]]:
-    """Every expert with every number, those first that kept most, and last those of which it is not known."""
+    """Every expert with every number, the best retention first, unknown ones last."""
     return [_row(answer, row) for row in _in_order(answer)]
 
 
 def verdict_title(answer: Retention) -> str:
-    """Which number tells what was learned and kept, and of which domains."""
+    """The title of the comparison: its metric and its domains."""
     learned, number = listed(list(answer.targets)), number_of(answer)
-    return f"{number.capitalize()} on what was to be learned ({learned}) and on what was to be kept ({answer.retain})"
+    return f"{number.capitalize()} on the target domains ({learned}) and on the retained domain ({answer.retain})"
 
 
 def verdict_rows(answer: Retention) -> list[dict[str, Any]]:
@@ -106,10 +106,10 @@ def _in_order(answer: Retention) -> list[RetentionRow]:
 
 
 def left_out_words(answer: Retention) -> str:
-    """Who could not be compared; empty where everybody is."""
+    """The experts that are not compared; empty if all are."""
     if not answer.left_out:
         return ""
-    return f"Left out, since their tokenizer is another: {listed(answer.left_out)}. Name them to compare them alone."
+    return f"Left out, since their tokenizers differ: {listed(answer.left_out)}. Select only them to compare them."
 
 
 def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def method_words(row: RetentionRow) -> str:
 
 
 def retention_words(answer: Retention, number: Metric) -> str:
-    """Who learned most, who kept most, who is behind nobody, and where the other number says otherwise.
+    """The best experts by learning, by retention and in both, and where the other metric disagrees.
 
-    Empty where nothing can be compared.
+    Empty if nothing can be compared.
     """
     (other,) = set(_METRICS) - {number}
     rows = placed(answer, number)
@@ -156,13 +156,13 @@ def retention_words(answer: Retention, number: Metric) -> str:
     if others == leaders:
         return words
     return (
-        f"{words} By {other} it is otherwise: learned most {others[0]}, kept most {others[1]}, "
+        f"{words} By {other} the result differs: learned most {others[0]}, kept most {others[1]}, "
         f"ahead {listed(others[2])}."
     )
 
 
 def _leaders(rows: Sequence[Placed], number: Metric) -> tuple[str, str, list[str]]:
-    """By this number who learned most, who kept most, and who is ahead."""
+    """The experts that learned most, kept most and are ahead by this metric."""
     best = max if number == "accuracy" else min
     learned = best(rows, key=lambda one: one.learned)
     kept = best(rows, key=lambda one: one.kept)
@@ -185,5 +185,5 @@ def missing_words(answer: Retention) -> Iterator[tuple[str, str]]:
 
 
 def text_words(answer: Retention) -> str:
-    """Of which text the numbers are."""
+    """The text that the numbers were measured on."""
     return measure_words(answer.measures)

@@ -1,4 +1,4 @@
-"""Where two experts differ, in words and as tinted text. Pure."""
+"""Where two experts differ, as sentences and tinted text. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from workbench.answers.posteriors import Passage, TokenComparison
 
-BETTER, WORSE = "0, 114, 178", "213, 94, 0"  # red, green, blue: told apart by everybody
+BETTER, WORSE = "0, 114, 178", "213, 94, 0"  # red, green, blue: distinct for all readers
 _FULL = 3.0  # nats at which a tint is at its strongest
 _STRONGEST = 0.55  # half transparent at most: the page's own text colour stays readable in light and dark
 
 
 def contrast_words(answer: TokenComparison) -> str:
-    """Who is better on the whole, by how much, over how much text."""
+    """Which expert is better overall, by how much, and on how much text."""
     overall = answer.overall
     verb = "predicts better than" if overall > 0 else "predicts worse than"
     return (

@@ -1,4 +1,4 @@
-"""A self-check in words: how each law came out, where it was measured, what has changed since. Pure."""
+"""The result of a self-check as text: each law's result, the machine, and versions changed since. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OK, FAILED = "ok", "FAILED"
 
 
 def result(passed: bool) -> str:
-    """How a law came out, in a word."""
+    """The result of a law in a word."""
     return OK if passed else FAILED
 
 
@@ -20,24 +20,24 @@ def number(value: float | None) -> str:
     return "no number" if value is None else f"{value:.3g}"
 
 
-def summary(found: Mapping[str, Any]) -> str:
-    """What to read: whether all laws hold, else which do not."""
-    total, failed = len(found["laws"]), found["failed"]
+def summary(findings: Mapping[str, Any]) -> str:
+    """The summary: whether all laws hold, or which do not."""
+    total, failed = len(findings["laws"]), findings["failed"]
     if not failed:
         return f"All {total} laws hold on this machine."
     verb = "does" if len(failed) == 1 else "do"
     return f"{len(failed)} of {total} laws {verb} not hold on this machine: {listed(failed)}."
 
 
-def place(found: Mapping[str, Any]) -> str:
+def place(findings: Mapping[str, Any]) -> str:
     """Where it was measured, and how long that took."""
-    told = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return f"Measured in {duration(found['seconds'])} on {found['device']}, {told}."
+    versions = ", ".join(f"{name} {version}" for name, version in findings["versions"].items())
+    return f"Measured in {duration(findings['seconds'])} on {findings['device']}, {versions}."
 
 
-def since_then(found: Mapping[str, Any], now: Mapping[str, str]) -> str:
-    """What is of another version now than when it was measured; empty when nothing is."""
-    then = found["versions"]
+def since_then(findings: Mapping[str, Any], now: Mapping[str, str]) -> str:
+    """The versions that changed since the check; empty if none did."""
+    then = findings["versions"]
     changed = [
         f"{name} was {then.get(name, 'not there')} and is {now[name]} now"
         for name in now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.charts.classification_bars import accuracy_bars
-from ui.present.text.classification import cluster_rows, how_words, task_rows
+from ui.present.text.classification import cluster_rows, method_words, task_rows
 from ui.present.text.formatting import plain
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.show_chart import show_chart
@@ -17,7 +17,7 @@ def show_classification(report: ReportCard) -> None:
     found = report.findings
     st.markdown(plain(found["sentence"]))
     show_chart(accuracy_bars(found), f"classification_{report.id}")
-    st.caption(plain(how_words(found)))
+    st.caption(plain(method_words(found)))
     for note in found["notes"]:
         st.caption(plain(note))
     if rows := cluster_rows(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.failure_text import cause_of
-from ui.present.job_status import look_of, percent_of
+from ui.present.job_status import percent_of, style_of
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
@@ -64,7 +64,7 @@ def _show_table(jobs: list[JobCard]) -> None:
 def _row(job: JobCard) -> dict[str, object]:
     return {
         "job": job.title,
-        "state": look_of(job).word,
+        "state": style_of(job).word,
         "progress (%)": percent_of(job),
         "asked": clock(job.created_at),
         "finished": clock(job.finished_at) if job.finished_at else "",
@@ -77,7 +77,7 @@ def _chosen(jobs: list[JobCard]) -> str | None:
     if not jobs:
         st.info(plain("No job is in one of these states."))
         return None
-    titles = {job.id: f"{job.title} · {look_of(job).word} · {clock(job.created_at)}" for job in jobs}
+    titles = {job.id: f"{job.title} · {style_of(job).word} · {clock(job.created_at)}" for job in jobs}
     if st.session_state.get("job") not in titles:
         st.session_state["job"] = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
     return st.selectbox("Job to look at", list(titles), key="job", format_func=titles.__getitem__)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.failure_text import cause_of
-from ui.present.job_status import Look, look_of
+from ui.present.job_status import StateStyle, style_of
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
 from ui.present.text.formatting import ago, plain, pluralize, spoken
@@ -78,7 +78,7 @@ def _show_suggestions(have: Holdings) -> None:
     st.subheader("What to try next")
     for suggestion in suggestions(have):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link(suggestion.room.script, label=suggestion.room.title, icon=suggestion.room.icon)
+            st.page_link(suggestion.page.script, label=suggestion.page.title, icon=suggestion.page.icon)
             st.markdown(plain(suggestion.sentence))
 
 
@@ -115,16 +115,16 @@ def _show_recent(over: list[JobCard]) -> None:
     if not over:
         st.caption("No job has ended yet.")
     for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:RECENT]:
-        look = look_of(job)
+        look = style_of(job)
         why = f" — {spoken(cause_of(job))}" if job.error else ""
         told = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
         st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {told}")  # one text: a long one flows on
 
 
 _LOOKS = {
-    True: Look("well", "green", ":material/check:"),
-    False: Look("not well", "red", ":material/error:"),
-    None: Look("unknown", "gray", ":material/help:"),
+    True: StateStyle("well", "green", ":material/check:"),
+    False: StateStyle("not well", "red", ":material/error:"),
+    None: StateStyle("unknown", "gray", ":material/help:"),
 }
 
 

@@ -66,7 +66,7 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
 
 
 def _tell_how_to_read(scores: Scores) -> None:
-    if strangers := scores.strangers():
+    if strangers := scores.without_own_expert():
         st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
@@ -137,7 +137,7 @@ def _show_scores(scores: Scores) -> None:
         show_chart(specialization(scores), "specialization", choose)
         return
     st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
-    of_homes = ("at home", "ratio to own expert")
+    of_homes = ("in-domain", "ratio to own expert")
     rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.present.text.addition import alone_words, change_rows, folder_rows
+from ui.present.text.addition import change_rows, folder_rows, single_words
 from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.data_table import show_table
@@ -37,7 +37,7 @@ def show_addition(report: ReportCard) -> None:
     found = report.findings
     tell = st.success if found["ok"] else st.error
     tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")
-    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {alone_words(found)}"))
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {single_words(found)}"))
     if rows := change_rows(found):
         st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")

@@ -12,7 +12,7 @@ from jobs.attempt.work import log_path
 from jobs.queue import submit
 from ui.present.failure_text import cause_of, next_step_of
 from ui.present.job_results import ResultPlace, result_place, result_sentence
-from ui.present.job_status import is_over, look_of, percent_of, places_of, sentence_of
+from ui.present.job_status import is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.present.throughput import COUNTED_AS, throughput_words
 from ui.studio.experts.forgetting import show_forgetting
@@ -48,7 +48,7 @@ def _live(job_id: str, key: str) -> None:
 
 def show_line(job: JobCard) -> None:
     """A job in two lines: what it is, its state, how far it is."""
-    look = look_of(job)
+    look = style_of(job)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plain(job.title)}**")
         st.badge(look.word, icon=look.icon, color=look.colour)

@@ -20,7 +20,7 @@ from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_a
 
 _FIGURE = "in the figure, without numbers"
 _TERA = 1e12
-WHOLE = "whole"  # the budget
+FULL = "whole"  # the budget
 
 
 def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
@@ -42,7 +42,7 @@ def _beats_dense(evidence: CbtmEvidence, number: int) -> Verdict:
 
 
 def _widens(evidence: CbtmEvidence) -> Verdict:
-    """The lead over the dense model at the whole budget less that at the smaller one."""
+    """The lead over the dense model at the full budget minus that at the smaller one."""
     arm = evidence.subject.main
     claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE)
     smaller = Arm(arm.division, arm.num_models, at_less=True)
@@ -99,7 +99,7 @@ def _moves(evidence: CbtmEvidence) -> Verdict:
 
 
 def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
-    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the whole one."""
+    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the full one."""
     arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
 
     def smaller(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
@@ -133,14 +133,14 @@ def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
     for arm in arms:
         columns = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else full}
-        name = f"{size.less:g} of the updates" if arm.at_less else WHOLE
+        name = f"{size.less:g} of the updates" if arm.at_less else FULL
         rows.append(_row(evidence, System(arm), columns | {"budget": name}))
     return [row | {"paper": _printed_at(row["clusters"], row["budget"])} for row in rows]
 
 
 def _printed_at(clusters: int | None, budget: str) -> float | None:
     """Table 9 is of one budget."""
-    return paper.printed(clusters, clusters) if clusters and budget == WHOLE else None
+    return paper.printed(clusters, clusters) if clusters and budget == FULL else None
 
 
 def _row(evidence: CbtmEvidence, system: System, columns: Row) -> Row:
@@ -183,7 +183,7 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
 
 
 def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
-    """Perplexity by operations: the seed model, the smaller budget, the whole one; the seed model's cost is in all."""
+    """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
     points = (
         (SEED, 0),
         (System(balanced(number, at_less=True)), tokens_seen(evidence, at_less=True)),

@@ -15,7 +15,7 @@ _DENSE = "#555555"
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart that there are numbers for, by its name."""
+    """Every chart with data, by name."""
     drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
@@ -37,12 +37,12 @@ def _active(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"]["active"] if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("models asked at each token", "perplexity (per token)")
+    drawn = figure("models used at each token", "perplexity (per token)")
     for place, ((clusters,), line) in enumerate(grouped(rows, ("clusters",)).items()):
         name = "Dense" if clusters == 1 else f"{clusters} clusters"
         _add_interval_line(drawn, line, "models asked", name, COLOURS[place % len(COLOURS)])
     drawn.update_xaxes(type="log", dtick=0.30103)
-    words = "Line chart: average perplexity by the number of models asked at each token, one line for each number of "
+    words = "Line chart: average perplexity by the number of models used at each token, one line for each number of "
     words += "clusters, with 95 % intervals; lower is better."
     return Chart(drawn, _active_title(rows), words, rows)
 
@@ -51,7 +51,7 @@ def _active_title(rows: Rows) -> str:
     dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
     single = [row for row in rows if row["models asked"] == 1 and row["clusters"] != 1]
     if dense is None or not single:
-        return "Perplexity by the number of models asked at each token"
+        return "Perplexity by the number of models used at each token"
     below = sum(row["ours"] < dense for row in single)
     return f"The nearest model alone is below Dense in {below} of {len(single)} numbers of clusters"
 
@@ -83,8 +83,8 @@ def _temperature(findings: Findings) -> Chart | None:
         )
     drawn.update_xaxes(type="log")
     best = min(rows, key=lambda row: row[names[-1]])
-    title = f"With all models asked, T = {best['T']:g} has the least perplexity"
-    words = "Line chart: average perplexity by temperature, one line for each number of models asked at each token."
+    title = f"With all models, T = {best['T']:g} has the least perplexity"
+    words = "Line chart: average perplexity by temperature, one line for each number of models used at each token."
     return Chart(drawn, title, words, rows)
 
 
@@ -95,7 +95,7 @@ def _ratios(findings: Findings) -> Chart | None:
     numbers = [str(number) for number in range(len(table))]
     num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the cluster's own expert"
-    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
+    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
     rows = [
         {"expert": one, "cluster": other, "ratio": table[i][j]}
         for i, one in enumerate(numbers)

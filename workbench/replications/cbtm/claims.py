@@ -1,4 +1,4 @@
-"""All claims of the C-BTM paper, judged by what was measured here."""
+"""All claims of the C-BTM paper with their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the claims of a replication of C-BTM are judged by."""
+"""The evidence behind the claims of a C-BTM replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything a replication of C-BTM found, as JSON: what its report, its page and other programs read."""
+"""The findings of a replication of C-BTM, as JSON for its report, its page and other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.replications.findings import Circumstances, Row, common_findings
 
 
 def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
-    """All that the report says, from numbers alone."""
+    """The findings behind the report, computed from the measurements."""
     return {
         **common_findings(evidence, judge(evidence), circumstances),
         "seeding_tokens": seeding_tokens(evidence),

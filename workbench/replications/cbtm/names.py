@@ -1,4 +1,4 @@
-"""What a replication of C-BTM compares, and what its things are called in the registry.
+"""The systems that a replication of C-BTM compares, and their names in the registry.
 
 An arm is one way to divide the text among expert language models (ELMs). Names derive from the replication's:
 `NAME-s0-k8` is the clustering of the first seed with eight clusters and the mixture of the models trained on them.
@@ -51,7 +51,7 @@ class Arm:
 
 
 def _at(arm: Arm, name: str) -> str:
-    """What something is called at an arm's budget."""
+    """A name with the suffix of an arm's budget."""
     return f"{name}{'-less' if arm.at_less else ''}"
 
 

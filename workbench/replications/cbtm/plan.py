@@ -1,4 +1,4 @@
-"""C-BTM's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+"""C-BTM's tables and figures as a plan of ordinary jobs.
 
 All models branch from one trained seed model, as the paper's do from OPT (§2.1). A model of a cluster is the whole seed
 model trained on that cluster's domain; one cluster is the dense model. As in the paper (§3.2, §A.2), the models of an

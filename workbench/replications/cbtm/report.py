@@ -1,4 +1,4 @@
-"""C-BTM's report: what stands between the claims and the machine."""
+"""The sections of C-BTM's report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.replications.report import (
 
 
 def sections(findings: Findings) -> list[Section]:
-    """The whole report in its order."""
+    """All sections of the report, in order."""
     return [
         in_short(findings, best_words(findings)),
         the_claims(findings, _MARKS),
@@ -39,7 +39,7 @@ def sections(findings: Findings) -> list[Section]:
 
 _MARKS = (
     "Perplexities are averages over the training domains; the paper's are those of one corpus (C4), from table 9 where "
-    f"it prints any. Nearness at T = {T:g}, all models asked, unless said otherwise. “Comparable” is a rise "
+    f"it prints any. Nearness at T = {T:g} over all models, unless stated otherwise. “Comparable” is a rise "
     "of less than 1 %."
 )
 _HOW = (
@@ -50,11 +50,11 @@ _HOW = (
 
 
 def best_words(findings: Findings) -> str:
-    """Which number of clusters is best at the whole budget, beside the dense model."""
+    """The best number of clusters at the full budget, beside the dense model."""
     rows = [row for row in findings["tables"]["clusters"] if row["budget"] == "whole" and row["ours"] is not None]
     dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
     if dense is None or len(rows) < 2:
-        return "Which number of clusters is best cannot be seen yet: their scores are not there."
+        return "Which number of clusters is best is not known yet: their scores are missing."
     best = min(rows, key=lambda row: row["ours"])
     if best["clusters"] == 1:
         return f"Dense is best at equal tokens: perplexity {dense:.2f}."
@@ -93,14 +93,14 @@ def _weighing(findings: Findings) -> Iterator[Section]:
     yield Section("Other ways to weigh the same models (§2.4)", (_RULES,), tables["rules"])
 
 
-_ACTIVE = "Read down a number of models asked: as many parameters at each token, of more models on disk."
+_ACTIVE = "Read down a number of models used: as many parameters at each token, of more models on disk."
 _READINGS = (
     f"Vectors of documents are scaled to length 1 (“{HEADLINE}”, the released code), or to no mean and unit variance "
     f"in each dimension (“{OTHER}”, the paper's text). There squared distances are some hundred times larger, so T = "
     f"{T:g} is hardly a choice; the paper's own table 9 can only be of the first. Each has its own clusters and models."
 )
 _RULES = (
-    "By Bayes' rule every model is asked at every token; the cached prior has seen development text of the very "
+    "By Bayes' rule every model is used at every token; the cached prior has seen development text of the very "
     "domain. Metadata experts have no cluster, so nearness cannot weigh them. The average of all parameters, with "
     "equal weights, is one model at the cost of one."
 )
@@ -114,7 +114,7 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
             f"Every feed-forward network of the seed model becomes {moe['num_experts']} copies and a fresh router, "
             f"which sends each token through {moe['active_experts']} of them. It reads what Dense reads, in the same "
             "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
-            "the optimizer of the seed's training; here it begins anew, at Dense's rate, as for all models."
+            "the optimizer of the seed's training; here it starts from zero, at Dense's rate, as for all models."
         )
         yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (sentence,), rows, "upcycled")
 
@@ -123,7 +123,7 @@ def _clusters(findings: Findings) -> Iterator[Section]:
     tables, pictures = findings["tables"], findings["pictures"]
     yield Section("Figures 13 and 14, table 8: other ways to divide the text", (_DIVIDED,), tables["divisions"])
     yield Section("What the clusters are about (tables 2 to 7)", ("Of the first seed.",), tables["terms"])
-    yield Section("Figure 15: who is at home where", (_RATIOS,), _ratio_rows(pictures["ratios"]), "ratios")
+    yield Section("Figure 15: specialization", (_RATIOS,), _ratio_rows(pictures["ratios"]), "ratios")
     yield Section(
         "Figure 16: clusters and labels",
         (_labels_words(pictures["labels"]),),
@@ -142,8 +142,8 @@ def _tasks(findings: Findings) -> Iterator[Section]:
 
 _ANSWERS = (
     "Accuracy in %, averaged over tasks; intervals are Student's over the draws of demonstrations, all on the same "
-    "test examples: a difference that other examples might turn round is undecided. Updating performance routing is "
-    "told the right answers of the examples before."
+    "test examples: a difference that other examples might reverse is undecided. Updating performance routing is "
+    "given the correct answers of the previous examples."
 )
 _DIVIDED = (
     "At equal tokens; each model makes so many updates: as many as Dense where the batch can be divided among the "
@@ -164,7 +164,7 @@ def _ratio_rows(table: list[list[float]] | None) -> list[dict[str, Any]]:
 
 def _labels_words(labels: Mapping[str, Any] | None) -> str:
     if labels is None:
-        return "The clusters are not there yet."
+        return "The clusters do not exist yet."
     sentence = ", ".join(f"{one:.2f}" for one in labels["information"])
     return (
         "The share of each label's documents in each cluster, first seed. Normalised mutual information, by seed: "
@@ -200,7 +200,7 @@ def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    """What may explain that a claim did not come out."""
+    """Possible reasons why a claim was not reproduced."""
     if claim["where"] in ("Figure 5", "Figure 6", "Figure 10", "Figure 12", "Table 8"):
         each = findings["budget"]["training_tokens"] // findings["clusters"]
         yield (

@@ -188,7 +188,7 @@ class _Text(ScoredText):
         dev = self._load_arm(arm, "dev")
         self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
         if dev is not None:
-            self.measured.prior_blocks[self.domain] = self.num_prior_blocks(self.whole_blocks(dev))
+            self.measured.prior_blocks[self.domain] = self.num_prior_blocks(self.full_blocks(dev))
 
     def _load_arm(self, arm: Arm, split: str) -> Loaded | None:
         return self.load(self.run.experts(arm, self.subject.domains), split)

@@ -2,7 +2,7 @@
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
 Student's over the draws, each averaged over the replication's seeds, which drew the same examples. All draws are asked
-the same test examples, so a difference that other examples might turn round is undecided, however alike its draws.
+the same test examples, so a difference that other examples might reverse is undecided, however alike its draws.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 def judge_tasks(evidence: CbtmEvidence) -> list[Verdict]:
-    """Who is right more often."""
+    """All claims on accuracy."""
     few = _FEW if evidence.subject.main.num_models > _FEW else None
     return [
         _is_better(evidence, "Table 1", ("cluster", few), ("dense", None)),

@@ -1,4 +1,4 @@
-"""Figures 9 and 10 and table 9: how many models are asked at each token, and how softly they are chosen."""
+"""Figures 9 and 10 and table 9: how many models are used at each token, and how softly they are chosen."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _average(evidence: CbtmEvidence) -> Verdict:
 
 
 def by_active(evidence: CbtmEvidence) -> list[Row]:
-    """Figures 9 and 10: perplexity by the number of clusters and of models asked at each token."""
+    """Figures 9 and 10: perplexity by the number of clusters and of models used at each token."""
     rows: list[Row] = []
     for number in sorted(evidence.subject.size.clusters):
         arm = balanced(number)

@@ -1,4 +1,4 @@
-"""Who is at home where: table 4, and figures 2, 4, 7 and 8."""
+"""Specialization: table 4, and figures 2, 4, 7 and 8."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STABLE = Claim(
 
 
 def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
-    """All claims on who is at home where."""
+    """All claims on specialization."""
     return [_heterogeneous(evidence), _diagonal(evidence), _affinity(evidence), _known(evidence), _stable(evidence)]
 
 
@@ -138,7 +138,7 @@ def _known(evidence: DemixEvidence) -> Verdict:
 
 
 def beliefs_on(evidence: DemixEvidence, domain: str) -> list[Belief]:
-    """What a domain's held-out text says, in every seed in which it was scored."""
+    """The posteriors on a domain's held-out text, in every seed in which it was scored."""
     results = evidence.measured.beliefs
     return [results[seed, domain] for seed in range(evidence.subject.seeds) if (seed, domain) in results]
 

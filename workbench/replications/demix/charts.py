@@ -27,7 +27,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart that there are numbers for, by its name."""
+    """Every chart with data, by name."""
     drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
@@ -120,7 +120,7 @@ def _ratios(findings: Findings) -> Chart | None:
         return None
     num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the domain's own expert"
-    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
+    title += "; no other expert is better" if not num_better else f"; in {num_better} cells another expert is better"
     drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
     overlap = findings["pictures"]["overlap"]
     rows = [

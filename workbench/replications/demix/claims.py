@@ -1,4 +1,4 @@
-"""All claims of the DEMix paper, judged by what was measured here."""
+"""All claims of the DEMix paper with their verdicts."""
 
 from __future__ import annotations
 

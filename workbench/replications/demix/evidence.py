@@ -1,4 +1,4 @@
-"""What the claims of a replication of DEMix are judged by."""
+"""The evidence behind the claims of a DEMix replication."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DemixEvidence(Evidence):
     overlap: Overlap | None = None  # None: not measured
 
     def against(self, lower: System, higher: System, domains: Sequence[str]) -> str:
-        """The two averages that a claim compares, over the seeds that have both, as words; empty without scores."""
+        """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
         pair = (lower, higher)
         own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
         return " against ".join(f"{one.value:.2f}" for one in own if one)

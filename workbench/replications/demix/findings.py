@@ -1,4 +1,4 @@
-"""Everything a replication of DEMix found, as JSON: what its report, its page and other programs read."""
+"""The findings of a replication of DEMix, as JSON for its report, its page and other programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from workbench.replications.findings import (
 
 
 def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], circumstances: Circumstances) -> Row:
-    """All that the report says, from numbers alone."""
+    """The findings behind the report, computed from the measurements."""
     return {
         **common_findings(evidence, judge(evidence, PAPER), circumstances),
         "removed": list(evidence.subject.removed),

@@ -1,4 +1,4 @@
-"""What adding, adapting and removing do: figure 6, and tables 6, 7 and 13."""
+"""Effects of adding, adapting and removing experts: figure 6, and tables 6, 7 and 13."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
         unseen = untestable(MINUS_DOMAIN, "No model was trained without a domain.")
     else:
         both = evidence.against(minus, never, subject.removed)
-        ours = f"{both} on {', '.join(subject.removed)}; for the others it would be a whole training each"
+        ours = f"{both} on {', '.join(subject.removed)}; for the others it would be a full training each"
         difference = resampled.difference(minus, never, subject.removed)
         unseen = is_below(MINUS_DOMAIN, difference, ours=ours, unit="perplexity")
     ours = evidence.against(with_it, minus, subject.domains)

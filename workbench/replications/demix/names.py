@@ -1,4 +1,4 @@
-"""What a replication of DEMix compares, and what its things are called in the registry.
+"""The systems that a replication of DEMix compares, and their names in the registry.
 
 Names derive from the replication's: `NAME-s0` is the DEMix mixture of the first seed, `NAME-s0-dense` the dense one.
 """

@@ -1,4 +1,4 @@
-"""DEMix's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+"""DEMix's tables and figures as a plan of ordinary jobs.
 
 The plan follows from the wish alone. The most telling results come first: DEMix and Dense of every seed.
 """

@@ -1,4 +1,4 @@
-"""What did not come out, and what the replication's own numbers say about why."""
+"""Possible reasons for claims that were not reproduced, from the replication's own numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from workbench.replications.verdicts import REPRODUCED
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    """What may explain that a claim did not come out."""
-    if method := _AGAINST_WHOLE.get(claim["sentence"]):
+    """Possible reasons why a claim was not reproduced."""
+    if method := _AGAINST_FULL_DATA.get(claim["sentence"]):
         yield tokens_of_an_expert(findings, method)
     if "DAPT" in claim["sentence"]:
         yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
@@ -23,7 +23,7 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
 
 
 # The claims that DEMix is better than a model whose feed-forward networks see all text, by the method of that model.
-_AGAINST_WHOLE: dict[str, Mode] = {
+_AGAINST_FULL_DATA: dict[str, Mode] = {
     order.claim.sentence: order.higher
     for order in ORDERS
     if order.table == 3 and order.lower in ("naive", "cached") and order.higher in METHODS
@@ -31,7 +31,7 @@ _AGAINST_WHOLE: dict[str, Mode] = {
 
 
 def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
-    """How little an expert sees beside a model that sees all text."""
+    """The number of tokens an expert sees, compared with a model that sees all text."""
     budget, num_domains = findings["budget"], len(findings["domains"])
     total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
     return (
@@ -44,10 +44,10 @@ def crossing_words(findings: Findings, method: Mode = "dense") -> str:
     """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
     result, other = findings["crossing"].get(method), WORDS[method]
     if not result:
-        return f"Whether DEMix overtakes {other} cannot be seen yet: their curves are not there."
+        return f"Whether DEMix overtakes {other} is not known yet: their curves are missing."
     last = f"at the end ({amount(result['last_tokens'])} tokens) {result['lower']:.2f} against {result['higher']:.2f}"
     if result["tokens"] is None:
-        return f"DEMix (naive) does not overtake {other} within what was trained: {last}."
+        return f"DEMix (naive) does not overtake {other} within this training: {last}."
     return f"DEMix (naive) is below {other} from {amount(result['tokens'])} tokens on, and stays there: {last}."
 
 

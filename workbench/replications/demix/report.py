@@ -1,4 +1,4 @@
-"""DEMix's report: what stands between the claims and the machine."""
+"""The sections of DEMix's report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.replications.report import (
 
 
 def sections(findings: Findings) -> list[Section]:
-    """The whole report in its order."""
+    """All sections of the report, in order."""
     return [
         in_short(findings, crossing_words(findings)),
         the_claims(findings, _MARKS),
@@ -136,9 +136,9 @@ def _pictures(findings: Findings) -> Iterator[Section]:
     beliefs = pictures["posteriors"]
     shares = [{"text": text, **dict(zip(domains, one["mean"], strict=True))} for text, one in beliefs.items()]
     settled = [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
-    yield Section("Figure 2: who is at home where", (_RATIOS,), ratios, "ratios")
-    yield Section("Figure 4: whose domain is it?", (_POSTERIORS,), shares, "posteriors")
-    yield Section("Figures 7 and 8: how soon a posterior settles", (_SETTLED,), settled, "courses")
+    yield Section("Figure 2: specialization", (_RATIOS,), ratios, "ratios")
+    yield Section("Figure 4: posterior of each domain", (_POSTERIORS,), shares, "posteriors")
+    yield Section("Figures 7 and 8: blocks until a posterior is stable", (_SETTLED,), settled, "courses")
 
 
 def _trainings(findings: Findings) -> str:

@@ -37,7 +37,7 @@ EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
 
 @dataclass(frozen=True)
 class Belief:
-    """What held-out text of a domain says of the experts (figures 4, 7 and 8), by the paper's reading."""
+    """Posteriors of the experts on a domain's held-out text (figures 4, 7 and 8), by the paper's reading."""
 
     experts: tuple[str, ...]
     posterior_EN: Floats  # after each block, from a uniform prior in each
@@ -148,7 +148,7 @@ class _Text(ScoredText):
         if dev is None:
             return
         gate = UpdatingGate([1.0] * len(experts), update_every=self.subject.size.block_size)
-        blocks_ENT = self.whole_blocks(dev)
+        blocks_ENT = self.full_blocks(dev)
         self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
         self.measured.beliefs[self.run.seed, self.domain] = Belief(
             tuple(experts),

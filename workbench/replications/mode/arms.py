@@ -1,4 +1,4 @@
-"""The arms behind each table and figure, of a size. An arm that several need is one and the same."""
+"""The arms behind each table and figure, of a size. An arm in several groups is trained once."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart that there are numbers for, by its name."""
+    """Every chart with data, by name."""
     drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def _methods(findings: Findings) -> Chart | None:
-    """What is learnt against what is kept: up and to the right is better."""
+    """Learning vs. forgetting: up and to the right is better."""
     first, second, kept = (on(one) for one in (*findings["targets"], findings["retention"]))
     rows = [row for row in findings["tables"]["1"] if None not in (row[first], row[second], row[kept])]
     if not rows:
@@ -104,7 +104,7 @@ def _mixture(findings: Findings) -> Chart | None:
 
 
 def _who_leads(data: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:
-    """On which amounts of text that both have one method has more than another; `found` is by method and amount."""
+    """On which amounts of text that both have one method has more than another; `data` is by method and amount."""
     both = sorted((amount for name, amount in data if name == one and (other, amount) in data), key=_number)
     ahead = [amount for amount in both if data[one, amount] > data[other, amount]]
     rest = [amount for amount in both if amount not in ahead]
@@ -125,7 +125,7 @@ def _listed(amounts: list[str]) -> str:
 
 
 def _set_amounts(drawn: go.Figure, amounts: Iterable[str], title: str) -> None:
-    """Amounts of text side by side, all of it at the end: of the first method alone an axis would take the order."""
+    """Sets the axis to the amounts of text in order, with all text last."""
     order = sorted(set(amounts), key=_number)
     drawn.update_xaxes(title=title, type="category", categoryorder="array", categoryarray=order)
 
@@ -135,7 +135,7 @@ def _number(amount: str) -> float:
 
 
 def _lines(rows: Rows, x: str, y: str, name: str, known: Sequence[str] = ()) -> go.Figure:
-    """A line for each name, of the colour and sign of its place among those known."""
+    """A line for each name, with the colour and symbol of its index among the known names."""
     drawn, of_name = figure(x, _ACCURACY), grouped(rows, (name,))
     order = list(dict.fromkeys([*known, *(of for (of,) in of_name)]))
     for (of,), line in of_name.items():

@@ -1,4 +1,4 @@
-"""All claims of the MoDE paper, judged by what was measured here."""
+"""All claims of the MoDE paper with their verdicts."""
 
 from __future__ import annotations
 

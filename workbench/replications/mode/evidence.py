@@ -1,4 +1,4 @@
-"""What the claims of a replication of MoDE are judged by."""
+"""The evidence behind the claims of a MoDE replication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.replications.mode.scored import ModeMeasured, ModeSubject
 
 @dataclass(frozen=True)
 class ModeEvidence(Evidence):
-    """With next-token accuracies, which are in % wherever they are told."""
+    """With next-token accuracies, which are printed in %."""
 
     subject: ModeSubject
     measured: ModeMeasured

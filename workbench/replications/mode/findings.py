@@ -1,4 +1,4 @@
-"""Everything a replication of MoDE found, as JSON: what its report, its page and other programs read."""
+"""The findings of a replication of MoDE, as JSON for its report, its page and other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.replications.mode.shapes import by_parameters, by_rank, by_shape
 
 
 def findings_of(evidence: ModeEvidence, circumstances: Circumstances) -> Row:
-    """All that the report says, from numbers alone."""
+    """The findings behind the report, computed from the measurements."""
     subject = evidence.subject
     return {
         **common_findings(evidence, judge(evidence), circumstances),

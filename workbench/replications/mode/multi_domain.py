@@ -85,7 +85,7 @@ def _with_equal_steps(evidence: ModeEvidence) -> Iterator[Verdict]:
     """The composed model and its experts had three trainings; does it lead when the others have as many steps?"""
     composed = arms.table_1(evidence.subject.size)["composed"]
     for row, other in arms.longer(evidence.subject.size).items():
-        printed = f"{paper.TABLE_1['composed'][3]:.2f} > {paper.TABLE_1[row][3]:.2f}, steps not told"
+        printed = f"{paper.TABLE_1['composed'][3]:.2f} > {paper.TABLE_1[row][3]:.2f}, steps not stated"
         claim = Claim("§3.2, §4.1", f"{composed} is above {other} on average", printed)
         yield has_more(evidence, claim, composed, other, evidence.subject.judged)
 
@@ -147,7 +147,7 @@ def _value(evidence: ModeEvidence, arm: Arm, domains: Sequence[str]) -> float | 
 
 
 def by_knowledge(evidence: ModeEvidence) -> list[Row]:
-    """What else the backbone knew, and text that no model was trained on: gains and losses against the backbone."""
+    """Gains and losses against the backbone on its other training domains and on novel text."""
     subject = evidence.subject
     texts = {
         f"retention: {subject.retention}": [subject.retention],

@@ -1,4 +1,4 @@
-"""What a replication of MoDE compares, and what its things are called in the registry.
+"""The systems that a replication of MoDE compares, and their names in the registry.
 
 An arm is one model: a way to adapt the backbone, and on what. Names derive from the replication's: `NAME-s0-composed`
 is the mixture of the first seed that holds the composed model, its one expert.

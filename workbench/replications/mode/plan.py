@@ -1,4 +1,4 @@
-"""MoDE's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+"""MoDE's tables and figures as a plan of ordinary jobs.
 
 The backbone is a dense model trained on all training domains but the two targets, then a seed model like any other.
 Every arm begins from it. The plan follows from the wish alone; table 1 comes first, in every seed.

@@ -1,4 +1,4 @@
-"""MoDE's report: what stands between the claims and the machine."""
+"""The sections of MoDE's report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPOSED, _FULL = str(Arm("composed")), str(Arm("full"))
 
 
 def sections(findings: Findings) -> list[Section]:
-    """The whole report in its order."""
+    """All sections of the report, in order."""
     return [
         in_short(findings, best_words(findings)),
         the_claims(findings, _MARKS),
@@ -33,7 +33,7 @@ def sections(findings: Findings) -> list[Section]:
         *_amounts(findings),
         Section("Figure 4: backbone and experts on devices of their own", (_SHARDED,)),
         failed(findings, reasons),
-        Section("Where the paper does not agree with itself", tuple(findings["disagreements"])),
+        Section("Contradictions within the paper", tuple(findings["disagreements"])),
         intervals(findings, _HOW),
         circumstances(findings, *_trainings(findings)),
     ]
@@ -61,7 +61,7 @@ def leader_words(findings: Findings) -> str:
     rows = [row for row in findings["tables"]["1"] if row["average"] is not None]
     of = {row["model"]: row["average"] for row in rows}
     if not {_COMPOSED, _FULL} <= of.keys():
-        return "Which method is best cannot be seen yet: their scores are not there."
+        return "Which method is best is not known yet: their scores are missing."
     best = max(of, key=lambda name: of[name])
     sentence = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
     others = [name for name in (_COMPOSED, _FULL) if name != best]
@@ -74,7 +74,7 @@ def leader_words(findings: Findings) -> str:
 def _multi_domain(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section(_TABLE_1, (_texts(findings), _FRESH), tables["1"], "methods")
-    yield Section("What became of all else that the backbone knew", (_KNOWN,), tables["knowledge"])
+    yield Section("Changes on other domains of the backbone", (_KNOWN,), tables["knowledge"])
     yield Section("As many steps for all", (_STEPS,), tables["steps"])
     yield Section("The learning rate", (_RATES,), tables["rates"])
 
@@ -82,7 +82,7 @@ def _multi_domain(findings: Findings) -> Iterator[Section]:
 _TABLE_1 = "Table 1: two targets at once, and what is retained"
 _FRESH = (
     "Experts start at random, as the paper's rows of uninitialized experts do; the last row is one expert that starts "
-    "as a copy of the backbone's layers, which is what the workbench does unless told otherwise. Parameters are those "
+    "as a copy of the backbone's layers, which is the workbench's default. Parameters are those "
     "of the whole model."
 )
 _KNOWN = (
@@ -121,7 +121,7 @@ def _shapes(findings: Findings) -> Iterator[Section]:
 _PAPERS_WIDTH = 2048  # about: 1.58 billion parameters in 18 layers
 _RANKS = (
     "The change is multiplied by alpha / rank, and alpha grows with the rank, so that a rank is no learning rate; the "
-    "paper does not tell its alpha."
+    "paper does not state its alpha."
 )
 _PARAMETERS = "LoRA by its rank, MoDE by the layers of the expert in each block; the axis is what was added."
 
@@ -153,7 +153,7 @@ _SHARDED = (
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    """What may explain that a claim did not come out."""
+    """Possible reasons why a claim was not reproduced."""
     budget = findings["budget"]
     yield (
         f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
