@@ -70,7 +70,7 @@ def look_at_its_parts(page: Page) -> None:
 def compare_what_was_kept(page: Page, house: Any) -> None:
     page.goto(f"{house.studio}/specialization")
     page.get_by_role("radio", name="Learning vs. forgetting").click()
-    expect(page.get_by_text("Up is learned, right is kept")).to_be_visible()
+    expect(page.get_by_text("Learning (up) vs. retention (right)")).to_be_visible()
     expect(page.get_by_text("Kept most:")).to_be_visible()
 
 

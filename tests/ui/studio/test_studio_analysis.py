@@ -129,7 +129,7 @@ def test_the_correlation_is_told_with_its_numbers() -> None:
     measured()
     app = open_room("specialization", specialization__view="Overlap")
     assert "Specialization ratio by overlap: if points fall" in told(app)
-    assert "where text is shared, and r is above 0: r = " in told(app)
+    assert "shared text helps and r is above 0: r = " in told(app)
     assert "r is of affinity, which is minus the ratio" in told(app)
     assert "over 6 cells" in told(app)
     assert "r = 0.40, t = 3.45" in told(app)  # the paper's
@@ -186,7 +186,7 @@ def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) ->
     }
     words = told(app)
     assert "Training domains: read a row" in words
-    assert "Novel domains: a line that has gone flat" in words
+    assert "Novel domains: where lines are flat" in words
     assert "code after 1 of 2 blocks" in words
     assert "poems not within 2 blocks" in words
     assert "Less than one full block: drops." in words

@@ -99,7 +99,7 @@ def test_the_map_says_what_shaped_it_and_what_to_read() -> None:
     app = room()
     assert not app.exception
     assert "UMAP shaped the map by 200 documents (seed 0) and put the other 400 in between" in everything(app)
-    assert "how far apart two heaps lie" in everything(app)
+    assert "the distance between two groups" in everything(app)
     assert "600 documents of letters, <i>papers</i>, speeches in 4 clusters, by balanced k-means" in everything(app)
 
 
@@ -279,7 +279,7 @@ def test_changes_of_the_text_are_counted_on_request() -> None:
     app = room("Text since then")
     assert "Nothing changed" not in everything(app)
     settled(named(app.button, "Compare").click().run())
-    assert "Nothing changed: every document" in everything(app)
+    assert "Nothing changed: the domains hold exactly" in everything(app)
 
 
 # forms ----------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_stale_experts_are_named_and_their_training_is_filled_in() -> None:
     with transaction() as session:
         clustering_row(session, "topics").clusters[1].stale = True
     app = room("Train on them")
-    assert "1 expert of clusters that changed, so its documents are others now: elms/1/dense." in everything(app)
+    assert "1 expert of changed clusters, so its documents have changed: elms/1/dense." in everything(app)
     named(app.button, "Fill in what elms was trained with").click().run()
     assert not app.exception
     assert app.text_input(key="train-clusters.name").value == "elms"
@@ -445,7 +445,7 @@ def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved()
 
 def test_the_grid_says_when_an_end_is_best() -> None:
     edge = [[9.0, 8.0, 7.0], [9.0, 8.1, 7.7], [9.0, 8.2, 8.3]]
-    assert "look beyond it" in grid_picture(grid(edge), edge).title
+    assert "try values beyond it" in grid_picture(grid(edge), edge).title
     assert "is 10.0 % above it" in grid_words(grid(edge), edge)
 
 

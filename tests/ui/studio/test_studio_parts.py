@@ -91,8 +91,8 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     assert "3 tokens, all of apps/composed: beside no other its weight is 1." in told(app)
     assert "Weight of each expert by token" not in told(app)
     assert "1 token of the text came without this expert" in told(app)
-    assert "Who computes which token?" in told(app)
-    assert "Where in the model does a part speak?" in told(app)
+    assert "Gate weights by token" in told(app)
+    assert "Mean gate weights by block" in told(app)
     on_average = html(app)
     assert "&lt;b&gt;" in on_average
     assert HOSTILE not in on_average
