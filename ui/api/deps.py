@@ -29,12 +29,12 @@ class Gone(Exception):
     """The client has left; there is nobody to answer."""
 
 
-def _house(request: Request) -> AppState:
-    house: AppState = request.app.state.house
-    return house
+def _app_state(request: Request) -> AppState:
+    state: AppState = request.app.state.workbench
+    return state
 
 
-State = Annotated[AppState, Depends(_house)]
+State = Annotated[AppState, Depends(_app_state)]
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

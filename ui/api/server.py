@@ -15,7 +15,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         assert isinstance(config.app, FastAPI)
-        self._slots: WorkerPool = config.app.state.house.slots
+        self._slots: WorkerPool = config.app.state.workbench.slots
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -40,10 +40,10 @@ class _Turn:
         if not self.result.set_running_or_notify_cancel():
             return lambda: None
         try:
-            found = self.work()
+            result = self.work()
         except BaseException as error:  # carried over to the one who waits for it
             return partial(self.result.set_exception, error)
-        return partial(self.result.set_result, found)
+        return partial(self.result.set_result, result)
 
 
 class WorkerPool:
@@ -74,8 +74,8 @@ class WorkerPool:
         """The result of a function that needs a slot."""
         turn = self._enter(partial(function, *arguments))
         try:
-            found: T = await asyncio.wrap_future(turn.result)
-            return found
+            result: T = await asyncio.wrap_future(turn.result)
+            return result
         finally:
             self._leave(turn)
 
@@ -131,14 +131,14 @@ class WorkerPool:
     def _serve(self, turn: _Turn | None) -> None:
         """Runs a turn, and those that wait, until nobody does."""
         while turn is not None:
-            tell = turn.run()
+            deliver = turn.run()
             with self._lock:
                 turn = next(iter(self._waiting), None)
                 if turn is None:
                     self._busy -= 1
                 else:
                     del self._waiting[turn]
-            tell()
+            deliver()
 
 
 def _end_of(result: Future[Any]) -> Any:
@@ -147,8 +147,8 @@ def _end_of(result: Future[Any]) -> Any:
 
 
 def _pump(make: Callable[[], Generator[Any, None, None]], put: Callable[[Any], None], given_up: Event) -> None:
-    with closing(make()) as found:
-        for item in found:
+    with closing(make()) as items:
+        for item in items:
             if given_up.is_set():
                 return
             put(item)

@@ -155,6 +155,6 @@ def test_who_cannot_be_compared_is_named() -> None:
 
 
 def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
-    player = Player(create_app(get_settings(), playground=False).state.house)
+    player = Player(create_app(get_settings(), playground=False).state.workbench)
     assert "def add" in player._first_prompt("first")
     assert player._first_prompt("no mixture") == FIRST_PROMPT

@@ -24,7 +24,7 @@ _KEYS = {"train": "training", "novel": "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
     mixture = saved.model
-    answer = _fetch(saved, _ask_how())
+    answer = _fetch(saved, _draw_options())
     if answer is None:
         return
     if not answer.domains:
@@ -43,7 +43,7 @@ def show_domains(saved: MixtureRequest) -> None:
             show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
-def _ask_how() -> dict[str, Any]:
+def _draw_options() -> dict[str, Any]:
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
     evidence = columns[0].segmented_control(
         "Evidence",

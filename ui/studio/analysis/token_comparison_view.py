@@ -35,7 +35,7 @@ def show_contrast(scores: Scores, split: str) -> None:
     if home is None or home == expert:
         st.info(plain(f"{expert} is the best expert of {domain} itself: choose a cell away from home."))
         return
-    answer = _ask({"domain": domain, "expert": expert, "rival": home, "split": split})
+    answer = _fetch({"domain": domain, "expert": expert, "rival": home, "split": split})
     if answer:
         _show(answer)
 
@@ -46,12 +46,12 @@ def _forget_unknown(shown: Scores) -> None:
             st.session_state[key] = None
 
 
-def _ask(request: dict[str, str]) -> TokenComparison | None:
-    def ask() -> TokenComparison:
+def _fetch(request: dict[str, str]) -> TokenComparison | None:
+    def fetch() -> TokenComparison:
         with Client(get_settings()) as client:
             return client.contrast(**request)
 
-    return fetch_in_background("contrast", request, ask, "Comparing the two experts token by token")
+    return fetch_in_background("contrast", request, fetch, "Comparing the two experts token by token")
 
 
 def _show(answer: TokenComparison) -> None:

@@ -60,8 +60,8 @@ def _show_mixture(mixture: MixtureCard) -> None:
         help="Which stored scores the perplexities come from.",
     )
     saved = saved_request(mixture)
-    desk, effect = st.columns(2, gap="large")
-    with desk:
+    controls, effect = st.columns(2, gap="large")
+    with controls:
         choice = choose(mixture)
         _offer_saving(mixture, choice, is_saved=choice == saved)
     with effect:

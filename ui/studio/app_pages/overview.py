@@ -68,10 +68,10 @@ def _show_counts(have: Holdings) -> None:
         ("Experts", have.experts, EXPERTS),
         ("Mixtures", have.mixtures, MIXTURES),
     )
-    for column, (label, count, room) in zip(st.columns(len(counts)), counts, strict=True):
+    for column, (label, count, page) in zip(st.columns(len(counts)), counts, strict=True):
         with column, st.container(border=True):
             st.metric(label, f"{count:,}")
-            st.page_link(room.script, label=room.title, icon=":material/arrow_forward:")
+            st.page_link(page.script, label=page.title, icon=":material/arrow_forward:")
 
 
 def _show_suggestions(have: Holdings) -> None:
@@ -117,8 +117,8 @@ def _show_recent(over: list[JobCard]) -> None:
     for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:RECENT]:
         look = look_of(job)
         why = f" — {spoken(cause_of(job))}" if job.error else ""
-        told = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
-        st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {told}")  # one text: a long one flows on
+        text = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
+        st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
 
 
 _LOOKS = {

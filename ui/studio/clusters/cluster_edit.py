@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import Answers
 from ui.studio.shared.notices import explained, keep
 from workbench.registry.cards import ClusteringCard
@@ -28,10 +28,10 @@ def show_edits(card: ClusteringCard) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("##### Make one cluster of several")
-        ask_for("merge-clusters", offers, "Merge them", skip=("clustering",), given=given)
+        show_job_form("merge-clusters", offers, "Merge them", skip=("clustering",), given=given)
     with right:
         st.markdown("##### Find clusters within a cluster")
-        ask_for("split-cluster", offers, "Split it", skip=("clustering",), given=given, tucked=_TUCKED)
+        show_job_form("split-cluster", offers, "Split it", skip=("clustering",), given=given, tucked=_TUCKED)
     _show_deletion(card)
 
 

@@ -35,7 +35,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
     with st.container(border=True):
         st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
-        _ask_name(cluster)
+        _show_name_form(cluster)
         st.markdown("The documents nearest to its centre")
         with explained(), reading() as session:
             storage = get_storage(get_settings())
@@ -47,7 +47,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
                     show_text(document)
 
 
-def _ask_name(cluster: ClusterCard) -> None:
+def _show_name_form(cluster: ClusterCard) -> None:
     left, right = st.columns([2, 3])
     name = left.text_input("Name", cluster.name, key=f"clusters.name.{cluster.id}")
     notes = right.text_input("Notes", cluster.notes, key=f"clusters.notes.{cluster.id}")
@@ -74,12 +74,12 @@ def show_changes(card: ClusteringCard) -> None:
     if not st.session_state.get(key):
         return
 
-    def ask() -> TextChanges:
+    def fetch() -> TextChanges:
         with reading() as session:
             return cluster_documents.changes(session, get_storage(get_settings()), card.name)
 
     changes: TextChanges | None = fetch_in_background(
-        "cluster_changes", card.id, ask, "Reading the ids of all documents"
+        "cluster_changes", card.id, fetch, "Reading the ids of all documents"
     )
     if changes is None:
         return

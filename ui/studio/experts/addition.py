@@ -34,15 +34,15 @@ def show_additions(card: ExpertCard) -> None:
 
 def show_addition(report: ReportCard) -> None:
     """A certificate with its numbers."""
-    found = report.findings
-    tell = st.success if found["ok"] else st.error
-    tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")
-    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {alone_words(found)}"))
-    if rows := change_rows(found):
+    findings = report.findings
+    show = st.success if findings["ok"] else st.error
+    show(plain(findings["sentence"]), icon=":material/verified:" if findings["ok"] else ":material/gpp_bad:")
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {alone_words(findings)}"))
+    if rows := change_rows(findings):
         st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
     with st.expander("What was hashed", icon=":material/fingerprint:"):
-        show_table(folder_rows(found), f"hashes_{report.id}", "Folders that were there before, and what was found")
+        show_table(folder_rows(findings), f"hashes_{report.id}", "Folders that were there before, and what was found")
 
 
 def _show_button(card: ExpertCard) -> None:

@@ -33,8 +33,8 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
     picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
     if picture is not None:
         show_chart(picture, f"{key}_forgetting")
-        if told := _what_stays(job):
-            st.caption(told)
+        if caption := _what_stays(job):
+            st.caption(caption)
 
 
 def _what_stays(job: JobCard) -> str:
@@ -132,8 +132,8 @@ def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targ
 
 def _title(table: Sequence[Mapping[str, Any]]) -> str:
     change = _change(table, "average of the others")
-    found = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
-    return f"While the target was learned, {found}: read the end of each line against its beginning"
+    summary = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
+    return f"While the target was learned, {summary}: read the end of each line against its beginning"
 
 
 def _fate(change: float) -> str:

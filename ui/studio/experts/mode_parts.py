@@ -58,6 +58,6 @@ def _holds(composition: ExpertCard, card: ExpertCard) -> bool:
 
 
 def _offer(label: str, backbone: str, chosen: list[str], key: str) -> None:
-    wish = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
-    if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(wish,)):
+    widget_values = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
+    if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(widget_values,)):
         st.switch_page(TRAIN.script)

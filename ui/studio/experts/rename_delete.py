@@ -22,7 +22,7 @@ def show_end(card: ExpertCard) -> None:
     if needed := [f"{what} {listed(sorted(set(names)))}" for what, names in users.items() if names]:
         st.warning(plain(f"It cannot be deleted: it is needed by {'; '.join(needed)}. Delete what needs it first."))
     elif mixed_in:
-        _show_ways_out(card)
+        _show_member_removal(card)
     else:
         _show_deletion(card)
 
@@ -38,7 +38,7 @@ def _show_renaming(card: ExpertCard) -> None:
             st.rerun()
 
 
-def _show_ways_out(card: ExpertCard) -> None:
+def _show_member_removal(card: ExpertCard) -> None:
     st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Take it out first."))
     if not _certificates(card):
         st.caption("Before it goes, its removal can be certified: see Removal, above. That takes a mixture it is in.")

@@ -63,11 +63,11 @@ def _show_import(corpus: CorpusCard) -> None:
     refused, twice = report.get("num_refused", 0), report.get("num_duplicates", 0)
     with st.container(border=True):
         st.markdown(f"**{plain(corpus.name)}** — {plain(source_of(corpus.source))}")
-        told = (
+        summary = (
             f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(refused, 'record')} refused; "
             f"{pluralize(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
-        st.caption(plain(told))
+        st.caption(plain(summary))
         if report.get("anonymized"):
             st.caption(plain(f"Anonymised: {_dummies(report['anonymized'])}."))
         if report.get("refused"):
@@ -77,8 +77,8 @@ def _show_import(corpus: CorpusCard) -> None:
 
 
 def _dummies(counts: dict[str, int]) -> str:
-    found = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
-    return ", ".join(found) or "nothing was found"
+    counts_by_kind = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
+    return ", ".join(counts_by_kind) or "nothing was found"
 
 
 def _refused_row(refused: dict[str, Any], source: str) -> dict[str, Any]:

@@ -79,10 +79,10 @@ def _draw(job_id: str, key: str) -> None:
 
 
 def _times(job: JobCard) -> str:
-    told = [f"asked {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
+    details = [f"asked {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
     if job.started_at and job.finished_at:
-        told.append(f"took {duration(job.finished_at - job.started_at)}")
-    return " · ".join(filter(None, [*told, f"id {job.id}"]))
+        details.append(f"took {duration(job.finished_at - job.started_at)}")
+    return " · ".join(filter(None, [*details, f"id {job.id}"]))
 
 
 def _show_ending(job: JobCard) -> None:
@@ -161,8 +161,8 @@ def _show_details(job: JobCard, happened: list[EventCard]) -> None:
         tail = log_tail(log_path(get_settings(), job.id))
         st.code(tail or "The job has printed nothing yet.", language=None)
     with st.expander("What was asked for, and what came of it", icon=":material/data_object:"):
-        told = {"spec": job.spec, "result": job.result}
-        st.code(json.dumps(told, indent=2, ensure_ascii=False), language="json")
+        details = {"spec": job.spec, "result": job.result}
+        st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
 
 
 def log_tail(path: Path, num_bytes: int = LOG_BYTES) -> str:

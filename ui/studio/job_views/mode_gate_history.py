@@ -92,14 +92,14 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
         return "Whom the gates chose: a wider band has more say"
     fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
     if all(_spread(last, place) < _MARGIN for place, _ in at_home):
-        found = "the gates do not tell the domains apart yet"
+        summary = "the gates do not tell the domains apart yet"
     elif len(at_home) == 1:
-        found = f"{at_home[0][1]} has {'more' if fits else 'no more'} say at home than elsewhere"
+        summary = f"{at_home[0][1]} has {'more' if fits else 'no more'} say at home than elsewhere"
     elif len(fits) == len(at_home):
-        found = "each part has more say at home than elsewhere"
+        summary = "each part has more say at home than elsewhere"
     else:
-        found = f"{len(fits)} of {len(at_home)} parts {'has' if len(fits) == 1 else 'have'} most say at home"
-    return f"Whom the gates chose: {found}; a wider band has more say"
+        summary = f"{len(fits)} of {len(at_home)} parts {'has' if len(fits) == 1 else 'have'} most say at home"
+    return f"Whom the gates chose: {summary}; a wider band has more say"
 
 
 def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
@@ -114,12 +114,12 @@ def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
 
 
 def _words(looks: Looks, names: Sequence[str]) -> str:
-    told = [
+    shares_by_domain = [
         f"on {domain} {', '.join(f'{name} {share:.2f}' for name, share in zip(names, shares, strict=True))}"
         for domain, shares in _last(looks).items()
     ]
-    steps = max((step for looked in looks.values() for step in looked), default=0)
-    return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(told, _MOST)}."
+    steps = max((step for by_step in looks.values() for step in by_step), default=0)
+    return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(shares_by_domain, _MOST)}."
 
 
 def _table(looks: Looks, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -46,14 +46,14 @@ def _live(key: str, ids: Sequence[str]) -> None:
 
 def _read(ids: Sequence[str]) -> list[JobCard]:
     """Those that have not been deleted since."""
-    found = []
+    cards = []
     with reading() as session:
         for id in ids:
             try:
-                found.append(rows.get_job(session, id))
+                cards.append(rows.get_job(session, id))
             except NotFound:
                 continue
-    return found
+    return cards
 
 
 def _redraw_at_end(key: str, is_ended: bool) -> None:

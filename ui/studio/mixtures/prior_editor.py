@@ -41,13 +41,13 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
     ranked = sorted(card.shares.items(), key=lambda pair: -pair[1])
     show_table([{"expert": name, "share": share} for name, share in ranked], "prior", f"Shares of {card.name}")
     st.caption(plain(origin(card.source)))
-    strangers = [m.expert for m in mixture.members if m.expert not in card.shares]
+    missing = [m.expert for m in mixture.members if m.expert not in card.shares]
     with st.container(horizontal=True):
         st.button(
             "Put it on the desk",
             icon=":material/tune:",
             key="prior.use",
-            disabled=bool(strangers),
+            disabled=bool(missing),
             on_click=set_weights,
             args=(mixture, card.shares),
             help="Sets the weights above; its effect is seen at once, and nothing is saved until you save it.",
@@ -55,8 +55,8 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
         if st.button("Delete this prior", icon=":material/delete:", key="prior.delete"):
             with explained():
                 _delete(card.name)
-    if strangers:
-        st.caption(plain(f"It cannot weigh this mixture: it has no share for {strangers[0]}."))
+    if missing:
+        st.caption(plain(f"It cannot weigh this mixture: it has no share for {missing[0]}."))
 
 
 def origin(source: Mapping[str, Any]) -> str:

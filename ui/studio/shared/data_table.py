@@ -17,7 +17,7 @@ def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
     height = min(36 * (len(rows) + 1) + 2, 400)
     formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
-    numbers = {name: st.column_config.NumberColumn(format=told) for name, told in formats.items()}
+    numbers = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
     st.dataframe(
         list(rows),

@@ -66,20 +66,20 @@ def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
         return Sign("Worker", False, "a running job has fallen silent", "See that `workbench up` is still running.")
     waiting = [now - job.created_at for job in jobs if job.state == "queued" and not job.after]
     if waiting and max(waiting) > PATIENCE_SECONDS:
-        told = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
-        return Sign("Worker", False, told, "Start it with `workbench up`.")
+        detail = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
+        return Sign("Worker", False, detail, "Start it with `workbench up`.")
     return idle_sign()
 
 
 def idle_sign() -> Sign:
     """Of a worker that no job tells anything about: seen among this machine's processes, or perhaps elsewhere."""
-    if worker_runs_here():
+    if worker_is_running():
         return Sign("Worker", True, "waits for jobs")
     return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")
 
 
 @st.cache_data(ttl=10, show_spinner=False)
-def worker_runs_here() -> bool:
+def worker_is_running() -> bool:
     """Whether a process of this machine is a worker of this home."""
     return runs(WORKER, get_settings())
 
@@ -102,8 +102,8 @@ def _trashed_bytes(_settings: Settings) -> int:
 
 def artifacts_signs(settings: Settings) -> list[Sign]:
     """Of artifacts that do not belong to this registry, or that it lost the rows of."""
-    found = _artifacts_finding(settings)
-    return [] if found.ok else [Sign("Artifacts", False, found.finding, found.next_step)]
+    finding = _artifacts_finding(settings)
+    return [] if finding.ok else [Sign("Artifacts", False, finding.finding, finding.next_step)]
 
 
 @st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts

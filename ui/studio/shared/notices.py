@@ -23,7 +23,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Problem as problem:
-        tell(problem)
+        show_failure(problem)
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def nothing_hidden() -> Iterator[None]:
         )
 
 
-def tell(problem: Problem) -> None:
+def show_failure(problem: Problem) -> None:
     """A Problem as a box: what is wrong, every complaint on its own line, what to do next."""
     complaints = problem.complaints if isinstance(problem, BadSpec) else [problem.cause or type(problem).__name__]
     body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
