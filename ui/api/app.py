@@ -23,7 +23,7 @@ ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the s
 
 
 def create_app(settings: Settings | None = None, host: Host | None = None, *, playground: bool = True) -> FastAPI:
-    """The whole application. `host` holds the weights; None loads them at the first wish."""
+    """The whole application. `host` holds the weights; None loads them at the first request."""
     settings = settings or get_settings()
     require_safe_address(settings)
     state = AppState(settings, ModelHost(settings, host), WorkerPool(settings.max_streams, settings.max_waiting))

@@ -1,4 +1,4 @@
-"""What every route shares: the weights of this process and the slots in which they work; nothing of a request."""
+"""The app state that every route shares: settings, weights and slots; nothing of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AppState:
 
 
 class Gone(Exception):
-    """The client has left; there is nobody to answer."""
+    """The client has disconnected."""
 
 
 def _app_state(request: Request) -> AppState:

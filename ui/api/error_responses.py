@@ -35,8 +35,8 @@ STATUS: dict[type[Problem], int] = {
     ServiceUnavailable: 503,
 }
 
-NO_CHAT = "The models go on from a text and know no chat: send a prompt to POST /v1/completions."
-NO_OBJECT = "The body must be a JSON object, but is not. Send one, with the header Content-Type: application/json."
+NO_CHAT = "The models complete text and do not support chat: send a prompt to POST /v1/completions."
+NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
 def status_of(problem: Problem) -> int:
@@ -45,9 +45,9 @@ def status_of(problem: Problem) -> int:
 
 
 def error_body(problem: Exception) -> dict[str, Any]:
-    """The error object of a problem. A mistake of ours shows no inner parts."""
+    """The error object of a problem. An unexpected error shows no details."""
     if not isinstance(problem, Problem):
-        return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
+        return _body("The server raised an unexpected error. See its log.", "server_error", "internal_error")
     kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
     code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
     return _body(problem_text(problem), kind, code)
@@ -64,7 +64,7 @@ def _what_is_missing(problem: NotFound) -> str:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Teaches an application to answer problems in that shape."""
+    """Registers the handlers that answer errors in that shape."""
     app.add_exception_handler(Problem, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)

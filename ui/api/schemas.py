@@ -1,4 +1,4 @@
-"""What the API is asked: OpenAI's fields, ours beside them, and nothing silently ignored.
+"""The request bodies of the API: OpenAI's fields and ours; nothing is silently ignored.
 
 A field of OpenAI's (or vLLM's) that changes the answer and is not supported is refused unless it has its neutral value;
 null is what was left out.
@@ -55,7 +55,7 @@ Names = Annotated[list[str], Field(max_length=MAX_NAMED)]
 
 
 class RequestBody(Sane):
-    """Refuses fields it does not know, and half characters: pydantic looks at what a text is where it has a bound."""
+    """Refuses unknown fields and unpaired surrogates: pydantic checks text only where it has a bound."""
 
     model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
 
@@ -160,7 +160,7 @@ class Mixed(RequestBody):
         return self
 
     def to_request(self, model: str) -> MixtureRequest:
-        """The same as the services understand it."""
+        """The request for the services."""
         gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.changes() if self.gate else {}
         changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
@@ -281,7 +281,7 @@ class CompletionRequest(Nullable, Mixed):
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
     def sampling(self) -> SamplingConfig:
-        """How tokens are drawn."""
+        """The sampling settings."""
         return SamplingConfig(max(1, self.max_tokens), self.temperature, self.top_p, self.seed)
 
 
@@ -313,7 +313,7 @@ class MixRequest(RequestBody):
         return self
 
     def to_request(self) -> MixtureRequest:
-        """The same as the services understand it."""
+        """The request for the services."""
         gate = Mixed(gate=self.gate).to_request(self.mixture).gate
         return MixtureRequest(self.mixture, self.active, self.weights, gate, self.prior)
 

@@ -1,4 +1,4 @@
-"""Who may speak to a server: this machine, by its own name, from its own pages; with the token if one is set.
+"""Access control of a server: only this machine, by its own name, from its own pages; with the token if one is set.
 
 One guard stands before the API and before the studio. A page of another site, open in the same browser, can send
 requests to 127.0.0.1. It is known by its Origin and by Sec-Fetch-Site, which also tells a page on another port of this

@@ -1,4 +1,4 @@
-"""The web server of the API: when it stops, a request that still waits for a slot is told so at once."""
+"""The web server of the API: when it stops, a request that still waits for a slot is refused at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a text would lose without each expert, and without each part of an expert of MoDE: read again, one by one.
+"""Ablation: the perplexity of a text without each expert, and without each part of a MoDE expert.
 
-Nothing is drawn anew: the text stays as it is, and each reading is a forward pass with one of them switched off.
+Nothing is sampled again: the text stays as it is, and each step is a forward pass with one of them switched off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several streams at once, as one."""
+"""Merges several streams into one."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The studio: `streamlit run ui/studio/app.py`. It reads the registry and asks for jobs; it holds no weights."""
+"""The studio: `streamlit run ui/studio/app.py`. It reads the registry and submits jobs; it holds no weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pandas  # noqa: F401  # whole before any page draws: Plotly takes it half-read while another page imports it
+import pandas  # noqa: F401  # imported before any page draws: Plotly would take it half-initialized while another page imports it
 import streamlit as st
 from streamlit import net_util
 

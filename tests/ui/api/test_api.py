@@ -315,7 +315,7 @@ def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
 def test_a_mistake_of_ours_shows_no_inner_parts(api: TestClient, host: Any) -> None:
     host.fail_at = 0
 
-    assert refusal(api) == (500, "The server made a mistake; its log says more.")
+    assert refusal(api) == (500, "The server raised an unexpected error. See its log.")
 
 
 def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> None:

@@ -1,4 +1,4 @@
-"""Posteriors of all scored domains on the screen, asked of the API server."""
+"""Posteriors of all scored domains, from the API server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _draw_options() -> dict[str, Any]:
         default="prefix",
         key="posteriors.evidence",
         required=True,
-        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+        help="What the posterior sees: the full prefix (paper) or the last token (released code).",
     )
     estimate = columns[1].segmented_control(
         "Estimate",
@@ -64,7 +64,7 @@ def _draw_options() -> dict[str, Any]:
     split = columns[2].segmented_control(
         "Held-out text", ["dev", "test"], default="dev", key="posteriors.split", required=True
     )
-    blocks = columns[3].number_input("Blocks at most", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
+    blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 

@@ -1,4 +1,4 @@
-"""What exists, what runs, whether all is well and what to try next."""
+"""The overview: what exists, which jobs run, health and next steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _live() -> None:
 def _show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
     st.subheader("Running now")
     if not unfinished:
-        st.caption("Nothing runs. Jobs appear here with their progress and the time left.")
+        st.caption("No job is running. Jobs appear here with their progress and ETA.")
     for job in unfinished[:RECENT]:
         with st.container(border=True):
             show_line(job)

@@ -1,4 +1,4 @@
-"""Which expert speaks for which word of a text, and for which domain."""
+"""The posterior weight of each expert, by word of a text and by domain."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
 
 
 def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
-    st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
+    st.markdown("##### Words coloured by their leading expert")
     st.html(legend(experts, leaders(weights)))
     st.html(tinted_words(tokens, weights, experts))
     st.caption(plain(f"{pluralize(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))

@@ -1,4 +1,4 @@
-"""Who is at home where, why, and what a better choice of experts would gain: all from stored scores."""
+"""The specialization of experts: heatmap, overlap, oracle gap, removal and forgetting, from stored scores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show() -> None:
         return
     mixture, split = _draw_choices(names)
     view = st.segmented_control(
-        "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+        "View", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
@@ -68,7 +68,7 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
 def _show_reading_guide(scores: Scores) -> None:
     if out_of_domain := scores.strangers():
         st.caption(
-            plain(f"Only in the table, because no expert here was trained on it alone: {listed(out_of_domain)}.")
+            plain(f"Only in the table, because no expert here was trained on these alone: {listed(out_of_domain)}.")
         )
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
@@ -124,7 +124,7 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
 
 
 _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
-    "Who is at home where": _show_heatmap,
+    "Specialization heatmap": _show_heatmap,
     SHARED_TEXT: _show_overlap,
     "Oracle gap": _show_gap,
     "Removal": _show_removal,
@@ -140,7 +140,9 @@ def _show_scores(scores: Scores) -> None:
     if scores.at_home_somewhere().domains:
         show_chart(specialization(scores), "specialization", choose)
         return
-    st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
+    st.info(
+        "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
+    )
     of_homes = ("at home", "ratio to own expert")
     rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
@@ -152,7 +154,7 @@ def _show_missing_scores(mixture: str | None, split: str, scores: Scores) -> Non
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
         empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
     if disabled := [name for name in scores.disabled if name in scores.experts]:
-        st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
+        st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
 
 
 def _how_to_score(mixture: str | None) -> str:

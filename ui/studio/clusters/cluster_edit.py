@@ -1,4 +1,4 @@
-"""Change a clustering by hand: merge clusters, split one again, delete the whole. Only what changes becomes stale."""
+"""Edits of a clustering: merge clusters, split one, delete it. Only what changes becomes stale."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def show_edits(card: ClusteringCard) -> None:
     given: Answers = {("clustering",): card.name}
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown("##### Make one cluster of several")
-        show_job_form("merge-clusters", offers, "Merge them", skip=("clustering",), given=given)
+        st.markdown("##### Merge clusters")
+        show_job_form("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
     with right:
-        st.markdown("##### Find clusters within a cluster")
-        show_job_form("split-cluster", offers, "Split it", skip=("clustering",), given=given, tucked=_TUCKED)
+        st.markdown("##### Split a cluster")
+        show_job_form("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
     _show_deletion(card)
 
 

@@ -1,4 +1,4 @@
-"""The grid of temperatures and top-ks of a mixture on a clustering, asked of the API server."""
+"""The grid of temperatures and top-ks of a mixture on a clustering, from the API server."""
 
 from __future__ import annotations
 

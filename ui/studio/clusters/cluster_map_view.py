@@ -139,10 +139,10 @@ def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
     others = [cluster.name for cluster in card.clusters if cluster.number != document.cluster]
     if not others:
         return
-    with st.popover("Put it into another cluster …", icon=":material/push_pin:"):
-        st.caption("It stays there whatever its words say. Experts of both clusters become stale.")
+    with st.popover("Move to another cluster …", icon=":material/push_pin:"):
+        st.caption("The assignment is pinned. Experts of both clusters become stale.")
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
-        if st.button("Put it there", key="clusters.pin"):
+        if st.button("Move", key="clusters.pin"):
             _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
 
 

@@ -1,4 +1,4 @@
-"""A model for each cluster: domains of them, a form that trains them all, an offer to train the stale ones anew."""
+"""Training on clusters: their domains, a form that trains a model on each, and a form to retrain stale ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show_training(card: ClusteringCard) -> None:
     _show_form(card, questions, seed=offers["seed_model"][0])
     show_plan(_FORM)
     show_last(_FORM)
-    with st.expander("Only make domains of the clusters", icon=":material/library_books:"):
+    with st.expander("Make domains of the clusters only", icon=":material/library_books:"):
         show_job_form(
             "make-cluster-domains",
             {},
@@ -75,7 +75,7 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
         json.dumps(spec_json, indent=2, ensure_ascii=False),
     )
     st.caption(
-        "Asked again under the same name it goes on: models that are there stay, those of changed clusters do not."
+        "Submitting again under the same name resumes: existing models are kept, except those of changed clusters."
     )
     if st.button("Train a model on each", type="primary", icon=":material/send:", key=f"{_FORM}.submit"):
         with explained():

@@ -23,10 +23,10 @@ from workbench.store.storage import get_storage
 
 def show_clusters(card: ClusteringCard) -> None:
     """Every cluster in a row, then one of them whole, then their sizes."""
-    st.markdown("##### What each cluster is about: read its strongest words")
+    st.markdown("##### Clusters and their strongest words")
     show_table([cluster_row(one) for one in card.clusters], "clusters", f"Clusters of {card.name}")
     names = [cluster.name for cluster in card.clusters]
-    name = st.selectbox("Cluster to look at", names, key=f"clusters.one.{card.id}")
+    name = st.selectbox("Cluster", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
     show_chart(sizes_picture(card), "cluster_sizes")
 
@@ -68,7 +68,7 @@ def show_changes(card: ClusteringCard) -> None:
     """Which documents are missing or new since the clustering was made, and how many."""
     st.caption("Compares every document that was clustered with the text of the same domains as it is now.")
     key = f"clusters.changes.{card.id}"
-    if st.button("Compare with the text of today", icon=":material/difference:", key="clusters.compare"):
+    if st.button("Compare with the current text", icon=":material/difference:", key="clusters.compare"):
         st.session_state[key] = True
         forget("cluster_changes")
     if not st.session_state.get(key):

@@ -1,4 +1,4 @@
-"""The certificate of an expert's addition: asked for, watched, read."""
+"""The certificate of an expert's addition: request it, follow its job, read it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def show_additions(card: ExpertCard) -> None:
     if reports:
         show_addition(reports[0])
     elif was_added:
-        st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
+        st.caption("Its addition to a mixture has not been certified yet.")
     else:
-        st.caption("It came with its model and was not added to one, so there is no addition to certify.")
+        st.caption("It was trained together with its model, so there is no addition to certify.")
     for report in reports[1:]:
         st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
     if was_added:
@@ -48,7 +48,7 @@ def show_addition(report: ReportCard) -> None:
 def _show_button(card: ExpertCard) -> None:
     key = f"certify_{card.id}"
     if not card.mixtures:
-        st.caption("It is in no mixture: there is no addition to certify.")
+        st.caption("It is in no mixture, so there is no addition to certify.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")

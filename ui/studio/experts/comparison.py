@@ -1,4 +1,4 @@
-"""Experts side by side: where each is better, and in what they differ."""
+"""Experts side by side: their perplexities and their differences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
         mixture = next((name for card in cards for name in card.mixtures), None)
         empty_until_scored(why, "Evaluate their mixture.", mixture, split)
     offer_retention(cards)
-    st.markdown("##### What differs between them: one row for each property")
+    st.markdown("##### Differences, one row for each property")
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
 
 

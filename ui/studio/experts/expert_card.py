@@ -1,4 +1,4 @@
-"""One expert: switch, numbers, lineage, curve, provenance, notes, and its end."""
+"""The view of one expert: switch, numbers, lineage, curve, provenance, notes, rename and delete."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _show_lineage(card: ExpertCard) -> None:
     with reading() as session:
         lineage = experts.lineage(session, card.name)
     words = lineage_words(lineage)
-    st.markdown("##### Where it comes from, and where it takes part: read from left to right")
+    st.markdown("##### Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
     st.caption(plain(words))
     if known := known_words(card.metrics, card.parent or "Its parent"):

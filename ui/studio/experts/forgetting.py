@@ -1,4 +1,4 @@
-"""What a training made of the domains beside its own: on the way (DEMix fig. 6) and in the end (table 13)."""
+"""Forgetting on the other domains: during training (DEMix fig. 6) and after it (table 13)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def _what_stays(job: JobCard) -> str:
 def show_forgotten(card: ExpertCard) -> None:
     """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
     if card.parent is None or not card.config.get("whole"):
-        st.caption("Only a model that is adapted as a whole forgets: what this expert shares with others stayed.")
+        st.caption(
+            "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."
+        )
         return
     request = {"before": card.parent, "after": card.name}
 

@@ -1,4 +1,4 @@
-"""The parts of an expert of MoDE, and what to do with it next: put it beside others, or another one beside it."""
+"""The parts of a MoDE expert, and links to compose it with others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show_parts(card: ExpertCard) -> None:
     with reading() as session:
         parts = mode_parts.parts_of(session, get_storage(), card.name)
     blocks = pluralize(parts[0].num_blocks, "block")
-    st.markdown(f"##### What stands beside the backbone, {plain(card.seed or 'a seed model')} in {blocks}")
+    st.markdown(f"##### Parts beside the backbone {plain(card.seed or 'a seed model')} in {blocks}")
     rows = [
         {
             "part": part.name,

@@ -1,4 +1,4 @@
-"""Which expert was proposed as the parent of a new one, and how clearly (DEMix §6)."""
+"""The proposed parent of a new expert and the posterior behind it (DEMix §6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show_proposal(mixture: str, domain: str) -> None:
         st.caption(
             plain(f"To see which parent is nearest before the training, score {domain} on its dev split: ")
             + f"`{score_line(mixture, domain)}`. "
-            + "Without that the job looks by itself, unless you name a parent."
+            + "Otherwise the job chooses the parent itself, unless you name one."
         )
         return
     request = {"mixture": mixture, "domain": domain}
@@ -37,9 +37,9 @@ def show_proposal(mixture: str, domain: str) -> None:
         with Client(get_settings()) as client:
             return client.nearest(**request)
 
-    if proposal := fetch_in_background("nearest", request, send, "Looking for the nearest parent in the stored scores"):
+    if proposal := fetch_in_background("nearest", request, send, "Finding the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(proposal)))
-        with st.expander("How near each expert is", icon=":material/account_tree:"):
+        with st.expander("Posterior of each expert", icon=":material/account_tree:"):
             show_chart(parent_picture(proposal.posterior, proposal.parent), "nearest_parent")
 
 

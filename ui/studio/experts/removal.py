@@ -108,7 +108,7 @@ def _show_certificates(expert: str, places: Sequence[str]) -> None:
         with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
             show_removal_report(report)
     if not reports:
-        st.caption("No removal of it has been certified yet.")
+        st.caption("Its removal has not been certified yet.")
     if places:
         _show_certificate_form(expert, places)
     else:
@@ -137,7 +137,7 @@ def show_removal_report(report: ReportCard) -> None:
 
 
 def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
-    st.markdown("##### Certify the removal: the expert stays where it is")
+    st.markdown("##### Certify the removal (the expert itself is not removed)")
     mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
         offers = [None, *candidates(session, expert)]

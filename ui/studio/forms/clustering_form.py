@@ -1,4 +1,4 @@
-"""The form that finds clusters: what other answers imply is not asked for."""
+"""The form that finds clusters: a field that other fields imply is hidden."""
 
 from __future__ import annotations
 

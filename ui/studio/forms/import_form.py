@@ -60,7 +60,7 @@ def _from_path() -> Answers:
 def _from_upload() -> Answers | None:
     files = st.file_uploader("Files", accept_multiple_files=True, key="import.files", help=_question("path").help)
     if not files:
-        st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
+        st.caption("Drop txt, md, jsonl, csv or parquet files here, plain or compressed (gz, xz).")
         return None
     summary = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
     st.caption(plain(summary + listed([file.name for file in files])))
@@ -93,7 +93,7 @@ def _from_local_source() -> Answers:
 
 
 def _from_hub() -> Answers:
-    st.warning("This downloads from the Hugging Face hub: it leaves this machine.", icon=":material/cloud_download:")
+    st.warning("This downloads from the Hugging Face hub over the network.", icon=":material/cloud_download:")
     return {("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help)}
 
 

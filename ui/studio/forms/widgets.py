@@ -168,7 +168,7 @@ def show_command(command: str, spec_json: str) -> None:
     """The same job for the terminal and as JSON; an empty command is left out."""
     with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
         if command:
-            st.caption(plain("Run this in a terminal instead of pressing the button:"))
+            st.caption(plain("Run this in a terminal:"))
             st.code(command, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
         st.code(spec_json, language="json")

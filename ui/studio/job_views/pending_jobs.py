@@ -1,4 +1,4 @@
-"""What unfinished jobs will bring: an empty page says what is on its way, instead of asking for it again."""
+"""What unfinished jobs will make: an empty page shows the pending job instead of offering it again."""
 
 from __future__ import annotations
 

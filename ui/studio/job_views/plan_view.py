@@ -1,4 +1,4 @@
-"""Several jobs that were asked for as one: how many are done, those at work, what stopped, and why."""
+"""The view of a plan of several jobs: how many are done, which run, which stopped, and why."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ def _redraw_at_end(key: str, is_ended: bool) -> None:
         st.rerun()
 
 
-_GO_ON = "Press the same button again: what is done stays done."
+_GO_ON = "Press the same button again: finished jobs are kept."

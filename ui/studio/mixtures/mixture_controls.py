@@ -25,7 +25,7 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 
 def choose(mixture: MixtureCard) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
-    st.markdown("##### Who takes part, with which weight")
+    st.markdown("##### Experts and their weights")
     controls = [_draw_member(mixture, member) for member in mixture.members]
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)

@@ -1,4 +1,4 @@
-"""Questions to the API server asked in the background, so that a page never stands still for them."""
+"""Requests to the API server in the background, so that a page is never blocked by them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFRESH_SECONDS = 0.5
 
 
 class BackgroundCall:
-    """One question under way. `wish` tells whether the page still asks the same."""
+    """One running call. `request` tells whether the page still needs the same answer."""
 
     def __init__(self, request: Any, fetch: Callable[[], Any]) -> None:
         self.request = request
@@ -30,7 +30,7 @@ class BackgroundCall:
     def _run(self, fetch: Callable[[], Any]) -> None:
         try:
             self.answer = fetch()
-        except Exception as failure:  # carried over to the page's thread and raised there
+        except Exception as failure:  # raised again in the page's thread
             self.failure = failure
 
     def is_done(self, wait_seconds: float = 0.0) -> bool:
@@ -43,8 +43,8 @@ class BackgroundCall:
 
 
 def fetch_in_background(key: str, request: Any, fetch: Callable[[], Any], doing: str) -> Any | None:
-    """The answer to `wish`, asked for once; None while it is on its way (the page says so and redraws itself)
-    and when it failed (the page says why and offers to try again)."""
+    """The answer to `request`, fetched once; None while the call runs (the page redraws itself)
+    and when it failed (the page shows the cause and a retry button)."""
     call = _call_for(key, request, fetch)
     if not call.is_done(_QUICK_SECONDS):
         _wait(key, doing)
@@ -63,7 +63,7 @@ def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCal
 
 
 def forget(key: str) -> None:
-    """Drops an answer, so that it is asked for anew."""
+    """Drops an answer, so that it is fetched again."""
     st.session_state.get("background_calls", {}).pop(key, None)
 
 
@@ -80,5 +80,5 @@ def _wait(key: str, doing: str) -> None:
 def _show_failure(key: str, failure: Exception) -> None:
     with explained():
         raise failure
-    if st.button("Try again", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
+    if st.button("Retry", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
         st.rerun()

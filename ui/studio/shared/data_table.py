@@ -1,4 +1,4 @@
-"""Tables: sortable, downloadable, with words for those who hear them."""
+"""Tables: sortable, downloadable, with alternative text for screen readers."""
 
 from __future__ import annotations
 

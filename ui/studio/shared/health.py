@@ -1,4 +1,4 @@
-"""Is everything there that the studio needs? Each part with a sentence and, if need be, the next step."""
+"""Health checks of what the studio needs: each part with a sentence and, if needed, the next step."""
 
 from __future__ import annotations
 
@@ -63,10 +63,12 @@ def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
         return Sign("Worker", True, "at work")
     silent = [job for job in jobs if job.state == "interrupted"]
     if silent:
-        return Sign("Worker", False, "a running job has fallen silent", "See that `workbench up` is still running.")
+        return Sign(
+            "Worker", False, "a running job has stopped sending heartbeats", "See that `workbench up` is still running."
+        )
     waiting = [now - job.created_at for job in jobs if job.state == "queued" and not job.after]
     if waiting and max(waiting) > PATIENCE_SECONDS:
-        detail = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
+        detail = f"no worker has taken a job that was created {duration(max(waiting))} ago"
         return Sign("Worker", False, detail, "Start it with `workbench up`.")
     return idle_sign()
 

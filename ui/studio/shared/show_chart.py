@@ -1,4 +1,4 @@
-"""Shows a picture: title, chart, its words and its data table to read and download."""
+"""Shows a chart with its title, its description and its data table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_chart(
     config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
     st.caption(plain(picture.words))
-    with st.expander("The numbers as a table", icon=":material/table:"):
+    with st.expander("Data table", icon=":material/table:"):
         show_table(picture.table, key=f"{key}_table", words=picture.title)
 
 
