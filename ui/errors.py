@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from engine.errors import Problem
 
-RETRY_SECONDS = 2  # what a client is told to wait for a place in the queue
+RETRY_SECONDS = 2  # Retry-After for a client that found the queue full
 
 
 class UiError(Problem):

@@ -40,7 +40,7 @@ router = APIRouter()
 log = logging.getLogger(__name__)
 
 FINISH = {"stop": "stop", "phrase": "stop", "length": "length"}
-CLIENT_LEFT = 499  # nginx's number: nobody is there to read it
+CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 
 
 class Scored(NamedTuple):
@@ -97,7 +97,7 @@ def _pieces(generations: ModelHost, plan: Plan, body: CompletionRequest) -> Gene
 def _piece(index: int, one: Token | Done) -> Piece:
     if isinstance(one, Done):
         return Piece(index, one.text, done=one)
-    # The best candidate is told at temperature 0 only, where it is what was drawn.
+    # The best candidate is known at temperature 0 only, where it is the sampled token.
     return Piece(index, one.text, one.weights, one.gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 

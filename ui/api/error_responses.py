@@ -58,7 +58,7 @@ def _kind(status: int) -> str:
 
 
 def _what_is_missing(problem: NotFound) -> str:
-    """`model_not_found`, as OpenAI's clients know it; of what is not asked for as a model: `part_not_found`, …"""
+    """`model_not_found`, as OpenAI's clients know it; of other things than models: `part_not_found`, …"""
     what = "model" if isinstance(problem, NoModel) else problem.what
     return f"{what.replace(' ', '_')}_not_found"
 

@@ -156,7 +156,7 @@ class Guard:
 
     def _check_request(self, connection: HTTPConnection) -> None:
         headers = connection.headers
-        # Before the token: who is told that this is another workbench never sends it.
+        # Before the token: a client that learns that this is another workbench never sends it.
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
         if self._login.is_needed and not self._is_known(connection):

@@ -365,7 +365,7 @@ def test_health_names_the_device_that_computes_not_the_one_wished_for(
         def said() -> str:
             return device_sign(Health.model_validate(api.get("/healthz").json())).sentence
 
-        assert said() == "asked for “auto”; known once a model is loaded"
+        assert said() == "requested “auto”; known once a model is loaded"
         complete(api)
         assert said() == f"computes on “{choose_device('auto')}”"
 

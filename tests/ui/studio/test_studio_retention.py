@@ -87,7 +87,7 @@ def test_the_comparison_opens_on_what_most_trainings_were_to_retain() -> None:
 def test_what_is_missing_stands_with_its_command() -> None:
     app = look(specialization__compared=["first/code", "laws again"], retention__retain="poems")
     named(app.multiselect, "Target domains").set_value(["code"]).run()
-    assert "Some numbers are missing" in app.warning[0].value
+    assert "Some scores are missing" in app.warning[0].value
     assert "laws again on code, poems: not scored on the same text." in told(app)
     (command,) = [block.value for block in app.code]
     assert command == (

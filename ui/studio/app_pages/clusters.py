@@ -49,7 +49,7 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     card = by_name[st.selectbox("Clustering", list(by_name), key="clusters.name")]
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
-        st.warning(plain(f"{stale} “{_TRAIN}” offers to train just those anew."), icon=":material/update:")
+        st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
     view = st.segmented_control("View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     _VIEWS[view](card)
 

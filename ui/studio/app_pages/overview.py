@@ -57,7 +57,7 @@ def holdings() -> Holdings:
 
 
 def is_fresh_failure(job: JobCard) -> bool:
-    """Whether a failure still asks for somebody; an old one is history."""
+    """Whether a failure is recent enough to be shown."""
     return job.state == "failed" and time.time() - (job.finished_at or 0) < FRESH_SECONDS
 
 

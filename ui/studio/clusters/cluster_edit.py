@@ -19,7 +19,7 @@ _TUCKED = ("sample_size", "seed")
 def show_edits(card: ClusteringCard) -> None:
     """The forms, each with its job beneath it."""
     st.caption(
-        "Experts of clusters that change become stale, and can be trained anew; all others stay as they are. "
+        "Experts of clusters that change become stale, and can be retrained; all others stay as they are. "
         "To put single documents elsewhere, click them on the map."
     )
     names = [cluster.name for cluster in card.clusters]

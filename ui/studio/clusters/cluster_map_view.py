@@ -36,7 +36,7 @@ _COLOURINGS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they cam
 
 
 def show_map(card: ClusteringCard) -> None:
-    """The map with what can be done on it, and the jobs that it asked for last."""
+    """The map with its actions, and the jobs that it submitted last."""
     if not card.metrics["map"]:
         empty(
             "No map was drawn of this clustering.", "Find clusters again with a map size above 0, under another name."

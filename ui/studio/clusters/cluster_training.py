@@ -63,7 +63,7 @@ def show_training(card: ClusteringCard) -> None:
 
 
 def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
-    """The form; `seed` stands there at first, though a wish that branches from an expert names none."""
+    """The form; `seed` is the default seed model, though a spec that branches from an expert names none."""
     st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
     shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
@@ -100,7 +100,7 @@ def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
                 on_click=st.session_state.update,
                 args=(_answers(name, members[name], questions),),
             )
-        st.caption("Under the name of a mixture that holds them, “Train a model on each” below trains just those anew.")
+        st.caption("Under the name of a mixture that holds them, “Train a model on each” below retrains only those.")
 
 
 def _members(session: Any, mixture: str) -> list[ExpertCard]:

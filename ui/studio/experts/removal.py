@@ -28,7 +28,7 @@ from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
 
 KIND = "certify-removal"
-_OWN_FIELDS = ("expert", "mixture", "retrained")  # of the form's fields, those that this page asks for itself
+_OWN_FIELDS = ("expert", "mixture", "retrained")  # of the form's fields, those that this page draws itself
 _TUCKED = [name for name in CertifyRemoval.model_fields if name not in ("kind", *_OWN_FIELDS)]
 _NOBODY = "none: leave –Domain out"
 

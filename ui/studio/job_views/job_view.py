@@ -147,7 +147,7 @@ def _offer_deletion(job: JobCard, key: str) -> None:
 def _delete(job: JobCard) -> None:
     has_gone = submit.delete(job.id)
     if st.session_state.get(f"{job.kind}.job") == job.id:
-        del st.session_state[f"{job.kind}.job"]  # the form that asked for it shows it no more
+        del st.session_state[f"{job.kind}.job"]  # the form that submitted it no longer shows it
     stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
     keep(f"The log and the checkpoints of {job.title} are deleted.{stays}")
     st.rerun()

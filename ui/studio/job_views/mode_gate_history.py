@@ -17,7 +17,7 @@ from workbench.registry.database import reading
 
 _PREFIX = "gate/"
 _MOST = 6  # domains that a sentence names
-_MARGIN = 0.01  # of a share: less is not told apart
+_MARGIN = 0.01  # of a share: smaller differences do not count
 Looks = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
 
 
@@ -96,7 +96,8 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     elif len(at_home) == 1:
         summary = f"{at_home[0][1]} has {'more' if fits else 'no more'} weight on its own domain than elsewhere"
     elif len(fits) == len(at_home):
-        summary = "each part weighs most on its own domain"
+        most = "weighs most on its" if len(fits) == 1 else "weigh most on their"
+        summary = f"{len(fits)} of {len(at_home)} parts {most} own domain"
     else:
         summary = f"{len(fits)} of {len(at_home)} parts {'weighs most on its' if len(fits) == 1 else 'weigh most on their'} own domain"
     return f"Gate shares: {summary}; a wider band weighs more"

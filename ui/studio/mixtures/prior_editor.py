@@ -60,7 +60,7 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
 
 
 def origin(source: Mapping[str, Any]) -> str:
-    """Where a prior comes from, in words."""
+    """A sentence on where a prior comes from."""
     if not source:
         return "Given by hand."
     blocks = pluralize(source["num_blocks"], "block")

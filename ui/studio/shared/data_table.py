@@ -52,7 +52,7 @@ def _counts(rows: Rows) -> list[str]:
 
 
 def _large(rows: Rows) -> list[str]:
-    """The columns of numbers so large that nobody reads more than two digits behind their point."""
+    """The columns of numbers so large that two decimal places are enough."""
     columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in (rows[0] if rows else ())}
     return [
         name
@@ -68,7 +68,7 @@ def ticked(key: str) -> list[int]:
 
 
 def as_csv(rows: Rows) -> str:
-    """Rows as CSV text; a cell that a spreadsheet would run as a formula is told as text."""
+    """Rows as CSV text; a cell that a spreadsheet would run as a formula is quoted as text."""
     if not rows:
         return ""
     out = io.StringIO()

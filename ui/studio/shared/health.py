@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when s
 
 @dataclass(frozen=True)
 class Sign:
-    """How one part is: `is_well` is None where nothing can be told from here."""
+    """The health of one part: `is_well` is None where it is unknown."""
 
     part: str
     is_well: bool | None
@@ -44,20 +44,20 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
             answer = client.health()
     except (ServerDown, ServerRefused) as problem:
         away = Sign("API server", False, problem.problem, problem.next_step)
-        return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
+        return away, Sign("Device", None, f"requested “{settings.device}”; known once the API server answers")
     held = f"{pluralize(len(answer.loaded), 'model')} in memory" if answer.loaded else "no model in memory yet"
     return Sign("API server", True, f"answers; {held}"), device_sign(answer)
 
 
 def device_sign(answer: Health) -> Sign:
-    """Of the device, as the API server's health tells it."""
+    """The device, from the API server's health."""
     if answer.device is None:
-        return Sign("Device", None, f"asked for “{answer.requested_device}”; known once a model is loaded")
+        return Sign("Device", None, f"requested “{answer.requested_device}”; known once a model is loaded")
     return Sign("Device", True, f"computes on “{answer.device}”")
 
 
 def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
-    """Of the worker, told by the jobs: a live lease is a proof of life, a job left waiting is not."""
+    """The worker's health, derived from the jobs: a live lease proves that one runs, a job left waiting does not."""
     now = time.time() if now is None else now
     if any(job.state == "running" for job in jobs):
         return Sign("Worker", True, "at work")
@@ -74,7 +74,7 @@ def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
 
 
 def idle_sign() -> Sign:
-    """Of a worker that no job tells anything about: seen among this machine's processes, or perhaps elsewhere."""
+    """The health of an idle worker: it is looked up among this machine's processes."""
     if worker_is_running():
         return Sign("Worker", True, "waits for jobs")
     return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")

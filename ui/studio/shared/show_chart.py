@@ -29,7 +29,7 @@ def show_chart(
     on_select: Callable[[], None] | None = None,
     selection_modes: Sequence[SelectionMode] = ("points",),
 ) -> None:
-    """A chart with everything that belongs to it. `key` tells it apart from others on the page.
+    """A chart with everything that belongs to it. `key` identifies it on the page.
 
     `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `ways` allow it (see `areas`).
     """
