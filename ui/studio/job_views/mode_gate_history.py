@@ -96,10 +96,10 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     elif len(at_home) == 1:
         summary = f"{at_home[0][1]} has {'more' if fits else 'no more'} weight on its own domain than elsewhere"
     elif len(fits) == len(at_home):
+        summary = "each part weighs most on its own domain"
+    else:
         most = "weighs most on its" if len(fits) == 1 else "weigh most on their"
         summary = f"{len(fits)} of {len(at_home)} parts {most} own domain"
-    else:
-        summary = f"{len(fits)} of {len(at_home)} parts {'weighs most on its' if len(fits) == 1 else 'weigh most on their'} own domain"
     return f"Gate shares: {summary}; a wider band weighs more"
 
 
