@@ -107,7 +107,7 @@ def test_without_counted_tokens_perplexities_are_compared() -> None:
 
 def test_the_comparison_of_experts_leads_there() -> None:
     app = open_room("experts", experts__chosen=["first/code", "first/prose"])
-    named(app.button, "learned and kept").click().run()
+    named(app.button, "learning and forgetting").click().run()
     assert not app.exception
     assert app.session_state["specialization.compared"] == ["first/code", "first/prose"]
     assert app.session_state["specialization.view"] == LEARNED_AND_KEPT
