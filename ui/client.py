@@ -30,9 +30,9 @@ ELSEWHERE = "Stop it, or set WORKBENCH_API_PORT to another port and start with `
 
 
 class Client:
-    """Speaks to the API server of one registry.
+    """A client of the API server of one registry.
 
-    Raises ServerDown when it does not answer, ServerRefused with its own words when it refuses.
+    Raises ServerDown when it does not answer, ServerRefused with the server's message when it refuses.
     """
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
@@ -44,7 +44,7 @@ class Client:
             auth=_Token(token, api_address(settings), self._registry) if token else None,
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             transport=transport,
-            trust_env=False,  # a proxy of the environment has no business between two of our own processes
+            trust_env=False,  # a proxy of the environment must not sit between two of our own processes
         )
 
     def close(self) -> None:
@@ -57,11 +57,11 @@ class Client:
         self.close()
 
     def health(self) -> Health:
-        """Version, registry, device and loaded models of this workbench's server; refuses what others answer."""
+        """Version, registry, device and loaded models of this workbench's server; refuses answers of other servers."""
         try:
             body = self._send("GET", "/healthz", timeout=CONNECT_SECONDS)
         except ServerRefused as refusal:
-            if refusal.code:  # a workbench's own words
+            if refusal.code:  # a message of a workbench
                 raise
             body = {}
         if body.get("registry") != self._registry:
@@ -73,7 +73,7 @@ class Client:
         return _parsed(ModelList, self._send("GET", "/v1/models")).data
 
     def complete(self, **request: Any) -> Completion:
-        """A whole completion."""
+        """A full completion."""
         return self._post(Completion, "/v1/completions", {**request, "stream": False})
 
     def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
@@ -188,8 +188,8 @@ def _parsed(result: type[Result], body: dict[str, Any]) -> Result:
         return result.model_validate(body)
     except ValidationError:
         raise ServerRefused(
-            "The API server answered in a form that this version does not know.",
-            "It may be of another version: restart it with `workbench up`.",
+            "The API server's answer does not match this version.",
+            "It may run another version: restart it with `workbench up`.",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Failures of the doors (CLI, API, screens) that a person can act on.
+"""Errors of the front ends (CLI, API, studio) that a user can act on.
 
 UiError
 ├── BadUsage       a command line or a form that cannot be read
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from engine.errors import Problem
 
-RETRY_SECONDS = 2  # what a client is told to wait for a place in the queue
+RETRY_SECONDS = 2  # Retry-After for a client that found the queue full
 
 
 class UiError(Problem):
-    """Raised on purpose by a door."""
+    """Base class of the front ends' errors."""
 
 
 class BadUsage(UiError):
@@ -57,10 +57,10 @@ class RateLimitExceeded(UiError):
 
 
 class ServiceUnavailable(UiError):
-    """The server stops, and takes no more work."""
+    """The server is shutting down and takes no more work."""
 
     def __init__(self) -> None:
-        super().__init__("The server is shutting down.", "Ask again once it has been started.")
+        super().__init__("The server is shutting down.", "Retry after it has restarted.")
 
 
 class JobFailed(UiError):

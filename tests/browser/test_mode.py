@@ -41,7 +41,7 @@ def train(page: Page, house: Any) -> None:
     expect(page.get_by_text("Memory, at least")).to_be_visible()
     page.get_by_role("button", name="Train the expert").click()
     expect(page.get_by_text("See the expert")).to_be_visible(timeout=DONE)
-    for chart in ("While the target was learned", "Whom the gates chose"):
+    for chart in ("While the target was learned", "Gate shares"):
         expect(page.get_by_text(chart)).to_have_count(1)
 
 
@@ -55,13 +55,13 @@ def compose(page: Page) -> None:
     tune(page)
     page.get_by_role("button", name="Compose them").click()
     expect(page.get_by_text("See the composition")).to_be_visible(timeout=DONE)
-    expect(page.get_by_text("Whom the gates chose")).to_have_count(1)
+    expect(page.get_by_text("Gate shares")).to_have_count(1)
 
 
 def look_at_its_parts(page: Page) -> None:
     page.get_by_text("See the composition").click()
     expect(page.get_by_role("heading", name="both/composed")).to_be_visible()
-    expect(page.get_by_text("What stands beside the backbone, tiny in 2 blocks")).to_be_visible()
+    expect(page.get_by_text("Parts beside the backbone tiny in 2 blocks")).to_be_visible()
     page.get_by_role("tab", name="Lineage").click()
     for part in ("c/code", "l/law"):
         expect(page.get_by_text(f"expert {part} → expert both/composed")).to_be_visible()

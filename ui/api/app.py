@@ -23,38 +23,38 @@ ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the s
 
 
 def create_app(settings: Settings | None = None, host: Host | None = None, *, playground: bool = True) -> FastAPI:
-    """The whole application. `host` holds the weights; None loads them at the first wish."""
+    """The whole application. `host` holds the weights; None loads them at the first request."""
     settings = settings or get_settings()
     require_safe_address(settings)
-    house = AppState(settings, ModelHost(settings, host), WorkerPool(settings.max_streams, settings.max_waiting))
+    state = AppState(settings, ModelHost(settings, host), WorkerPool(settings.max_streams, settings.max_waiting))
     # No /docs and no /redoc: FastAPI's pages load scripts from another server.
     app = FastAPI(
         title="Expert Workbench",
         version=version("expert-workbench"),
         docs_url=None,
         redoc_url=None,
-        lifespan=_life,
+        lifespan=_lifespan,
     )
-    app.state.house = house
-    for room in (models, completions, insight):
-        app.include_router(room.router)
+    app.state.workbench = state
+    for module in (models, completions, insight):
+        app.include_router(module.router)
     add_handlers(app)
     if playground:
-        _mount_playground(app, house)
+        _mount_playground(app, state)
     app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
     return app
 
 
 @asynccontextmanager
-async def _life(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    app.state.house.slots.close()
+    app.state.workbench.slots.close()
 
 
-def _mount_playground(app: FastAPI, house: AppState) -> None:
+def _mount_playground(app: FastAPI, state: AppState) -> None:
     from ui.playground.app import mount
 
-    mount(app, house)
+    mount(app, state)
 
     @app.get("/", include_in_schema=False)
     def front_door() -> RedirectResponse:

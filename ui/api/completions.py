@@ -40,7 +40,7 @@ router = APIRouter()
 log = logging.getLogger(__name__)
 
 FINISH = {"stop": "stop", "phrase": "stop", "length": "length"}
-CLIENT_LEFT = 499  # nginx's number: nobody is there to read it
+CLIENT_LEFT = 499  # nginx's code for a client that has disconnected
 
 
 class Scored(NamedTuple):
@@ -64,14 +64,14 @@ class Piece:
 
 
 @router.post("/v1/completions", response_model=Completion)
-async def complete(asked: CompletionRequest, request: Request, house: State) -> Completion | Response:
+async def complete(body: CompletionRequest, request: Request, state: State) -> Completion | Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
-    plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
-    await run_in_threadpool(house.generations.require_readable, plan, *asked.prompt)
+    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
+    await run_in_threadpool(state.generations.require_readable, plan, *body.prompt)
     # One slot for all prompts, one after the other: a request has one place in the queue.
-    pieces, answer = house.slots.stream(lambda: _pieces(house.generations, plan, asked)), CompletionBuilder(plan, asked)
+    pieces, answer = state.slots.stream(lambda: _pieces(state.generations, plan, body)), CompletionBuilder(plan, body)
     try:
-        if not asked.stream:
+        if not body.stream:
             return await unless_gone(request, answer.completion(pieces))
         # The first piece is awaited here: what fails before it is still an honest status.
         first = await unless_gone(request, anext(pieces))
@@ -81,15 +81,15 @@ async def complete(asked: CompletionRequest, request: Request, house: State) -> 
     return EventStream(_events(answer, first, pieces))
 
 
-def _pieces(generations: ModelHost, plan: Plan, asked: CompletionRequest) -> Generator[Piece, None, None]:
-    for index, prompt in enumerate(asked.prompt):
-        if asked.echo:
+def _pieces(generations: ModelHost, plan: Plan, body: CompletionRequest) -> Generator[Piece, None, None]:
+    for index, prompt in enumerate(body.prompt):
+        if body.echo:
             echo = generations.echo(plan, prompt)
             yield Piece(index, prompt if isinstance(prompt, str) else "".join(echo.tokens), tokens=_scored(echo))
-            if asked.max_tokens == 0:
+            if body.max_tokens == 0:
                 yield Piece(index, "", done=Done("length", echo.num_tokens, 0))
                 continue
-        with closing(generations.stream(plan, prompt, asked.sampling(), asked.phrases())) as tokens:
+        with closing(generations.stream(plan, prompt, body.sampling(), body.phrases())) as tokens:
             for one in tokens:
                 yield _piece(index, one)
 
@@ -97,7 +97,7 @@ def _pieces(generations: ModelHost, plan: Plan, asked: CompletionRequest) -> Gen
 def _piece(index: int, one: Token | Done) -> Piece:
     if isinstance(one, Done):
         return Piece(index, one.text, done=one)
-    # The best candidate is told at temperature 0 only, where it is what was drawn.
+    # The best candidate is known at temperature 0 only, where it is the sampled token.
     return Piece(index, one.text, one.weights, one.gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 
@@ -108,16 +108,16 @@ def _scored(echo: Echo) -> list[Scored]:
 class CompletionBuilder:
     """Makes a completion, or its chunks, of the pieces of an answer."""
 
-    def __init__(self, plan: Plan, asked: CompletionRequest) -> None:
-        self._asked = asked
+    def __init__(self, plan: Plan, body: CompletionRequest) -> None:
+        self._body = body
         self._manifest = plan.manifest()
-        self._head = CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=asked.model)
-        self._offsets = [0] * len(asked.prompt)
+        self._head = CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=body.model)
+        self._offsets = [0] * len(body.prompt)
         self._done: list[Done] = []
 
     async def completion(self, pieces: AsyncGenerator[Piece, None]) -> Completion:
         """The answer in one object, with a choice for each prompt."""
-        by_prompt: list[list[Piece]] = [[] for _ in self._asked.prompt]
+        by_prompt: list[list[Piece]] = [[] for _ in self._body.prompt]
         async with aclosing(pieces):
             async for piece in pieces:
                 by_prompt[piece.index].append(piece)
@@ -130,9 +130,9 @@ class CompletionBuilder:
         Fields that a chunk does not carry are unset.
         """
         head, choice = dict(self._head), self._chunk_choice(piece)
-        if len(self._done) < len(self._asked.prompt):
+        if len(self._done) < len(self._body.prompt):
             return [CompletionChunk(**head, choices=[choice])]
-        options = self._asked.stream_options
+        options = self._body.stream_options
         last = CompletionChunk(**head, choices=[choice], manifest=self._manifest)
         if not (options and options.include_usage):
             return [last]
@@ -171,7 +171,7 @@ class CompletionBuilder:
         return FINISH[done.reason]
 
     def _logprobs(self, piece: Piece) -> Logprobs | None:
-        if self._asked.logprobs is None:
+        if self._body.logprobs is None:
             return None
         offsets = []
         for token in piece.tokens:
@@ -181,7 +181,7 @@ class CompletionBuilder:
         return Logprobs(
             tokens=[token.text for token in piece.tokens],
             token_logprobs=[token.logprob for token in piece.tokens],
-            top_logprobs=best if self._asked.logprobs else None,
+            top_logprobs=best if self._body.logprobs else None,
             text_offset=offsets,
         )
 

@@ -1,4 +1,4 @@
-"""What every route shares: the weights of this process and the slots in which they work; nothing of a request."""
+"""The app state that every route shares: settings, weights and slots; nothing of a request."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class AppState:
 
 
 class Gone(Exception):
-    """The client has left; there is nobody to answer."""
+    """The client has disconnected."""
 
 
-def _house(request: Request) -> AppState:
-    house: AppState = request.app.state.house
-    return house
+def _app_state(request: Request) -> AppState:
+    state: AppState = request.app.state.workbench
+    return state
 
 
-State = Annotated[AppState, Depends(_house)]
+State = Annotated[AppState, Depends(_app_state)]
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

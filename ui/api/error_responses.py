@@ -35,8 +35,8 @@ STATUS: dict[type[Problem], int] = {
     ServiceUnavailable: 503,
 }
 
-NO_CHAT = "The models go on from a text and know no chat: send a prompt to POST /v1/completions."
-NO_OBJECT = "The body must be a JSON object, but is not. Send one, with the header Content-Type: application/json."
+NO_CHAT = "The models complete text and do not support chat: send a prompt to POST /v1/completions."
+NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
 def status_of(problem: Problem) -> int:
@@ -45,9 +45,9 @@ def status_of(problem: Problem) -> int:
 
 
 def error_body(problem: Exception) -> dict[str, Any]:
-    """The error object of a problem. A mistake of ours shows no inner parts."""
+    """The error object of a problem. An unexpected error shows no details."""
     if not isinstance(problem, Problem):
-        return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
+        return _body("The server raised an unexpected error. See its log.", "server_error", "internal_error")
     kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
     code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
     return _body(problem_text(problem), kind, code)
@@ -58,13 +58,13 @@ def _kind(status: int) -> str:
 
 
 def _what_is_missing(problem: NotFound) -> str:
-    """`model_not_found`, as OpenAI's clients know it; of what is not asked for as a model: `part_not_found`, …"""
+    """`model_not_found`, as OpenAI's clients know it; of other things than models: `part_not_found`, …"""
     what = "model" if isinstance(problem, NoModel) else problem.what
     return f"{what.replace(' ', '_')}_not_found"
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Teaches an application to answer problems in that shape."""
+    """Registers the handlers that answer errors in that shape."""
     app.add_exception_handler(Problem, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -86,17 +86,17 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
-        return JSONResponse(_body(_not_here(request), "invalid_request_error", "not_found"), error.status_code)
+        return JSONResponse(_body(_no_route(request), "invalid_request_error", "not_found"), error.status_code)
     # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
     message = NO_OBJECT if error.status_code == 400 else error.detail
     code = "too_large" if error.status_code == 413 else "bad_request"
     return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
 
 
-def _not_here(request: Request) -> str:
-    told = f"There is no {request.method} {request.url.path} here."
+def _no_route(request: Request) -> str:
+    message = f"There is no {request.method} {request.url.path} here."
     is_chat = request.url.path.rstrip("/").endswith("/chat/completions")
-    return f"{told} {NO_CHAT}" if is_chat else told
+    return f"{message} {NO_CHAT}" if is_chat else message
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
-    Asked,
     ClusterGridRequest,
     ContrastRequest,
     ForgettingRequest,
@@ -24,6 +23,7 @@ from ui.api.schemas import (
     PosteriorRequest,
     PriorRequest,
     RemovalRequest,
+    RequestBody,
 )
 from ui.generation.model_host import mix_scores
 from ui.serving.addresses import registry_id
@@ -42,26 +42,26 @@ Result = TypeVar("Result")
 
 
 @router.get("/healthz")
-def health(house: State) -> Health:
+def health(state: State) -> Health:
     """That the server runs, for which registry, where it computes (null: not yet) and what it holds in memory."""
     return Health(
         status="ok",
         version=version("expert-workbench"),
-        registry=registry_id(house.settings),
-        device=house.generations.device(),
-        requested_device=house.settings.device,
-        loaded=house.generations.loaded(),
-        busy=house.slots.num_busy,
-        waiting=house.slots.num_waiting,
+        registry=registry_id(state.settings),
+        device=state.generations.device(),
+        requested_device=state.settings.device,
+        loaded=state.generations.loaded(),
+        busy=state.slots.num_busy,
+        waiting=state.slots.num_waiting,
     )
 
 
 @router.post("/v1/workbench/posterior", response_model=PosteriorAnswer)
-async def posterior(asked: PosteriorRequest, request: Request, house: State) -> PosteriorAnswer | Response:
+async def posterior(body: PosteriorRequest, request: Request, state: State) -> PosteriorAnswer | Response:
     """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
-    plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
-    await run_in_threadpool(house.generations.require_readable, plan, asked.text)
-    work = house.slots.call(house.generations.posterior, plan, asked.text)
+    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
+    await run_in_threadpool(state.generations.require_readable, plan, body.text)
+    work = state.slots.call(state.generations.posterior, plan, body.text)
     try:
         reading = await unless_gone(request, work)
     except Gone:
@@ -70,64 +70,64 @@ async def posterior(asked: PosteriorRequest, request: Request, house: State) -> 
 
 
 @router.post("/v1/workbench/modes")
-def modes(asked: ModesRequest, house: State) -> ModeComparison:
+def modes(body: ModesRequest, state: State) -> ModeComparison:
     """Every domain's perplexity under each of the paper's inference modes, from stored scores."""
-    return _from_scores(house, scores.compare_modes, asked)
+    return _from_scores(state, scores.compare_modes, body)
 
 
 @router.post("/v1/workbench/removal")
-def removals(asked: RemovalRequest, house: State) -> RemovalTable:
+def removals(body: RemovalRequest, state: State) -> RemovalTable:
     """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
-    return _from_scores(house, removal.removal_table, asked)
+    return _from_scores(state, removal.removal_table, body)
 
 
 @router.post("/v1/workbench/forgetting")
-def forgotten(asked: ForgettingRequest, house: State) -> Forgetting:
+def forgotten(body: ForgettingRequest, state: State) -> Forgetting:
     """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
-    return _from_scores(house, forgetting.forgetting, asked)
+    return _from_scores(state, forgetting.forgetting, body)
 
 
 @router.post("/v1/workbench/nearest")
-def proposed_parent(asked: NearestRequest, house: State) -> ParentProposal:
+def proposed_parent(body: NearestRequest, state: State) -> ParentProposal:
     """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
-    return _from_scores(house, parent_proposal.nearest, asked)
+    return _from_scores(state, parent_proposal.nearest, body)
 
 
 @router.post("/v1/workbench/mix")
-def mix(asked: MixRequest, house: State) -> MixedScores:
+def mix(body: MixRequest, state: State) -> MixedScores:
     """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
-    return mix_scores(house.settings, asked.wish(), asked.split)
+    return mix_scores(state.settings, body.to_request(), body.split)
 
 
 @router.post("/v1/workbench/cluster-grid")
-def temperatures_and_top_ks(asked: ClusterGridRequest, house: State) -> ClusterGrid:
+def temperatures_and_top_ks(body: ClusterGridRequest, state: State) -> ClusterGrid:
     """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
-    return _from_scores(house, cluster_grid.cluster_grid, asked)
+    return _from_scores(state, cluster_grid.cluster_grid, body)
 
 
 @router.post("/v1/workbench/posteriors")
-def domain_posteriors(asked: PosteriorMapRequest, house: State) -> PosteriorMap:
+def domain_posteriors(body: PosteriorMapRequest, state: State) -> PosteriorMap:
     """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
-    return _from_scores(house, posteriors.posterior_map, asked)
+    return _from_scores(state, posteriors.posterior_map, body)
 
 
 @router.post("/v1/workbench/contrast")
-def contrasted(asked: ContrastRequest, house: State) -> TokenComparison:
+def contrasted(body: ContrastRequest, state: State) -> TokenComparison:
     """The passages of a domain on which one expert does worst and best against another, from stored scores."""
-    return _from_scores(house, token_comparison.compare_tokens, asked)
+    return _from_scores(state, token_comparison.compare_tokens, body)
 
 
 @router.post("/v1/workbench/priors")
-def estimated_prior(asked: PriorRequest, house: State) -> PriorCard:
+def estimated_prior(body: PriorRequest, state: State) -> PriorCard:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
-    estimate = _from_scores(house, scores.estimate_shares, asked, without={"name"})
-    with transaction(house.settings) as session:
-        return priors.keep_estimate(session, asked.name, estimate)
+    estimate = _from_scores(state, scores.estimate_shares, body, without={"name"})
+    with transaction(state.settings) as session:
+        return priors.keep_estimate(session, body.name, estimate)
 
 
 def _from_scores(
-    house: State, service: Callable[..., Result], request: Asked, without: Set[str] = frozenset()
+    state: State, service: Callable[..., Result], request: RequestBody, without: Set[str] = frozenset()
 ) -> Result:
     """The answer of a service to a request, read from the registry in one short transaction."""
-    with reading(house.settings) as session:
-        return service(session, get_storage(house.settings), **request.model_dump(exclude=set(without)))
+    with reading(state.settings) as session:
+        return service(session, get_storage(state.settings), **request.model_dump(exclude=set(without)))

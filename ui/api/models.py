@@ -18,15 +18,15 @@ router = APIRouter()
 
 
 @router.get("/v1/models")
-def list_models(house: State) -> ModelList:
+def list_models(state: State) -> ModelList:
     """Every mixture and every enabled expert."""
-    return ModelList(data=known_models(house.settings))
+    return ModelList(data=known_models(state.settings))
 
 
 @router.get("/v1/models/{name:path}")
-def show_model(name: str, house: State) -> Model:
+def show_model(name: str, state: State) -> Model:
     """One mixture or expert, by its name."""
-    models = {model.id: model for model in known_models(house.settings)}
+    models = {model.id: model for model in known_models(state.settings)}
     if name not in models:
         raise NotFound("model", name, models)
     return models[name]

@@ -1,4 +1,4 @@
-"""What the API is asked: OpenAI's fields, ours beside them, and nothing silently ignored.
+"""The request bodies of the API: OpenAI's fields and ours; nothing is silently ignored.
 
 A field of OpenAI's (or vLLM's) that changes the answer and is not supported is refused unless it has its neutral value;
 null is what was left out.
@@ -54,13 +54,13 @@ PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its ba
 Names = Annotated[list[str], Field(max_length=MAX_NAMED)]
 
 
-class Asked(Sane):
-    """Refuses fields it does not know, and half characters: pydantic looks at what a text is where it has a bound."""
+class RequestBody(Sane):
+    """Refuses unknown fields and unpaired surrogates: pydantic checks text only where it has a bound."""
 
     model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
 
 
-class ExpertWeight(Asked):
+class ExpertWeight(RequestBody):
     """An expert that takes part, by its name."""
 
     id: str = Field(description="Name of an expert of the mixture.")
@@ -68,7 +68,7 @@ class ExpertWeight(Asked):
     parts: Names | None = Field(None, description=f"The {PARTS}")
 
 
-class GateChange(Asked):
+class GateChange(RequestBody):
     """Settings of a gate; one that is left out stays as it is."""
 
     def changes(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ else:
     ]
 
 
-class Mixed(Asked):
+class Mixed(RequestBody):
     """Which experts of a model take part, and how they are weighed; all of it for this request only."""
 
     experts: list[ExpertWeight] | None = Field(
@@ -159,8 +159,8 @@ class Mixed(Asked):
             raise ValueError("give parts within experts or beside active, not both")
         return self
 
-    def wish(self, model: str) -> MixtureRequest:
-        """The same as the services understand it."""
+    def to_request(self, model: str) -> MixtureRequest:
+        """The request for the services."""
         gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.changes() if self.gate else {}
         changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
@@ -170,7 +170,7 @@ class Mixed(Asked):
         return MixtureRequest(model, list(weights), weights, changes, parts=parts)
 
 
-class Nullable(Asked):
+class Nullable(RequestBody):
     """Null means that a field was left out."""
 
     @model_validator(mode="before")
@@ -281,7 +281,7 @@ class CompletionRequest(Nullable, Mixed):
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
     def sampling(self) -> SamplingConfig:
-        """How tokens are drawn."""
+        """The sampling settings."""
         return SamplingConfig(max(1, self.max_tokens), self.temperature, self.top_p, self.seed)
 
 
@@ -292,7 +292,7 @@ class PosteriorRequest(Mixed):
     text: str = Field(min_length=1, description="The text to read.")
 
 
-class MixRequest(Asked):
+class MixRequest(RequestBody):
     """POST /v1/workbench/mix."""
 
     mixture: str = Field(description="Name of a mixture.")
@@ -312,13 +312,13 @@ class MixRequest(Asked):
             raise ValueError("give weights or a prior, not both")
         return self
 
-    def wish(self) -> MixtureRequest:
-        """The same as the services understand it."""
-        gate = Mixed(gate=self.gate).wish(self.mixture).gate
+    def to_request(self) -> MixtureRequest:
+        """The request for the services."""
+        gate = Mixed(gate=self.gate).to_request(self.mixture).gate
         return MixtureRequest(self.mixture, self.active, self.weights, gate, self.prior)
 
 
-class RemovalRequest(Asked):
+class RemovalRequest(RequestBody):
     """POST /v1/workbench/removal."""
 
     mixture: str = Field(description="Name of a mixture.")
@@ -330,7 +330,7 @@ class RemovalRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
 
 
-class ForgettingRequest(Asked):
+class ForgettingRequest(RequestBody):
     """POST /v1/workbench/forgetting."""
 
     before: str = Field(description="A mixture (or an expert) as it was.")
@@ -338,7 +338,7 @@ class ForgettingRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
-class NearestRequest(Asked):
+class NearestRequest(RequestBody):
     """POST /v1/workbench/nearest."""
 
     mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
@@ -347,7 +347,7 @@ class NearestRequest(Asked):
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
-class ClusterGridRequest(Asked):
+class ClusterGridRequest(RequestBody):
     """POST /v1/workbench/cluster-grid."""
 
     mixture: str = Field(description="Name of a mixture with a cluster gate.")
@@ -357,7 +357,7 @@ class ClusterGridRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
-class PosteriorMapRequest(Asked):
+class PosteriorMapRequest(RequestBody):
     """POST /v1/workbench/posteriors."""
 
     mixture: str = Field(description="Name of a mixture.")
@@ -370,7 +370,7 @@ class PosteriorMapRequest(Asked):
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
-class PriorRequest(Asked):
+class PriorRequest(RequestBody):
     """POST /v1/workbench/priors."""
 
     name: str = Field(description="Name of the new prior.")
@@ -381,7 +381,7 @@ class PriorRequest(Asked):
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
-class ContrastRequest(Asked):
+class ContrastRequest(RequestBody):
     """POST /v1/workbench/contrast."""
 
     domain: str = Field(description="Name of a domain.")
@@ -392,7 +392,7 @@ class ContrastRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
-class ModesRequest(Asked):
+class ModesRequest(RequestBody):
     """POST /v1/workbench/modes."""
 
     mixture: str = Field(description="Name of a mixture.")

@@ -1,4 +1,4 @@
-"""Who may speak to a server: this machine, by its own name, from its own pages; with the token if one is set.
+"""Access control of a server: only this machine, by its own name, from its own pages; with the token if one is set.
 
 One guard stands before the API and before the studio. A page of another site, open in the same browser, can send
 requests to 127.0.0.1. It is known by its Origin and by Sec-Fetch-Site, which also tells a page on another port of this
@@ -105,64 +105,68 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        asked = HTTPConnection(scope)
+        connection = HTTPConnection(scope)
         marked = self._marked(send)
         try:
-            self._check_sender(asked)
+            self._check_sender(connection)
             if self._login.is_needed and scope["type"] == "http" and scope["path"] == LOGIN_PATH:
-                response = await self._login_page.answer(asked, receive)
+                response = await self._login_page.answer(connection, receive)
             else:
-                self._check_request(asked)
+                self._check_request(connection)
                 await self._app(scope, _limited(receive) if self._rules.for_programs else receive, marked)
                 return
         except Refusal as refusal:
-            response = self._refused(asked, refusal)
+            response = self._refused(connection, refusal)
         await response(scope, receive, marked)
 
-    def _check_sender(self, asked: HTTPConnection) -> None:
+    def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
-        headers = asked.headers
+        headers = connection.headers
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
-            raise Refusal(403, f"The Host must be this server's own name, but is “{host}” instead.", "foreign_host")
+            raise Refusal(403, f"The Host header must name this server, but is “{host}”.", "foreign_host")
         origin = headers.get("origin")
-        if origin is None and self._needs_origin(asked):
-            raise Refusal(403, "The request must come with this server's own Origin.", "foreign_origin")
+        if origin is None and self._needs_origin(connection):
+            raise Refusal(403, "The request must carry this server's own Origin header.", "foreign_origin")
         if origin is not None and _place(origin) != host:
-            raise Refusal(403, f"The Origin must be this server itself, but is “{origin}” instead.", "foreign_origin")
+            raise Refusal(403, f"The Origin header must be this server, but is “{origin}”.", "foreign_origin")
         site = headers.get("sec-fetch-site", "none")
-        if site not in ("none", "same-origin") and not self._is_visit(asked):
+        if site not in ("none", "same-origin") and not self._is_visit(connection):
             raise Refusal(
                 403, f"A page of another address may only link here (Sec-Fetch-Site: {site}).", "foreign_site"
             )
 
-    def _needs_origin(self, asked: HTTPConnection) -> bool:
+    def _needs_origin(self, connection: HTTPConnection) -> bool:
         """Browsers always name it on what may change something; programs need not where they may ask at all."""
-        if asked.scope["type"] == "websocket":
+        if connection.scope["type"] == "websocket":
             return True
-        if asked.scope["method"] in _SAFE:
+        if connection.scope["method"] in _SAFE:
             return False
-        return not self._rules.for_programs or self._login.cookie in asked.cookies or asked.scope["path"] == LOGIN_PATH
+        return (
+            not self._rules.for_programs
+            or self._login.cookie in connection.cookies
+            or connection.scope["path"] == LOGIN_PATH
+        )
 
-    def _is_visit(self, asked: HTTPConnection) -> bool:
+    def _is_visit(self, connection: HTTPConnection) -> bool:
         """Whether a browser goes to a page, as for a link that was followed."""
-        headers = asked.headers
-        is_page = headers.get("sec-fetch-mode") == "navigate" and asked.scope.get("method") in ("GET", "HEAD")
+        headers = connection.headers
+        is_page = headers.get("sec-fetch-mode") == "navigate" and connection.scope.get("method") in ("GET", "HEAD")
         return is_page and headers.get("sec-fetch-dest") in ("document", *self._rules.frames)
 
-    def _check_request(self, asked: HTTPConnection) -> None:
-        headers = asked.headers
-        # Before the token: who is told that this is another workbench never sends it.
+    def _check_request(self, connection: HTTPConnection) -> None:
+        headers = connection.headers
+        # Before the token: a client that learns that this is another workbench never sends it.
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
-        if self._login.is_needed and not self._is_known(asked):
+        if self._login.is_needed and not self._is_known(connection):
             raise Refusal(401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED)
         if self._rules.for_programs and _length(headers) > MAX_BODY_BYTES:
             raise Refusal(413, TOO_LARGE, "too_large")
 
-    def _is_known(self, asked: HTTPConnection) -> bool:
-        cookie = asked.cookies.get(self._login.cookie, "")
-        return self._login.is_token(_token_in(asked.headers)) or self._login.is_session(cookie)
+    def _is_known(self, connection: HTTPConnection) -> bool:
+        cookie = connection.cookies.get(self._login.cookie, "")
+        return self._login.is_token(_token_in(connection.headers)) or self._login.is_session(cookie)
 
     def _is_own_name(self, name: str) -> bool:
         host = self._rules.host
@@ -179,22 +183,22 @@ class Guard:
 
         return marked
 
-    def _refused(self, asked: HTTPConnection, refusal: Refusal) -> Response:
+    def _refused(self, connection: HTTPConnection, refusal: Refusal) -> Response:
         if refusal.status != 401:
             return _answer(refusal)
-        if _wants_page(asked):
+        if _wants_page(connection):
             return self._login_page.ask()
-        return _answer(refusal, _ASK_PASSWORD if self._rules.for_programs else {})
+        return _answer(refusal, _BASIC_CHALLENGE if self._rules.for_programs else {})
 
 
-def _wants_page(asked: HTTPConnection) -> bool:
+def _wants_page(connection: HTTPConnection) -> bool:
     """Whether a person waits for a page in a window of its own."""
-    headers = asked.headers
-    is_get = asked.scope.get("method") == "GET" and "text/html" in headers.get("accept", "")
+    headers = connection.headers
+    is_get = connection.scope.get("method") == "GET" and "text/html" in headers.get("accept", "")
     return is_get and headers.get("sec-fetch-dest", "document") == "document"
 
 
-_ASK_PASSWORD = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
+_BASIC_CHALLENGE = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
 
 
 def _limited(receive: Receive) -> Receive:
@@ -214,8 +218,8 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _length(headers: Headers) -> int:
-    told = headers.get("content-length", "")
-    return int(told) if told.isdecimal() else 0
+    length = headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
 
 
 def _token_in(headers: Headers) -> bytes:

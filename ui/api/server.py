@@ -1,4 +1,4 @@
-"""The web server of the API: when it stops, a request that still waits for a slot is told so at once."""
+"""The web server of the API: when it stops, a request that still waits for a slot is refused at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         assert isinstance(config.app, FastAPI)
-        self._slots: WorkerPool = config.app.state.house.slots
+        self._slots: WorkerPool = config.app.state.workbench.slots
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

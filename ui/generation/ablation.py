@@ -1,6 +1,6 @@
-"""What a text would lose without each expert, and without each part of an expert of MoDE: read again, one by one.
+"""Ablation: the perplexity of a text without each expert, and without each part of a MoDE expert.
 
-Nothing is drawn anew: the text stays as it is, and each reading is a forward pass with one of them switched off.
+Nothing is sampled again: the text stays as it is, and each step is a forward pass with one of them switched off.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ class Without:
     lost_most: tuple[str, float] = ("", 0.0)
 
 
-async def without_each(house: AppState, wish: MixtureRequest, plan: Plan, text: str) -> AsyncGenerator[Without, None]:
+async def without_each(
+    state: AppState, request: MixtureRequest, plan: Plan, text: str
+) -> AsyncGenerator[Without, None]:
     """The text as it is first, then without each expert (where there are two or more) and each active part."""
-    read = await house.slots.call(house.generations.posterior, plan, text)
+    read = await state.slots.call(state.generations.posterior, plan, text)
     yield Without("", _perplexity(read.logprobs))
-    for name, lacking in _each(wish, plan):
-        other = await run_in_threadpool(house.generations.plan, lacking)
-        logprobs = (await house.slots.call(house.generations.posterior, other, text)).logprobs
+    for name, lacking in _each(request, plan):
+        other = await run_in_threadpool(state.generations.plan, lacking)
+        logprobs = (await state.slots.call(state.generations.posterior, other, text)).logprobs
         losses = [after - before for before, after in zip(read.logprobs, logprobs, strict=True)]
         worst = min(range(len(losses)), key=losses.__getitem__)
         yield Without(name, _perplexity(logprobs), (read.tokens[worst], losses[worst]))
 
 
-def _each(wish: MixtureRequest, plan: Plan) -> Iterator[tuple[str, MixtureRequest]]:
+def _each(request: MixtureRequest, plan: Plan) -> Iterator[tuple[str, MixtureRequest]]:
     names = [expert.name for expert in plan.experts]
     for name in names if len(names) > 1 else ():
-        yield name, replace(wish, active=[one for one in names if one != name])
+        yield name, replace(request, active=[one for one in names if one != name])
     for expert in plan.experts:
         for part in expert.parts or ():
             left = [one for one in expert.parts or () if one != part]
-            yield f"{expert.name}: {part}", replace(wish, parts={**wish.parts, expert.name: left})
+            yield f"{expert.name}: {part}", replace(request, parts={**request.parts, expert.name: left})
 
 
 def _perplexity(logprobs: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""Several streams at once, as one."""
+"""Merges several streams into one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 async def merge_streams(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
     """What each stream yields, with its place, as it comes. Closing this closes all of them."""
-    news: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue()
+    items: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue()
 
     async def follow(place: int, stream: AsyncGenerator[T, None]) -> None:
         async with aclosing(stream):
             async for one in stream:
-                news.put_nowait((place, one))
+                items.put_nowait((place, one))
 
     tasks = [asyncio.create_task(follow(place, stream)) for place, stream in enumerate(streams)]
     together = asyncio.gather(*tasks)
-    together.add_done_callback(lambda _: news.put_nowait(None))
+    together.add_done_callback(lambda _: items.put_nowait(None))
     try:
-        while (item := await news.get()) is not None:
+        while (item := await items.get()) is not None:
             yield item
         await together
     finally:

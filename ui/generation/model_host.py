@@ -1,6 +1,6 @@
-"""Who holds the weights of this process: a wish becomes a plan, and the plan a stream of tokens.
+"""The weights of this process: a request becomes a plan, and the plan a stream of tokens.
 
-Nothing here is loaded before the first wish: opening the API, or `--help`, wakes no torch.
+Nothing is loaded before the first request: importing the API, or `--help`, does not import torch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Host(Protocol):
 
 
 class ModelHost:
-    """Plans wishes and streams their tokens; the weights are loaded at the first one."""
+    """Plans requests and streams their tokens; the weights are loaded at the first one."""
 
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
         self.settings = settings
@@ -76,11 +76,11 @@ class ModelHost:
         return self.host.posterior(plan, text)
 
     def loaded(self) -> list[LoadedBase]:
-        """What lies in memory now; empty while nothing was asked for."""
+        """The bases in memory now; empty before the first request."""
         return self._host.loaded() if self._host is not None else []
 
     def device(self) -> str | None:
-        """Where the weights lie; None while nothing was asked for."""
+        """The device of the weights; None before the first request."""
         return self._device
 
     @property

@@ -1,4 +1,4 @@
-"""A few threads for generations, so that a server stays awake while its models think.
+"""A thread pool for generations, so that a server stays responsive while its models compute.
 
 A generation lives in one thread from its first token to its end: torch keeps modes such as inference_mode
 per thread. The number of threads is the number of generations at once; a bounded number of others wait their turn.
@@ -36,14 +36,14 @@ class _Turn:
     result: Future[Any] = field(default_factory=Future)
 
     def run(self) -> Callable[[], None]:
-        """Does the work; gives what tells the result, so that the slot can be free before it is told."""
+        """Does the work; returns a function that delivers the result, so that the slot can be freed first."""
         if not self.result.set_running_or_notify_cancel():
             return lambda: None
         try:
-            found = self.work()
-        except BaseException as error:  # carried over to the one who waits for it
+            result = self.work()
+        except BaseException as error:  # raised where the result is awaited
             return partial(self.result.set_exception, error)
-        return partial(self.result.set_result, found)
+        return partial(self.result.set_result, result)
 
 
 class WorkerPool:
@@ -74,8 +74,8 @@ class WorkerPool:
         """The result of a function that needs a slot."""
         turn = self._enter(partial(function, *arguments))
         try:
-            found: T = await asyncio.wrap_future(turn.result)
-            return found
+            result: T = await asyncio.wrap_future(turn.result)
+            return result
         finally:
             self._leave(turn)
 
@@ -99,7 +99,7 @@ class WorkerPool:
             self._leave(turn)
 
     def close(self) -> None:
-        """Lets nobody in any more, and refuses those that wait; those that run go on."""
+        """Refuses new and waiting work; running work continues."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting)
@@ -129,16 +129,16 @@ class WorkerPool:
             self._waiting.pop(turn, None)
 
     def _serve(self, turn: _Turn | None) -> None:
-        """Runs a turn, and those that wait, until nobody does."""
+        """Runs a turn, then the waiting ones until there are none."""
         while turn is not None:
-            tell = turn.run()
+            deliver = turn.run()
             with self._lock:
                 turn = next(iter(self._waiting), None)
                 if turn is None:
                     self._busy -= 1
                 else:
                     del self._waiting[turn]
-            tell()
+            deliver()
 
 
 def _end_of(result: Future[Any]) -> Any:
@@ -147,8 +147,8 @@ def _end_of(result: Future[Any]) -> Any:
 
 
 def _pump(make: Callable[[], Generator[Any, None, None]], put: Callable[[Any], None], given_up: Event) -> None:
-    with closing(make()) as found:
-        for item in found:
+    with closing(make()) as items:
+        for item in items:
             if given_up.is_set():
                 return
             put(item)

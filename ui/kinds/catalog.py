@@ -74,6 +74,6 @@ def _generic_screen(kind: Kind[Any]) -> Screen:
 
 
 def _draw_generic(name: str, offers: Offers) -> None:
-    from ui.studio.forms.job_form import ask_for  # imports Streamlit, which the command line does not need
+    from ui.studio.forms.job_form import show_job_form  # imports Streamlit, which the command line does not need
 
-    ask_for(name, offers, "Submit")
+    show_job_form(name, offers, "Submit")

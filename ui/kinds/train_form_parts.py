@@ -1,4 +1,4 @@
-"""What the forms of the page Train share: their titles, and what must exist before."""
+"""Shared parts of the forms on the page Train: titles and requirements."""
 
 from __future__ import annotations
 

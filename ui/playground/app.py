@@ -223,8 +223,8 @@ class Player:
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            wish = MixtureRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
-            async with aclosing(self._frames(wish, prompt, sampling, without)) as frames:
+            request = MixtureRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
+            async with aclosing(self._frames(request, prompt, sampling, without)) as frames:
                 async for frame in frames:
                     yield frame
         except Problem as problem:
@@ -242,10 +242,10 @@ class Player:
                 yield [frame if place == index else gr.skip() for index in range(len(panes))]
 
     async def _frames(
-        self, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, without: bool
+        self, request: MixtureRequest, prompt: str, sampling: SamplingConfig, without: bool
     ) -> AsyncGenerator[str, None]:
         generations, slots = self._state.generations, self._state.slots
-        plan = await run_in_threadpool(generations.plan, wish)
+        plan = await run_in_threadpool(generations.plan, request)
         parts_of = await run_in_threadpool(self._all_experts)
         answer, drawn_at = Answer(prompt, list(parts_of), plan.manifest(), parts=_with_some(parts_of)), 0.0
         yield answer_html(answer)
@@ -258,7 +258,7 @@ class Player:
                     drawn_at = now
                     yield answer_html(answer)
         if without and answer.texts:
-            async with aclosing(without_each(self._state, wish, plan, answer.text)) as losses:
+            async with aclosing(without_each(self._state, request, plan, answer.text)) as losses:
                 async for one_less in losses:
                     answer = replace(answer, without=(*answer.without, one_less))
                     yield answer_html(answer)

@@ -1,10 +1,10 @@
-"""The studio: `streamlit run ui/studio/app.py`. It reads the registry and asks for jobs; it holds no weights."""
+"""The studio: `streamlit run ui/studio/app.py`. It reads the registry and submits jobs; it holds no weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pandas  # noqa: F401  # whole before any page draws: Plotly takes it half-read while another page imports it
+import pandas  # noqa: F401  # imported before any page draws: Plotly would take it half-initialized while another page imports it
 import streamlit as st
 from streamlit import net_util
 
@@ -13,12 +13,12 @@ from ui.studio.shared.notices import nothing_hidden, show_kept
 
 # A file of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
-# Streamlit marks the focused room by a pale grey alone.
+# Streamlit marks the focused page by a pale grey alone.
 FOCUS = "<style>[data-testid='stSidebarNavLink']:focus-visible { outline: 2px solid currentColor; }</style>"
 
 
 def main() -> None:
-    """Draws the page that the address names, with the rooms in the sidebar."""
+    """Draws the page that the address names, with the navigation in the sidebar."""
     st.set_page_config(page_title="Expert Workbench", page_icon=str(ICON), layout="wide")
     _stay_silent()
     st.html(FOCUS)
@@ -30,9 +30,11 @@ def main() -> None:
 
 def _sections() -> dict[str, list[st.Page]]:
     sections: dict[str, list[st.Page]] = {}
-    for room in PAGES:
-        page = st.Page(room.script, title=room.title, icon=room.icon, url_path=room.address, default=room is OVERVIEW)
-        sections.setdefault(room.section, []).append(page)
+    for page in PAGES:
+        st_page = st.Page(
+            page.script, title=page.title, icon=page.icon, url_path=page.address, default=page is OVERVIEW
+        )
+        sections.setdefault(page.section, []).append(st_page)
     return sections
 
 

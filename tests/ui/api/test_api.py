@@ -18,7 +18,7 @@ from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
-from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
+from ui.api.schemas import NEUTRAL, CompletionRequest, MixRequest, RequestBody
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -119,9 +119,9 @@ def test_a_stream_counts_tokens_when_asked(api: TestClient) -> None:
 
 
 def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
-    asked = [{"id": "both/law", "weight": 1}, {"id": "both/code", "weight": 1}]
+    chosen = [{"id": "both/law", "weight": 1}, {"id": "both/code", "weight": 1}]
 
-    assert complete(api, experts=asked)["choices"][0]["expert_weights"][0] == {"both/code": 0.5, "both/law": 0.5}
+    assert complete(api, experts=chosen)["choices"][0]["expert_weights"][0] == {"both/code": 0.5, "both/law": 0.5}
     assert complete(api, active=["both/law"])["choices"][0]["expert_weights"][0] == {"both/law": 1.0}
     assert complete(api)["choices"][0]["expert_weights"][0] == {"both/code": 0.75, "both/law": 0.25}
 
@@ -143,7 +143,7 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
 
     def gate(choice: MixtureRequest) -> GateConfig:
         body = {"mixture": choice.model, **choice.changes(), "split": "test"}
-        return ModelHost(Settings(home=mixed)).plan(MixRequest(**body).wish()).gate
+        return ModelHost(Settings(home=mixed)).plan(MixRequest(**body).to_request()).gate
 
     assert gate(saved) == PosteriorGateConfig(top_k=2)
     assert gate(cleared) == PosteriorGateConfig()
@@ -152,7 +152,7 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
 def test_a_request_may_change_every_knob_of_the_gate() -> None:
     changes = asdict(UpdatingGateConfig(evidence="last_token", newest_weight=0.3, update_every=64, top_k=1))
 
-    assert MixRequest(mixture="both", gate=changes).wish().gate == changes
+    assert MixRequest(mixture="both", gate=changes).to_request().gate == changes
 
 
 def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:
@@ -271,9 +271,9 @@ def test_each_prompt_of_a_list_has_a_choice_of_its_own(api: TestClient, prompt: 
 
 
 def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> None:
-    asked = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
-    *found, last = chunks(api, **asked, stream_options={"include_usage": True})
-    answer = complete(api, **asked)
+    body = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
+    *found, last = chunks(api, **body, stream_options={"include_usage": True})
+    answer = complete(api, **body)
 
     for whole in answer["choices"]:
         own = [one["choices"][0] for one in found if one["choices"][0]["index"] == whole["index"]]
@@ -315,7 +315,7 @@ def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
 def test_a_mistake_of_ours_shows_no_inner_parts(api: TestClient, host: Any) -> None:
     host.fail_at = 0
 
-    assert refusal(api) == (500, "The server made a mistake; its log says more.")
+    assert refusal(api) == (500, "The server raised an unexpected error. See its log.")
 
 
 def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> None:
@@ -365,7 +365,7 @@ def test_health_names_the_device_that_computes_not_the_one_wished_for(
         def said() -> str:
             return device_sign(Health.model_validate(api.get("/healthz").json())).sentence
 
-        assert said() == "asked for “auto”; known once a model is loaded"
+        assert said() == "requested “auto”; known once a model is loaded"
         complete(api)
         assert said() == f"computes on “{choose_device('auto')}”"
 
@@ -423,12 +423,12 @@ def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
     with transaction() as session:
         name = experts.list_experts(session)[0].name
         experts.set_enabled(session, [name], False)
-    status, told = refusal(api, model=name)
+    status, message = refusal(api, model=name)
     assert status == 400
-    assert f"The expert “{name}” is disabled in the registry." in told
+    assert f"The expert “{name}” is disabled in the registry." in message
 
 
-def requests(base: type[Asked] = Asked) -> Iterator[type[Asked]]:
+def requests(base: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
     for one in base.__subclasses__():
         yield one
         yield from requests(one)
@@ -436,17 +436,21 @@ def requests(base: type[Asked] = Asked) -> Iterator[type[Asked]]:
 
 ABSURD = {"int": [1.5, 2**64], "float": [5e-324, 1e31]}
 NUMBERS = {
-    f"{asked.__name__}.{name}": (asked, name, kind[0], kind.string)
-    for asked in requests()
-    for name, field in asked.model_fields.items()
+    f"{request_type.__name__}.{name}": (request_type, name, kind[0], kind.string)
+    for request_type in requests()
+    for name, field in request_type.model_fields.items()
     if name not in NEUTRAL and (kind := re.search(r"\b(int|float)\b", str(field.annotation)))
 }
 
 
-@pytest.mark.parametrize(("asked", "name", "kind", "told"), NUMBERS.values(), ids=NUMBERS)
-def test_a_number_that_nobody_can_mean_is_refused(asked: type[Asked], name: str, kind: str, told: str) -> None:
+@pytest.mark.parametrize(("request_type", "name", "kind", "annotation"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_that_nobody_can_mean_is_refused(
+    request_type: type[RequestBody], name: str, kind: str, annotation: str
+) -> None:
     for number in [json.loads("1e400"), float("-inf"), float("nan"), *ABSURD[kind]]:
-        value = [number] if told.startswith("list") else {"law": number} if told.startswith("dict") else number
+        value = (
+            [number] if annotation.startswith("list") else {"law": number} if annotation.startswith("dict") else number
+        )
         with pytest.raises(ValidationError) as caught:
-            asked.model_validate({name: value})
+            request_type.model_validate({name: value})
         assert name in {str(fault["loc"][0]) for fault in caught.value.errors()}, number

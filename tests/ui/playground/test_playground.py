@@ -56,7 +56,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 @pytest.fixture
 def player(mixed: Path, host: Any) -> Player:
-    return Player(create_app(Settings(home=mixed), host, playground=False).state.house)
+    return Player(create_app(Settings(home=mixed), host, playground=False).state.workbench)
 
 
 def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3, *switches: Any) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sen
 
 
 def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
-    house = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.house
+    house = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.workbench
 
     def endless() -> Iterator[int]:
         while True:

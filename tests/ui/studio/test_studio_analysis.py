@@ -168,7 +168,7 @@ def test_a_cell_leads_to_its_text(answers: Answers) -> None:
 
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
     app = settled(open_room("specialization", contrast__expert="first/code", contrast__domain="code"))
-    assert "choose a cell away from home" in app.info[0].value
+    assert "choose a cell of another domain" in app.info[0].value
     assert answers.asked == []
 
 
@@ -240,7 +240,7 @@ def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Ans
         priors.give_prior(session, "lean", dict(zip(card.shares, (4, 2, 1), strict=True)))
     app.run()
     app.selectbox(key="prior.chosen").select("lean").run()
-    settled(named(app.button, "Put it on the desk").click().run())
+    settled(named(app.button, "Apply to the mixture").click().run())
     asked = [wish for wish in answers.asked if "weights" in wish]
     assert asked[-1]["weights"] == dict(zip(card.shares, (1.0, 0.5, 0.25), strict=True))
     assert {m.weight for m in read(mixtures.get_mixture, "first").members} == {1.0}  # nothing was saved
@@ -253,7 +253,7 @@ def test_a_prior_for_other_experts_cannot_be_put_on_the_desk(answers: Answers) -
         priors.give_prior(session, "other", {"laws again": 1.0})
     app = settled(open_room("mixtures"))
     assert "has no share for first/code" in told(app)
-    assert named(app.button, "Put it on the desk").disabled
+    assert named(app.button, "Apply to the mixture").disabled
 
 
 def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answers) -> None:

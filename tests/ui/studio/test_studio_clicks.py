@@ -125,7 +125,7 @@ def test_an_addition_is_certified_from_the_experts_card() -> None:
 
 def test_an_expert_that_came_with_its_model_has_no_addition_to_certify() -> None:
     app = open_room("experts", experts__chosen=["first/code"])
-    assert "came with its model" in told(app)
+    assert "was trained together with its model" in told(app)
     assert not [one for one in app.button if one.label == "Certify the addition"]
 
 
@@ -307,13 +307,13 @@ def mixed(_self: Client, **wish: Any) -> MixedScores:
 def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)
     app = open_room("mixtures")
-    assert "This is what is saved." in told(app)
+    assert "These are the saved settings." in told(app)
     settled(named(app.toggle, "first/code").set_value(False).run())
     assert "from 3.00 to 2.00 per token" in told(app)
     assert all(member.active for member in read(mixtures.get_mixture, "first").members)
     settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
-    assert "This is what is saved." in told(app)
+    assert "These are the saved settings." in told(app)
 
 
 def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> 
     for toggle in [one for one in app.toggle if one.value]:
         toggle.set_value(False)
     settled(app.run())
-    assert told(app).count("Switch on at least one expert.") == 1
+    assert told(app).count("Switch on at least one.") == 1
     assert app.button(key="mixture.save").disabled
 
 
@@ -368,7 +368,7 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
     app = open_room("mixtures")
     assert "Start it with `workbench up`" in told(app)
     monkeypatch.setattr(Client, "mix", mixed)
-    settled(named(app.button, "Try again").click().run())
+    settled(named(app.button, "Retry").click().run())
     assert "Exact, from stored scores" in told(app)
 
 

@@ -158,7 +158,7 @@ def test_a_click_reads_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, point=(3, 0))
     app = room()
-    named(app.button, "Put it there").click().run()
+    named(app.button, "Move").click().run()
     job = last_job()
     assert (job.kind, job.spec["cluster"]) == ("pin-documents", card().clusters[0].name)
     found = cluster_map(card(), chart()).document(3, 0)
@@ -290,7 +290,7 @@ def test_the_forms_ask_for_merges_and_splits_of_this_clustering() -> None:
     app = room("Change")
     names = [cluster.name for cluster in card().clusters]
     app.multiselect(key="merge-clusters.clusters").set_value(names[:2]).run()
-    named(app.button, "Merge them").click().run()
+    named(app.button, "Merge").click().run()
     job = last_job()
     assert (job.kind, job.spec["clustering"], job.spec["clusters"]) == ("merge-clusters", "topics", names[:2])
     assert any("workbench cluster merge topics --clusters" in one.value for one in app.code)
@@ -300,7 +300,7 @@ def test_the_forms_ask_for_merges_and_splits_of_this_clustering() -> None:
 def test_deleting_is_refused_in_words_while_something_needs_it() -> None:
     app = room("Change")
     app.multiselect(key="merge-clusters.clusters").set_value([c.name for c in card().clusters[:2]]).run()
-    named(app.button, "Merge them").click().run()
+    named(app.button, "Merge").click().run()
     named(app.button, "Delete for good").click().run()
     assert "needs it" in everything(app) or "job" in "".join(one.value for one in app.error)
     assert card()

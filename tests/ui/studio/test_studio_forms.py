@@ -89,7 +89,7 @@ def test_the_clustering_of_a_gate_is_chosen_by_its_name() -> None:
     clustering = named(app.selectbox, "Clustering")
     assert clustering.options == ["none", "subjects"]
     app = clustering.select("subjects").run()
-    named(app.button, "Save as").click().run()
+    named(app.button, "Save to").click().run()
     assert read(mixtures.get_mixture, "first").gate["clustering"] == id
 
 

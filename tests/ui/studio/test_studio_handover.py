@@ -59,7 +59,7 @@ def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch:
 @pytest.mark.usefixtures("beside")
 def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_scores() -> None:
     app = open_room("experts", experts__chosen=["first/code", "c/code"])
-    named(app.button, "learned and kept").click().run()
+    named(app.button, "learning and forgetting").click().run()
     app.session_state["specialization.mixture"] = "p"
     app.switch_page("app_pages/specialization.py").run()
     assert not app.exception
@@ -155,6 +155,6 @@ def test_who_cannot_be_compared_is_named() -> None:
 
 
 def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
-    player = Player(create_app(get_settings(), playground=False).state.house)
+    player = Player(create_app(get_settings(), playground=False).state.workbench)
     assert "def add" in player._first_prompt("first")
     assert player._first_prompt("no mixture") == FIRST_PROMPT

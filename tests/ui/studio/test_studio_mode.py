@@ -193,7 +193,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways
     words = told(app)
     assert alone in words
     assert "One expert takes part" in words
-    assert "Which way to use the experts is best?" not in words
+    assert "Perplexity by inference mode" not in words
     assert main(["mixture", "show", "both"]) == 0
     assert alone in " ".join(capsys.readouterr().out.split())
 
@@ -206,7 +206,7 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
             "This mixture's gate weighs whole models. Inside c/code (code), alone/poems (poems) gates mix"
         )
         assert inside_words(mixtures.get_mixture(session, "first")) == ""
-    assert "Which way to use the experts is best?" in told(open_room("mixtures", mixture="pair"))
+    assert "Perplexity by inference mode" in told(open_room("mixtures", mixture="pair"))
 
 
 def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
@@ -304,10 +304,7 @@ def looked(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
 def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
     points = looked(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
     picture = gates_picture(looks_of(points), ["backbone", "code", "law"])
-    assert (
-        picture.title
-        == "Whom the gates chose: each part has more say at home than elsewhere; a wider band has more say"
-    )
+    assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band weighs more"
     assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
     assert [list(band.y) for band in picture.figure.data[:3]] == [[1, 0.5], [0, 0.4], [0, 0.1]]
     assert [band.line.color for band in picture.figure.data[:3]] == [
@@ -319,20 +316,26 @@ def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
 def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
     points = looked(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
     title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
-    assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
+    assert title.startswith("Gate shares: 0 of 2 parts weigh most on their own domain")
 
 
 def test_a_difference_that_nobody_sees_is_no_say() -> None:
     def title(*names: str, **shares: Sequence[float]) -> str:
         looks = looks_of(looked(**{domain: [look] for domain, look in shares.items()}))
-        return gates_picture(looks, ["backbone", *names]).title.removeprefix("Whom the gates chose: ")
+        return gates_picture(looks, ["backbone", *names]).title.removeprefix("Gate shares: ")
 
-    apart = "the gates do not tell the domains apart yet"
+    apart = "the gates do not distinguish the domains yet"
     assert title("code", "law", code=(0.36, 0.334, 0.306), law=(0.36, 0.331, 0.309)).startswith(apart)
     assert title("code", code=(0.4995, 0.5005), law=(0.5, 0.5)).startswith(apart)
-    assert title("code", code=(0.4, 0.6), law=(0.5, 0.5)).startswith("code has more say at home than elsewhere")
-    assert title("code", code=(0.6, 0.4), law=(0.5, 0.5)).startswith("code has no more say at home than elsewhere")
-    assert title("code", "law", code=(0.3, 0.4, 0.3), law=(0.4, 0.305, 0.295)).startswith("1 of 2 parts has most say")
+    assert title("code", code=(0.4, 0.6), law=(0.5, 0.5)).startswith(
+        "code has more weight on its own domain than elsewhere"
+    )
+    assert title("code", code=(0.6, 0.4), law=(0.5, 0.5)).startswith(
+        "code has no more weight on its own domain than elsewhere"
+    )
+    assert title("code", "law", code=(0.3, 0.4, 0.3), law=(0.4, 0.305, 0.295)).startswith(
+        "1 of 2 parts weighs most on its own domain"
+    )
 
 
 def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:

@@ -37,7 +37,7 @@ FILLED = {
     "train": "A copy of a parent expert",
     "jobs_page": "step 40 of 100",
     "experts": "4 experts",
-    "mixtures": "Who takes part",
+    "mixtures": "Experts and their weights",
     "reports": "No report has been written yet.",
     "specialization": "Each expert is best on its own domain",
     "posteriors": "Show the posterior",

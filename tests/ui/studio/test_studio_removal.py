@@ -90,7 +90,7 @@ def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_remov
 
 def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: None) -> None:
     app = open_room("experts", experts__chosen=["first/code"])
-    assert "No removal of it has been certified yet" in told(app)
+    assert "Its removal has not been certified yet" in told(app)
     app.selectbox(key="certify-removal.retrained.first/code").select("no code").run()
     named(app.button, "Certify the removal").click().run()
     assert not app.exception
@@ -103,7 +103,7 @@ def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: No
 
 def test_before_an_expert_is_taken_out_its_certificate_is_offered() -> None:
     app = open_room("experts", experts__chosen=["first/code"])
-    assert "its removal can be certified" in told(app)
+    assert "To certify its removal" in told(app)
     with transaction() as session:
         certify(session, "first/code", "first")
         mixtures.remove_member(session, "first", "first/code")

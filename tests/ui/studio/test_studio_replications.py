@@ -70,7 +70,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
 def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
     app = open_page(replication__folder=str(tmp_path / "none"))
     app.button(key="replication.submit").click().run()
-    assert "there is none" in app.error[0].value.replace("\\", "")
+    assert "There is no file or folder at this path" in app.error[0].value.replace("\\", "")
     app.text_input(key="replication.folder").set_value("").run()
     app.button(key="replication.submit").click().run()
     assert "give the path of a folder" in app.error[0].value.replace("\\", "")

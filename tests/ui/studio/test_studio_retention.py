@@ -87,7 +87,7 @@ def test_the_comparison_opens_on_what_most_trainings_were_to_retain() -> None:
 def test_what_is_missing_stands_with_its_command() -> None:
     app = look(specialization__compared=["first/code", "laws again"], retention__retain="poems")
     named(app.multiselect, "Target domains").set_value(["code"]).run()
-    assert "Some numbers are missing" in app.warning[0].value
+    assert "Some scores are missing" in app.warning[0].value
     assert "laws again on code, poems: not scored on the same text." in told(app)
     (command,) = [block.value for block in app.code]
     assert command == (
@@ -107,7 +107,7 @@ def test_without_counted_tokens_perplexities_are_compared() -> None:
 
 def test_the_comparison_of_experts_leads_there() -> None:
     app = open_room("experts", experts__chosen=["first/code", "first/prose"])
-    named(app.button, "learned and kept").click().run()
+    named(app.button, "learning and forgetting").click().run()
     assert not app.exception
     assert app.session_state["specialization.compared"] == ["first/code", "first/prose"]
     assert app.session_state["specialization.view"] == LEARNED_AND_KEPT

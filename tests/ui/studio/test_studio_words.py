@@ -132,7 +132,7 @@ def test_a_job_that_nobody_takes_names_the_command() -> None:
 def test_an_idle_worker_is_said_to_be_alive_only_when_it_is_seen(
     is_seen: bool, is_well: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "worker_runs_here", lambda: is_seen)
+    monkeypatch.setattr(health, "worker_is_running", lambda: is_seen)
     assert worker_sign([]).is_well is is_well
 
 

@@ -9,14 +9,14 @@ from ui.kinds.train_form_parts import CLASSIFY, MIXTURE
 from ui.present.cli_command import command_line
 from ui.present.pages import REPORTS
 from ui.present.questions import Offers
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from workbench.kinds.analysis.classify import Classify
 
 _COUNTS = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 
 
 def _draw(offers: Offers) -> None:
-    ask_for("classify", offers, "Classify the texts", tucked=_COUNTS)
+    show_job_form("classify", offers, "Classify the texts", tucked=_COUNTS)
 
 
 SCREEN = Screen(

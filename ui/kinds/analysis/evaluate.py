@@ -10,12 +10,12 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EVALUATION, SPECIALIZATION
 from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from workbench.kinds.analysis.evaluate import Evaluate
 
 
 def _draw(offers: Offers) -> None:
-    ask_for("evaluate", offers, "Score the experts", skip=("experts",))
+    show_job_form("evaluate", offers, "Score the experts", skip=("experts",))
 
 
 SCREEN = Screen(

@@ -11,12 +11,12 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.averaging_form import ask_average
+from ui.studio.forms.averaging_form import show_average_form
 from workbench.kinds.training.average_experts import AverageExperts
 
 
 def _draw(offers: Offers) -> None:
-    ask_average({**offers, "experts": offers["parent"]})  # full models, such as can be copied
+    show_average_form({**offers, "experts": offers["parent"]})  # full models, such as can be copied
 
 
 SCREEN = Screen(

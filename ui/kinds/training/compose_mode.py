@@ -14,7 +14,7 @@ from ui.present.form_choices import backbones, offers_for_composition
 from ui.present.pages import COMPOSITION, EXPERTS
 from ui.present.questions import Offers
 from ui.studio.forms.forecast import show_forecast
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import drop_unknown
 from workbench.kinds.training.compose_mode import ComposeMode
 
@@ -31,7 +31,7 @@ def _draw(offers: Offers) -> None:
     choices = offers_for_composition(backbone, st.session_state.get("compose-mode.experts", ()))
     for field, names in choices.items():
         drop_unknown(f"compose-mode.{field}", names)
-    ask_for("compose-mode", {**offers, **choices}, "Compose them", foretell=show_forecast)
+    show_job_form("compose-mode", {**offers, **choices}, "Compose them", foretell=show_forecast)
 
 
 SCREEN = Screen(

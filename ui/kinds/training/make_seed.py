@@ -11,7 +11,7 @@ from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
 from ui.present.cli_command import command_line
 from ui.present.pages import TRAIN
 from ui.present.questions import Offers
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import Answers as FormAnswers
 from workbench.kinds.training.make_seed import MakeSeed
 
@@ -34,7 +34,7 @@ def _draw(offers: Offers) -> None:
     if source == "expert":
         given["expert",] = st.selectbox("Expert to copy", offers["parent"], key="make-seed.expert")
     skip = [field for field, asking in _FIELDS.items() if source not in asking]
-    ask_for("make-seed", offers, "Make the seed model", skip=("source", "expert", *skip), given=given)
+    show_job_form("make-seed", offers, "Make the seed model", skip=("source", "expert", *skip), given=given)
 
 
 def _command(answers: Answers) -> str:

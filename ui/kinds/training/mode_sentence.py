@@ -1,4 +1,4 @@
-"""What came of a training of MoDE experts."""
+"""The result sentence of a training of MoDE experts."""
 
 from __future__ import annotations
 

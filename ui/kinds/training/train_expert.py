@@ -16,7 +16,7 @@ from ui.present.questions import Offers
 from ui.present.text.formatting import listed
 from ui.present.text.parents import blocks_words, known_words
 from ui.studio.experts.parents import show_proposal
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import drop_unknown
 from workbench.kinds.training.train_expert import TrainExpert
 
@@ -37,9 +37,9 @@ def _draw(offers: Offers) -> None:
         help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
     )
     if certify:
-        ask_for("train-expert", offers, "Train the expert", send=_submit_with_certificate)
+        show_job_form("train-expert", offers, "Train the expert", send=_submit_with_certificate)
     else:
-        ask_for("train-expert", offers, "Train the expert", beside={("certificate",): False})
+        show_job_form("train-expert", offers, "Train the expert", beside={("certificate",): False})
 
 
 def _submit_with_certificate(spec: TrainExpert) -> str:

@@ -15,8 +15,8 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers, changed, config_questions
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.job_form import ask_for
-from ui.studio.forms.widgets import Answers, ask
+from ui.studio.forms.job_form import show_job_form
+from ui.studio.forms.widgets import Answers, draw_widget
 from workbench.kinds.training.train_joint import TrainJoint
 
 
@@ -33,7 +33,7 @@ def _draw(offers: Offers) -> None:
     given: Answers = {("method",): name}
     if options := _method_options(method):
         given["options",] = options
-    ask_for("train-joint", offers, "Train the experts", skip=skip, given=given)
+    show_job_form("train-joint", offers, "Train the experts", skip=skip, given=given)
 
 
 def _method_options(method: Method) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _method_options(method: Method) -> dict[str, Any]:
     if method.config is None or method.config_field != "options":
         return {}
     questions = config_questions(method.name, method.config())
-    answers = {question.path: ask("train-joint", question) for question in questions}
+    answers = {question.path: draw_widget("train-joint", question) for question in questions}
     return {path[-1]: value for path, value in changed(questions, answers).items()}
 
 

@@ -14,7 +14,7 @@ from ui.present.form_choices import num_layers
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.studio.forms.forecast import show_forecast
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import drop_unknown
 from workbench.kinds.training.train_mode import TrainMode
 
@@ -27,7 +27,7 @@ def _draw(offers: Offers) -> None:
     if st.session_state.get(_BLOCKS, 1) > most:
         st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    ask_for("train-mode", offers, "Train the expert", foretell=show_forecast, limits=limits)
+    show_job_form("train-mode", offers, "Train the expert", foretell=show_forecast, limits=limits)
 
 
 SCREEN = Screen(

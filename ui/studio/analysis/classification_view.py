@@ -14,14 +14,14 @@ from workbench.registry.cards import ReportCard
 
 def show_classification(report: ReportCard) -> None:
     """Accuracies as bars and numbers, what to know about them, the clusters that speak for each task."""
-    found = report.findings
-    st.markdown(plain(found["sentence"]))
-    show_chart(accuracy_bars(found), f"classification_{report.id}")
-    st.caption(plain(method_words(found)))
-    for note in found["notes"]:
+    findings = report.findings
+    st.markdown(plain(findings["sentence"]))
+    show_chart(accuracy_bars(findings), f"classification_{report.id}")
+    st.caption(plain(method_words(findings)))
+    for note in findings["notes"]:
         st.caption(plain(note))
-    if rows := cluster_rows(found):
+    if rows := cluster_rows(findings):
         st.markdown("##### The clusters whose experts weigh most, with their mean weight")
         show_table(rows, f"classification_clusters_{report.id}", f"Clusters by task, {report.title}")
     st.markdown("##### The tasks")
-    show_table(task_rows(found), f"classification_tasks_{report.id}", f"Tasks of {report.title}")
+    show_table(task_rows(findings), f"classification_tasks_{report.id}", f"Tasks of {report.title}")

@@ -1,4 +1,4 @@
-"""Posteriors of all scored domains on the screen, asked of the API server."""
+"""Posteriors of all scored domains, from the API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEYS = {"train": "training", "novel": "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
     mixture = saved.model
-    answer = _fetch(saved, _ask_how())
+    answer = _fetch(saved, _draw_options())
     if answer is None:
         return
     if not answer.domains:
@@ -43,7 +43,7 @@ def show_domains(saved: MixtureRequest) -> None:
             show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
-def _ask_how() -> dict[str, Any]:
+def _draw_options() -> dict[str, Any]:
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
     evidence = columns[0].segmented_control(
         "Evidence",
@@ -51,7 +51,7 @@ def _ask_how() -> dict[str, Any]:
         default="prefix",
         key="posteriors.evidence",
         required=True,
-        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+        help="What the posterior sees: the full prefix (paper) or the last token (released code).",
     )
     estimate = columns[1].segmented_control(
         "Estimate",
@@ -64,7 +64,7 @@ def _ask_how() -> dict[str, Any]:
     split = columns[2].segmented_control(
         "Held-out text", ["dev", "test"], default="dev", key="posteriors.split", required=True
     )
-    blocks = columns[3].number_input("Blocks at most", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
+    blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 

@@ -1,4 +1,4 @@
-"""Compares what experts learned with what they kept of a domain that a person chooses."""
+"""Learning vs. forgetting of experts, on domains that the user chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
     """The way to the comparison of these experts."""
     chosen = {COMPARED: [card.name for card in cards], "specialization.view": LEARNED_AND_KEPT}
     if st.button(
-        "Compare what they learned and kept", icon=SPECIALIZATION.icon, on_click=st.session_state.update, args=(chosen,)
+        "Compare learning and forgetting", icon=SPECIALIZATION.icon, on_click=st.session_state.update, args=(chosen,)
     ):
         st.switch_page(SPECIALIZATION.script)
 
@@ -76,7 +76,7 @@ def _show(answer: Retention, key: str) -> None:
 
 def offer_scores(answer: Retention, key: str) -> None:
     """What is missing, and the evaluations that make it, as a button and as commands."""
-    st.warning("Some numbers are missing. Only evaluations that are stored are compared.")
+    st.warning("Some scores are missing. Only stored evaluations are compared.")
     for sentence, _ in missing_words(answer):
         st.caption(plain(sentence))
     for evaluation in answer.evaluations:

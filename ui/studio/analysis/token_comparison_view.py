@@ -1,4 +1,4 @@
-"""A cell of the heatmap down to its text: the passages where an expert does worst and best against the home expert."""
+"""Token comparison of a cell of the heatmap: where an expert is worst and best against the in-domain expert."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def choose_cell(scores: Scores, expert_place: int, domain_place: int) -> None:
 def show_contrast(scores: Scores, split: str) -> None:
     """Asks for a cell and shows where its expert and the domain's own differ."""
     shown = scores.at_home_somewhere()
-    st.markdown("##### From a cell to its text: click one, or choose it here")
+    st.markdown("##### Token comparison: click a cell, or choose one here")
     left, right = st.columns(2)
     _forget_unknown(shown)
     expert = left.selectbox("Expert", shown.experts, index=None, key=EXPERT, placeholder="Choose an expert")
@@ -33,9 +33,9 @@ def show_contrast(scores: Scores, split: str) -> None:
         return
     home = shown.own_expert(domain)
     if home is None or home == expert:
-        st.info(plain(f"{expert} is the best expert of {domain} itself: choose a cell away from home."))
+        st.info(plain(f"{expert} is the in-domain expert of {domain}: choose a cell of another domain."))
         return
-    answer = _ask({"domain": domain, "expert": expert, "rival": home, "split": split})
+    answer = _fetch({"domain": domain, "expert": expert, "rival": home, "split": split})
     if answer:
         _show(answer)
 
@@ -46,12 +46,12 @@ def _forget_unknown(shown: Scores) -> None:
             st.session_state[key] = None
 
 
-def _ask(request: dict[str, str]) -> TokenComparison | None:
-    def ask() -> TokenComparison:
+def _fetch(request: dict[str, str]) -> TokenComparison | None:
+    def fetch() -> TokenComparison:
         with Client(get_settings()) as client:
             return client.contrast(**request)
 
-    return fetch_in_background("contrast", request, ask, "Comparing the two experts token by token")
+    return fetch_in_background("contrast", request, fetch, "Comparing the two experts token by token")
 
 
 def _show(answer: TokenComparison) -> None:
@@ -65,7 +65,7 @@ def _show(answer: TokenComparison) -> None:
     worst, best = st.columns(2, gap="large")
     for column, title, passages in ((worst, "Worst", answer.worst), (best, "Best", answer.best)):
         with column:
-            st.markdown(f"**{title} against the home expert**")
+            st.markdown(f"**{title} against the in-domain expert**")
             for passage in passages:
                 with st.container(border=True):
                     st.caption(plain(passage_words(passage)))

@@ -1,4 +1,4 @@
-"""Domains that nobody named: find clusters, look at them, change them, make domains of them, train on each."""
+"""Clusters of documents: find, view and change them, make domains of them, train on each."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     card = by_name[st.selectbox("Clustering", list(by_name), key="clusters.name")]
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
-        st.warning(plain(f"{stale} “{_TRAIN}” offers to train just those anew."), icon=":material/update:")
-    view = st.segmented_control("What to look at", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
+        st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
+    view = st.segmented_control("View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     _VIEWS[view](card)
 
 

@@ -1,4 +1,4 @@
-"""The text: domains as in DEMix table 1, their documents, what was refused and why, and more to import."""
+"""Corpora: domains as in DEMix table 1, their documents, refused records, and the import form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _show_domains(domains: list[DomainCard]) -> None:
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
     names = [domain.name for domain in domains]
-    name = st.selectbox("Domain to read in", names, key="domain")
+    name = st.selectbox("Domain", names, key="domain")
     _show_domain(next(domain for domain in domains if domain.name == name))
 
 

@@ -1,4 +1,4 @@
-"""The registry of experts: find, look at one, compare several, switch on and off, delete."""
+"""The experts: search, view one, compare several, enable and disable, delete."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:
     kept = [name for name in wanted if name in by_name]
     if kept != st.session_state.get("experts.chosen"):
         st.session_state["experts.chosen"] = kept  # one of them has been deleted or renamed
-    names = st.multiselect("Experts to look at", list(by_name), key="experts.chosen")
+    names = st.multiselect("Experts", list(by_name), key="experts.chosen")
     return [by_name[name] for name in names]
 
 

@@ -1,11 +1,11 @@
-"""The queue: every job, live, with the cause of a failure and what can be done about it."""
+"""The queue: every job, live, with the cause of a failure and the next step."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from ui.present.failure_text import cause_of
-from ui.present.job_status import percent_of, style_of
+from ui.present.job_status import percent_of, style_of, time_left
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
@@ -16,7 +16,7 @@ from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 _LOOK_AGAIN = 2.0  # seconds
-_SHOWN = "jobs_page.shown"  # the job whose card stands beneath the list
+_SHOWN = "jobs_page.shown"  # the job whose card is shown below the list
 _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
 
 
@@ -44,7 +44,7 @@ def _draw_list() -> str | None:
     if not counts:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
-    states = st.pills("State", _STATES, selection_mode="multi", key="job_states") or _STATES
+    states = st.pills("Status", _STATES, selection_mode="multi", key="job_states") or _STATES
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
     _show_table(shown)
@@ -63,13 +63,14 @@ def _show_table(jobs: list[JobCard]) -> None:
 
 def _row(job: JobCard) -> dict[str, object]:
     return {
-        "job": job.title,
-        "state": style_of(job).word,
-        "progress (%)": percent_of(job),
-        "asked": clock(job.created_at),
-        "finished": clock(job.finished_at) if job.finished_at else "",
-        "cause of failure": cause_of(job),
-        "id": job.id,
+        "Job": job.title,
+        "Status": style_of(job).word,
+        "Progress (%)": percent_of(job),
+        "ETA": time_left(job),
+        "Created": clock(job.created_at),
+        "Finished": clock(job.finished_at) if job.finished_at else "",
+        "Cause of failure": cause_of(job),
+        "ID": job.id,
     }
 
 
@@ -80,7 +81,7 @@ def _chosen(jobs: list[JobCard]) -> str | None:
     titles = {job.id: f"{job.title} · {style_of(job).word} · {clock(job.created_at)}" for job in jobs}
     if st.session_state.get("job") not in titles:
         st.session_state["job"] = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
-    return st.selectbox("Job to look at", list(titles), key="job", format_func=titles.__getitem__)
+    return st.selectbox("Job", list(titles), key="job", format_func=titles.__getitem__)
 
 
 if __name__ == "__main__":

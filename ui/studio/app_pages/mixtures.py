@@ -1,4 +1,4 @@
-"""Named compositions of experts: switch members, weigh them, read at once what it costs, save when you mean it."""
+"""Mixtures: switch members, set weights, see the effect on perplexity, save."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _show_mixture(mixture: MixtureCard) -> None:
         help="Which stored scores the perplexities come from.",
     )
     saved = saved_request(mixture)
-    desk, effect = st.columns(2, gap="large")
-    with desk:
+    controls, effect = st.columns(2, gap="large")
+    with controls:
         choice = choose(mixture)
         _offer_saving(mixture, choice, is_saved=choice == saved)
     with effect:
@@ -69,24 +69,24 @@ def _show_mixture(mixture: MixtureCard) -> None:
             _show_effect(saved, choice, split)
             _show_cost(choice)
         else:
-            st.warning("Nobody takes part. Switch on at least one expert.")
-    with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
+            st.warning("No expert is active. Switch on at least one.")
+    with st.expander("Priors: save, estimate, apply", icon=":material/balance:"):
         show_priors(mixture, choice)
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
-        st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
+        st.markdown("##### Perplexity by inference mode: the lowest of each row is bold")
         show_modes(saved, split)
     show_deletion(mixture)
 
 
 def _offer_saving(mixture: MixtureCard, choice: MixtureRequest, *, is_saved: bool) -> None:
-    st.caption("This is what is saved." if is_saved else "Not saved: only this screen sees it.")
+    st.caption("These are the saved settings." if is_saved else "Not saved: these settings apply to this page only.")
     with st.container(horizontal=True):
         can_save = bool(choice.active) and not is_saved
-        if st.button("Save as the mixture's state", type="primary", disabled=not can_save, key="mixture.save"):
+        if st.button("Save to the mixture", type="primary", disabled=not can_save, key="mixture.save"):
             save_choice(mixture, choice)
-        st.button("Back to what is saved", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
+        st.button("Discard changes", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
 
 
 def _show_effect(saved: MixtureRequest, choice: MixtureRequest, split: str) -> None:

@@ -1,4 +1,4 @@
-"""What exists, what runs, whether all is well and what to try next."""
+"""The overview: what exists, which jobs run, health and next steps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def holdings() -> Holdings:
 
 
 def is_fresh_failure(job: JobCard) -> bool:
-    """Whether a failure still asks for somebody; an old one is history."""
+    """Whether a failure is recent enough to be shown."""
     return job.state == "failed" and time.time() - (job.finished_at or 0) < FRESH_SECONDS
 
 
@@ -68,10 +68,10 @@ def _show_counts(have: Holdings) -> None:
         ("Experts", have.experts, EXPERTS),
         ("Mixtures", have.mixtures, MIXTURES),
     )
-    for column, (label, count, room) in zip(st.columns(len(counts)), counts, strict=True):
+    for column, (label, count, page) in zip(st.columns(len(counts)), counts, strict=True):
         with column, st.container(border=True):
             st.metric(label, f"{count:,}")
-            st.page_link(room.script, label=room.title, icon=":material/arrow_forward:")
+            st.page_link(page.script, label=page.title, icon=":material/arrow_forward:")
 
 
 def _show_suggestions(have: Holdings) -> None:
@@ -102,7 +102,7 @@ def _live() -> None:
 def _show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
     st.subheader("Running now")
     if not unfinished:
-        st.caption("Nothing runs. Jobs appear here with their progress and the time left.")
+        st.caption("No job is running. Jobs appear here with their progress and ETA.")
     for job in unfinished[:RECENT]:
         with st.container(border=True):
             show_line(job)
@@ -117,8 +117,8 @@ def _show_recent(over: list[JobCard]) -> None:
     for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:RECENT]:
         look = style_of(job)
         why = f" — {spoken(cause_of(job))}" if job.error else ""
-        told = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
-        st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {told}")  # one text: a long one flows on
+        text = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
+        st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
 
 
 _LOOKS = {

@@ -26,14 +26,14 @@ def show() -> None:
     api, _ = api_signs(settings)
     if not api.is_well:
         empty(api.sentence, api.next_step)
-        st.button("Look again", icon=":material/refresh:")
+        st.button("Retry", icon=":material/refresh:")
         return
     if not _is_anybody_there():
-        empty_until("train-joint", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
+        empty_until("train-joint", "There is no model to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
         return
     address = playground_address(settings, _name_in_browser())
-    st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")
-    st.caption(plain("Two mixtures or experts side by side, each writing on its own."))
+    st.link_button("Open in a new window", address, icon=":material/open_in_new:")
+    st.caption(plain("Two mixtures or experts side by side, each generating its own text."))
     st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
 
 

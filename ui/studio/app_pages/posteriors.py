@@ -1,4 +1,4 @@
-"""Which expert speaks for which word of a text, and for which domain."""
+"""The posterior weight of each expert, by word of a text and by domain."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ui.present.gate_questions import setting_questions
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
-from ui.studio.forms.widgets import ask
+from ui.studio.forms.widgets import draw_widget
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.mixtures.mode_gates_view import ask_parts, show_inside
+from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
@@ -70,8 +70,8 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
     questions = [one for one in setting_questions(mixture.gate["kind"], {}) if one.path[-1] == "evidence"]
-    gate = {one.path[-1]: ask("posterior", one) for one in questions}
-    parts = ask_parts(mixture)
+    gate = {one.path[-1]: draw_widget("posterior", one) for one in questions}
+    parts = draw_parts(mixture)
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():
             request = MixtureRequest(model, gate=gate, parts=parts)
@@ -111,7 +111,7 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
 
 
 def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
-    st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
+    st.markdown("##### Words coloured by their leading expert")
     st.html(legend(experts, leaders(weights)))
     st.html(tinted_words(tokens, weights, experts))
     st.caption(plain(f"{pluralize(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))

@@ -43,7 +43,7 @@ from workbench.replications.sizes import SizeName
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
-NEW = "Begin a new one"
+NEW = "New replication"
 FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
 _LOOK_AGAIN = 3.0  # seconds
 _SHOWN = 6  # jobs at work
@@ -54,22 +54,22 @@ def show() -> None:
     """Draws the page."""
     st.title("Replication")
     with reading() as session:
-        names = [wish.name for wish in replications(session)]
+        names = [spec.name for spec in replications(session)]
     if not names:
         why = "No paper has been reproduced here yet."
         empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
     choice = st.selectbox("Replication", [*names, NEW], key="replication.name") if names else NEW
     if choice == NEW:
-        _ask()
+        _show_form()
     else:
         _show(choice)
     st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
 
 
-# asking -------------------------------------------------------------------------------------------
+# the form -----------------------------------------------------------------------------------------
 
 
-def _ask() -> None:
+def _show_form() -> None:
     left, right = st.columns(2)
     name_of_paper = left.selectbox(
         "Paper", list(PAPERS), key="replication.paper", format_func=lambda one: _citation(PAPERS[one])
@@ -80,7 +80,7 @@ def _ask() -> None:
     )
     if paper.roles:
         st.caption(paper.roles)
-    answers = _ask_folder() if where == FOLDER else _ask_domains()
+    answers = _draw_folder() if where == FOLDER else _draw_domains()
     columns = st.columns(3)
     size = columns[0].selectbox(
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
@@ -93,8 +93,8 @@ def _ask() -> None:
     st.code(_command(paper, answers, name, size, seeds), language="bash", wrap_lines=True)
     if st.button(f"Reproduce {paper.title}", type="primary", icon=":material/experiment:", key="replication.submit"):
         with explained():
-            ids = submit_replication(_wish(paper, answers, name, size, seeds))
-            keep(f"{name}: {pluralize(len(ids), 'job')} asked for.")
+            ids = submit_replication(_spec(paper, answers, name, size, seeds))
+            keep(f"{name}: {pluralize(len(ids), 'job')} submitted.")
             st.rerun()
 
 
@@ -102,12 +102,12 @@ def _citation(paper: Paper) -> str:
     return f"{paper.title} ({paper.source})"
 
 
-def _ask_folder() -> dict[str, Any]:
+def _draw_folder() -> dict[str, Any]:
     words = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or packed."
     return {"folder": st.text_input("Folder", key="replication.folder", help=words)}
 
 
-def _ask_domains() -> dict[str, Any]:
+def _draw_domains() -> dict[str, Any]:
     with reading() as session:
         cards = corpora.list_domains(session)
     columns = st.columns(2)
@@ -122,7 +122,7 @@ def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
     return [card.name for card in sorted(cards, key=lambda card: card.role != role)]
 
 
-def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
+def _spec(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
     if "folder" not in answers:
         return spec_for_domains(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
     if not answers["folder"].strip():
@@ -146,35 +146,37 @@ def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds:
 
 def _show(name: str) -> None:
     with reading() as session:
-        wish = find_replication(session, name)
+        spec = find_replication(session, name)
         report = newest_report(session, name)
-    st.caption(plain(_words(wish)))
+    st.caption(plain(_description(spec)))
     _live(name)
     if report is None:
-        st.caption("There is no report yet: it is written when all jobs are done, or now of what is there.")
+        st.caption(
+            "There is no report yet. It is written when all jobs are done; a partial report can be written at any time."
+        )
     else:
         _show_report(report)
 
 
-def _words(wish: Replicate) -> str:
-    text = f"{pluralize(len(wish.domains), 'training domain')}, {pluralize(len(wish.novel), 'novel domain')}"
-    return f"{PAPERS[wish.paper].title}, {wish.size} ({wish.budget.about}); {text}; {pluralize(wish.seeds, 'seed')}."
+def _description(spec: Replicate) -> str:
+    text = f"{pluralize(len(spec.domains), 'training domain')}, {pluralize(len(spec.novel), 'novel domain')}"
+    return f"{PAPERS[spec.paper].title}, {spec.size} ({spec.budget.about}); {text}; {pluralize(spec.seeds, 'seed')}."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live(name: str) -> None:
     with explained():
         with reading() as session:
-            wish = find_replication(session, name)
-            jobs = list(jobs_of(session, wish).values())
-        total = len(plan(wish))
+            spec = find_replication(session, name)
+            jobs = list(jobs_of(session, spec).values())
+        total = len(plan(spec))
         done = sum(job.state == "done" for job in jobs)
         st.progress(done / total, text=plain(f"{done} of {pluralize(total, 'job')} done{_time_spent(jobs)}"))
         for job in by_turn(jobs)[:_SHOWN]:
             show_line(job)
         for job in (one for one in jobs if one.state in ("failed", "cancelled") and one.attempt):
             show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step)
-        _show_actions(wish, jobs, is_whole=done == total)
+        _show_actions(spec, jobs, is_complete=done == total)
         _redraw_at_end(name, all(is_over(job) for job in jobs))
 
 
@@ -192,27 +194,29 @@ def _time_spent(jobs: Sequence[JobCard]) -> str:
     return f" in {duration(ended - began)}" if began and ended > began else ""
 
 
-def _show_actions(wish: Replicate, jobs: Sequence[JobCard], is_whole: bool) -> None:
+def _show_actions(spec: Replicate, jobs: Sequence[JobCard], is_complete: bool) -> None:
     with st.container(horizontal=True):
         stopped = any(job.state in ("failed", "cancelled", "paused") for job in jobs)
-        if stopped and st.button("Go on", icon=":material/play_arrow:", key="replication.go_on"):
-            submit_replication(wish)
+        if stopped and st.button("Resume", icon=":material/play_arrow:", key="replication.go_on"):
+            submit_replication(spec)
             st.rerun()
-        if not is_whole and st.button("Report what is there", icon=":material/summarize:", key="replication.partial"):
-            submit(wish.model_copy(update={"partial": True}))
-            keep("The report of what is there is on its way.")
+        if not is_complete and st.button(
+            "Write a partial report", icon=":material/summarize:", key="replication.partial"
+        ):
+            submit(spec.model_copy(update={"partial": True}))
+            keep("The partial report will appear here when it is written.")
             st.rerun(scope="app")
         st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
 
 
 def _show_report(report: ReportCard) -> None:
-    found = report.findings
-    st.subheader(plain(summary(found)))
-    st.caption(plain(f"Reported {ago(report.created_at)} on {found['machine']}."))
+    findings = report.findings
+    st.subheader(plain(summary(findings)))
+    st.caption(plain(f"Reported {ago(report.created_at)} on {findings['machine']}."))
     _offer_files(report)
-    rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(found["claims"])]
+    rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(findings["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
-    for name, chart in charts(found).items():
+    for name, chart in charts(findings).items():
         show_chart(Chart(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
 
 

@@ -1,4 +1,4 @@
-"""Every report that jobs left: certificates and measurements, read again, and deleted when nobody needs them."""
+"""Reports: view and delete the certificates and measurements that jobs wrote."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def show() -> None:
         return
     kinds = st.pills("Kind", sorted({card.kind for card in cards}), selection_mode="multi", key="reports.kinds")
     shown = [card for card in cards if not kinds or card.kind in kinds]
-    st.caption(f"{pluralize(len(shown), 'report')}, the newest first. They stay when what they speak of is deleted.")
+    st.caption(f"{pluralize(len(shown), 'report')}, the newest first. Reports are kept when their models are deleted.")
     show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
     by_id = {card.id: card for card in shown}
-    chosen = st.selectbox("Report to read", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")
+    chosen = st.selectbox("Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")
     _show_report(by_id[chosen])
 
 
@@ -48,7 +48,7 @@ def _show_report(card: ReportCard) -> None:
     elif words := read_words(card):
         st.caption(plain(words))
     with st.popover("Delete …", icon=":material/delete:"):
-        st.markdown("Deletes the report with its pages. The models that it speaks of stay as they are.")
+        st.markdown("Deletes the report with its pages. The models in it are kept.")
         if st.button("Delete for good", key=f"delete_{card.id}", type="primary"):
             with explained():
                 _delete(card)

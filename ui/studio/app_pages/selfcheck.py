@@ -43,29 +43,29 @@ def show() -> None:
 
 
 def _show_button(jobs: list[JobCard]) -> None:
-    under_way = bool(jobs) and not is_over(jobs[0])
+    is_running = bool(jobs) and not is_over(jobs[0])
     label = "Check again" if jobs else "Check now"
-    if st.button(label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=under_way):
+    if st.button(label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=is_running):
         with explained():
             submit(SelfCheck())
             st.rerun()
 
 
 def _show_title(job: JobCard) -> None:
-    found = job.result
-    st.subheader(plain(summary(found)))
+    findings = job.result
+    st.subheader(plain(summary(findings)))
     at = job.finished_at or job.created_at
-    st.caption(plain(f"{clock(at)}, {ago(at)}. {place(found)}"))
-    if changed := since_then(found, versions()):
+    st.caption(plain(f"{clock(at)}, {ago(at)}. {place(findings)}"))
+    if changed := since_then(findings, versions()):
         st.warning(plain(changed), icon=":material/update:")
 
 
-def _show_laws(found: dict[str, Any]) -> None:
-    for law in found["laws"]:
+def _show_laws(findings: dict[str, Any]) -> None:
+    for law in findings["laws"]:
         if not law["passed"]:
             show_problem(plain(f"{law['law']}, {law['sentence']}: {law['message']}"), _NEXT_STEP)
-    st.table([_row(law) for law in found["laws"]])
-    _show_reading(found)
+    st.table([_row(law) for law in findings["laws"]])
+    _show_reading(findings)
 
 
 _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions or another device, and report it."
@@ -73,7 +73,7 @@ _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions 
 
 def _row(law: dict[str, Any]) -> dict[str, str]:
     """One law, as Markdown."""
-    told = {
+    values = {
         "law": law["law"],
         "sentence": law["sentence"],
         "tolerance": law["tolerance"],
@@ -81,12 +81,12 @@ def _row(law: dict[str, Any]) -> dict[str, str]:
         "if broken": number(law["control"]),
     }
     return {
-        **{name: plain(value) for name, value in told.items()},
+        **{name: plain(value) for name, value in values.items()},
         "result": _SIGNS[law["passed"]].format(result(law["passed"])),
     }
 
 
-def _show_reading(found: dict[str, Any]) -> None:
+def _show_reading(findings: dict[str, Any]) -> None:
     st.caption(
         "Measured is the largest deviation from the law over all gates and model families that it was tried on. "
         "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
@@ -94,7 +94,7 @@ def _show_reading(found: dict[str, Any]) -> None:
     )
     st.download_button(
         "Download as CSV",
-        as_csv(found["laws"]),
+        as_csv(findings["laws"]),
         file_name="selfcheck.csv",
         mime="text/csv",
         key="selfcheck_download",

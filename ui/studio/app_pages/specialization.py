@@ -1,4 +1,4 @@
-"""Who is at home where, why, and what a better choice of experts would gain: all from stored scores."""
+"""The specialization of experts: heatmap, overlap, oracle gap, removal and forgetting, from stored scores."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def show() -> None:
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
         return
-    mixture, split = _ask(names)
+    mixture, split = _draw_choices(names)
     view = st.segmented_control(
-        "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+        "View", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
@@ -54,10 +54,10 @@ def show() -> None:
 def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
     _show_scores(scores)
     st.caption(plain(scores.measured))
-    _tell_gaps(mixture, split, scores)
+    _show_missing_scores(mixture, split, scores)
     has_homes = bool(scores.at_home_somewhere().domains)
     if has_homes:
-        _tell_how_to_read(scores)
+        _show_reading_guide(scores)
     if scores.accuracy_is_known():
         where = "in the table and on a cell" if has_homes else "in the table"
         st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
@@ -65,9 +65,11 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
         show_contrast(scores, split)
 
 
-def _tell_how_to_read(scores: Scores) -> None:
-    if strangers := scores.without_own_expert():
-        st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
+def _show_reading_guide(scores: Scores) -> None:
+    if out_of_domain := scores.without_own_expert():
+        st.caption(
+            plain(f"Only in the table, because no expert here was trained on these alone: {listed(out_of_domain)}.")
+        )
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
@@ -101,11 +103,13 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
     made_of = {one["name"] for card in members for one in card.config.get("composed_of", ())}
     own = members + [card for card in cards if card.name in made_of and card not in members]
     cards = own + [card for card in cards if card not in own]
-    asked = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
-    comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
+    chosen_before = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
+    comparable = {
+        one.name: one for one in cards if one.tokenizer_sha256 == (chosen_before or cards)[0].tokenizer_sha256
+    }
     if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
-        kept = [card.name for card in asked if card.name in comparable]
-        if others := [card.name for card in asked if card.name not in comparable]:
+        kept = [card.name for card in chosen_before if card.name in comparable]
+        if others := [card.name for card in chosen_before if card.name not in comparable]:
             st.info(plain(f"Left out, since their tokenizer is another than that of {kept[0]}: {listed(others)}."))
         usual = [card.name for card in own if card.name in comparable] or [*comparable]
         st.session_state[COMPARED] = kept or usual[:_AT_FIRST]
@@ -120,7 +124,7 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
 
 
 _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
-    "Who is at home where": _show_heatmap,
+    "Specialization heatmap": _show_heatmap,
     SHARED_TEXT: _show_overlap,
     "Oracle gap": _show_gap,
     "Removal": _show_removal,
@@ -136,26 +140,28 @@ def _show_scores(scores: Scores) -> None:
     if scores.at_home_somewhere().domains:
         show_chart(specialization(scores), "specialization", choose)
         return
-    st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
+    st.info(
+        "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
+    )
     of_homes = ("in-domain", "ratio to own expert")
     rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 
 
-def _tell_gaps(mixture: str | None, split: str, scores: Scores) -> None:
+def _show_missing_scores(mixture: str | None, split: str, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     if unscored := scores.unscored():
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
         empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
     if disabled := [name for name in scores.disabled if name in scores.experts]:
-        st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
+        st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
 
 
 def _how_to_score(mixture: str | None) -> str:
     return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture or 'MIXTURE'}`."
 
 
-def _ask(names: list[str]) -> tuple[str | None, str]:
+def _draw_choices(names: list[str]) -> tuple[str | None, str]:
     columns = st.columns([3, 1], vertical_alignment="bottom")
     choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
     split = columns[1].segmented_control(

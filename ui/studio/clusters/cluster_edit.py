@@ -1,4 +1,4 @@
-"""Change a clustering by hand: merge clusters, split one again, delete the whole. Only what changes becomes stale."""
+"""Edits of a clustering: merge clusters, split one, delete it. Only what changes becomes stale."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import Answers
 from ui.studio.shared.notices import explained, keep
 from workbench.registry.cards import ClusteringCard
@@ -19,7 +19,7 @@ _TUCKED = ("sample_size", "seed")
 def show_edits(card: ClusteringCard) -> None:
     """The forms, each with its job beneath it."""
     st.caption(
-        "Experts of clusters that change become stale, and can be trained anew; all others stay as they are. "
+        "Experts of clusters that change become stale, and can be retrained; all others stay as they are. "
         "To put single documents elsewhere, click them on the map."
     )
     names = [cluster.name for cluster in card.clusters]
@@ -27,11 +27,11 @@ def show_edits(card: ClusteringCard) -> None:
     given: Answers = {("clustering",): card.name}
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown("##### Make one cluster of several")
-        ask_for("merge-clusters", offers, "Merge them", skip=("clustering",), given=given)
+        st.markdown("##### Merge clusters")
+        show_job_form("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
     with right:
-        st.markdown("##### Find clusters within a cluster")
-        ask_for("split-cluster", offers, "Split it", skip=("clustering",), given=given, tucked=_TUCKED)
+        st.markdown("##### Split a cluster")
+        show_job_form("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
     _show_deletion(card)
 
 

@@ -1,4 +1,4 @@
-"""The grid of temperatures and top-ks of a mixture on a clustering, asked of the API server."""
+"""The grid of temperatures and top-ks of a mixture on a clustering, from the API server."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def show_grid(card: ClusteringCard) -> None:
     split = right.segmented_control(
         "Held-out text", ["test", "dev"], default="test", key="clusters.grid_split", required=True
     )
-    if grid := _ask(ours[name], split):
+    if grid := _fetch(ours[name], split):
         _show(grid, name, split)
 
 
-def _ask(mixture: MixtureCard, split: str) -> ClusterGrid | None:
-    def ask() -> ClusterGrid:
+def _fetch(mixture: MixtureCard, split: str) -> ClusterGrid | None:
+    def fetch() -> ClusterGrid:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
     request = (saved_request(mixture), split)
-    return fetch_in_background("cluster_grid", request, ask, "Mixing the stored scores in every way")
+    return fetch_in_background("cluster_grid", request, fetch, "Mixing the stored scores in every way")
 
 
 def _show(grid: ClusterGrid, mixture: str, split: str) -> None:

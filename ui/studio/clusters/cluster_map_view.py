@@ -32,11 +32,11 @@ _HOW = (
     "Click a point to read its document; turn the wheel to look closer. To make a domain of an area, take the lasso or "
     "the box from the toolbar of the map and draw around it."
 )
-_WAYS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they came from"}
+_COLOURINGS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they came from"}
 
 
 def show_map(card: ClusteringCard) -> None:
-    """The map with what can be done on it, and the jobs that it asked for last."""
+    """The map with its actions, and the jobs that it submitted last."""
     if not card.metrics["map"]:
         empty(
             "No map was drawn of this clustering.", "Find clusters again with a map size above 0, under another name."
@@ -55,39 +55,44 @@ def _show(name: str) -> None:
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(get_settings()), name)
-        by, only = _ask(card)
-        found = cluster_map(card, chart, by, only)
-        _show_legend(found)
+        by, only = _draw_choices(card)
+        shown_map = cluster_map(card, chart, by, only)
+        _show_legend(shown_map)
         chart_side, reading_side = st.columns([5, 3], gap="medium")
         with chart_side:
-            show_chart(map_picture(found, by), _KEY, _nothing, ways=("points", "lasso", "box"))
+            show_chart(map_picture(shown_map, by), _KEY, _nothing, selection_modes=("points", "lasso", "box"))
         with reading_side:
-            _show_selected(found, only)
+            _show_selected(shown_map, only)
 
 
-def _show_selected(found: ClusterMap, only: Sequence[str]) -> None:
+def _show_selected(shown_map: ClusterMap, only: Sequence[str]) -> None:
     if drawn := areas(_KEY):
-        _offer_domain(found, drawn, only)
+        _offer_domain(shown_map, drawn, only)
     elif point := clicked_point(_KEY):
-        _show_document(found.card, found.document(*point))
+        _show_document(shown_map.card, shown_map.document(*point))
     else:
         st.info(_HOW)
 
 
-def _show_legend(found: ClusterMap) -> None:
+def _show_legend(shown_map: ClusterMap) -> None:
     """The names of the colours; many of them can be scrolled."""
-    with st.container(height=_LEGEND if len(found.layers) > _MANY else "content"):
-        st.html(legend(found))
+    with st.container(height=_LEGEND if len(shown_map.layers) > _MANY else "content"):
+        st.html(legend(shown_map))
 
 
 def _nothing() -> None:
     """What was selected stands in the session; this alone makes Streamlit draw the part again."""
 
 
-def _ask(card: ClusteringCard) -> tuple[By, list[str]]:
+def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
     left, right = st.columns([2, 3])
     by: By = left.segmented_control(
-        "Coloured by", list(_WAYS), format_func=_WAYS.__getitem__, default="cluster", key="clusters.by", required=True
+        "Coloured by",
+        list(_COLOURINGS),
+        format_func=_COLOURINGS.__getitem__,
+        default="cluster",
+        key="clusters.by",
+        required=True,
     )
     names = [cluster.name for cluster in card.clusters]
     only = right.multiselect(
@@ -134,18 +139,18 @@ def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
     others = [cluster.name for cluster in card.clusters if cluster.number != document.cluster]
     if not others:
         return
-    with st.popover("Put it into another cluster …", icon=":material/push_pin:"):
-        st.caption("It stays there whatever its words say. Experts of both clusters become stale.")
+    with st.popover("Move to another cluster …", icon=":material/push_pin:"):
+        st.caption("The assignment is pinned. Experts of both clusters become stale.")
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
-        if st.button("Put it there", key="clusters.pin"):
+        if st.button("Move", key="clusters.pin"):
             _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
 
 
 # an area --------------------------------------------------------------------------------------------
 
 
-def _offer_domain(found: ClusterMap, drawn: Sequence[str], only: Sequence[str]) -> None:
-    number = found.num_inside(drawn)
+def _offer_domain(shown_map: ClusterMap, drawn: Sequence[str], only: Sequence[str]) -> None:
+    number = shown_map.num_inside(drawn)
     if not number:
         st.caption("No document lies in this area: draw it around some points.")
         return
@@ -154,9 +159,9 @@ def _offer_domain(found: ClusterMap, drawn: Sequence[str], only: Sequence[str]) 
         st.caption("Only what is on the map. Documents that are held out stay held out.")
         name = st.text_input("Name of the new domain", key="make-domain.name", placeholder="what they are about")
         if st.button(f"Make a domain of these {number:,}", type="primary", key="make-domain.submit"):
-            _submit("make-domain", clustering=found.card.name, name=name, areas=list(drawn), clusters=list(only))
+            _submit("make-domain", clustering=shown_map.card.name, name=name, areas=list(drawn), clusters=list(only))
 
 
-def _submit(kind: str, **wish: Any) -> None:
-    st.session_state[f"{kind}.job"] = submit(parse_spec({"kind": kind, **wish}))
+def _submit(kind: str, **fields: Any) -> None:
+    st.session_state[f"{kind}.job"] = submit(parse_spec({"kind": kind, **fields}))
     st.rerun()

@@ -1,4 +1,4 @@
-"""A model for each cluster: domains of them, a form that trains them all, an offer to train the stale ones anew."""
+"""Training on clusters: their domains, a form that trains a model on each, and a form to retrain stale ones."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ui.present.pages import TRAIN
 from ui.present.questions import Question, assemble, changed, questions_of
 from ui.present.text.clusters import stale_words
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.forms.job_form import ask_for, show_last
-from ui.studio.forms.widgets import ask_all, key_of, show_command
+from ui.studio.forms.job_form import show_job_form, show_last
+from ui.studio.forms.widgets import draw_questions, key_of, show_command
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
 from ui.studio.shared.data_table import show_table
@@ -49,11 +49,11 @@ def show_training(card: ClusteringCard) -> None:
         return
     questions = questions_of(TrainClusters, offers, skip=("clustering",))
     _offer_stale(card, questions)
-    _ask(card, questions, seed=offers["seed_model"][0])
+    _show_form(card, questions, seed=offers["seed_model"][0])
     show_plan(_FORM)
     show_last(_FORM)
-    with st.expander("Only make domains of the clusters", icon=":material/library_books:"):
-        ask_for(
+    with st.expander("Make domains of the clusters only", icon=":material/library_books:"):
+        show_job_form(
             "make-cluster-domains",
             {},
             "Make domains",
@@ -62,24 +62,24 @@ def show_training(card: ClusteringCard) -> None:
         )
 
 
-def _ask(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
-    """The form; `seed` stands there at first, though a wish that branches from an expert names none."""
+def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
+    """The form; `seed` is the default seed model, though a spec that branches from an expert names none."""
     st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
     shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
-    answers = ask_all(_FORM, shown) | {("clustering",): card.name}
-    told = changed(questions, answers) | {("clustering",): card.name}
-    wish = assemble(answers)
+    answers = draw_questions(_FORM, shown) | {("clustering",): card.name}
+    options = changed(questions, answers) | {("clustering",): card.name}
+    spec_json = assemble(answers)
     show_command(
-        command_line("train clusters", TrainClusters, ("clustering", "name"), told),
-        json.dumps(wish, indent=2, ensure_ascii=False),
+        command_line("train clusters", TrainClusters, ("clustering", "name"), options),
+        json.dumps(spec_json, indent=2, ensure_ascii=False),
     )
     st.caption(
-        "Asked again under the same name it goes on: models that are there stay, those of changed clusters do not."
+        "Submitting again under the same name resumes: existing models are kept, except those of changed clusters."
     )
     if st.button("Train a model on each", type="primary", icon=":material/send:", key=f"{_FORM}.submit"):
         with explained():
-            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, wish))
+            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, spec_json))
             st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
 
 
@@ -100,7 +100,7 @@ def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
                 on_click=st.session_state.update,
                 args=(_answers(name, members[name], questions),),
             )
-        st.caption("Under the name of a mixture that holds them, “Train a model on each” below trains just those anew.")
+        st.caption("Under the name of a mixture that holds them, “Train a model on each” below retrains only those.")
 
 
 def _members(session: Any, mixture: str) -> list[ExpertCard]:
@@ -110,6 +110,6 @@ def _members(session: Any, mixture: str) -> list[ExpertCard]:
 def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[Question]) -> dict[str, Any]:
     """The form's answers as they were for a mixture; the steps are those of all its models together."""
     first = members[0]
-    told = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
-    told["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
-    return {key_of(_FORM, one): told[one.path[-1]] for one in questions if told.get(one.path[-1]) is not None}
+    options = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
+    options["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
+    return {key_of(_FORM, one): options[one.path[-1]] for one in questions if options.get(one.path[-1]) is not None}

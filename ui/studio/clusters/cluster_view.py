@@ -23,10 +23,10 @@ from workbench.store.storage import get_storage
 
 def show_clusters(card: ClusteringCard) -> None:
     """Every cluster in a row, then one of them whole, then their sizes."""
-    st.markdown("##### What each cluster is about: read its strongest words")
+    st.markdown("##### Clusters and their strongest words")
     show_table([cluster_row(one) for one in card.clusters], "clusters", f"Clusters of {card.name}")
     names = [cluster.name for cluster in card.clusters]
-    name = st.selectbox("Cluster to look at", names, key=f"clusters.one.{card.id}")
+    name = st.selectbox("Cluster", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
     show_chart(sizes_picture(card), "cluster_sizes")
 
@@ -35,7 +35,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
     with st.container(border=True):
         st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
-        _ask_name(cluster)
+        _show_name_form(cluster)
         st.markdown("The documents nearest to its centre")
         with explained(), reading() as session:
             storage = get_storage(get_settings())
@@ -47,7 +47,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
                     show_text(document)
 
 
-def _ask_name(cluster: ClusterCard) -> None:
+def _show_name_form(cluster: ClusterCard) -> None:
     left, right = st.columns([2, 3])
     name = left.text_input("Name", cluster.name, key=f"clusters.name.{cluster.id}")
     notes = right.text_input("Notes", cluster.notes, key=f"clusters.notes.{cluster.id}")
@@ -68,18 +68,18 @@ def show_changes(card: ClusteringCard) -> None:
     """Which documents are missing or new since the clustering was made, and how many."""
     st.caption("Compares every document that was clustered with the text of the same domains as it is now.")
     key = f"clusters.changes.{card.id}"
-    if st.button("Compare with the text of today", icon=":material/difference:", key="clusters.compare"):
+    if st.button("Compare with the current text", icon=":material/difference:", key="clusters.compare"):
         st.session_state[key] = True
         forget("cluster_changes")
     if not st.session_state.get(key):
         return
 
-    def ask() -> TextChanges:
+    def fetch() -> TextChanges:
         with reading() as session:
             return cluster_documents.changes(session, get_storage(get_settings()), card.name)
 
     changes: TextChanges | None = fetch_in_background(
-        "cluster_changes", card.id, ask, "Reading the ids of all documents"
+        "cluster_changes", card.id, fetch, "Reading the ids of all documents"
     )
     if changes is None:
         return

@@ -1,4 +1,4 @@
-"""The certificate of an expert's addition: asked for, watched, read."""
+"""The certificate of an expert's addition: request it, follow its job, read it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def show_additions(card: ExpertCard) -> None:
     if reports:
         show_addition(reports[0])
     elif was_added:
-        st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
+        st.caption("Its addition to a mixture has not been certified yet.")
     else:
-        st.caption("It came with its model and was not added to one, so there is no addition to certify.")
+        st.caption("It was trained together with its model, so there is no addition to certify.")
     for report in reports[1:]:
         st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
     if was_added:
@@ -34,21 +34,21 @@ def show_additions(card: ExpertCard) -> None:
 
 def show_addition(report: ReportCard) -> None:
     """A certificate with its numbers."""
-    found = report.findings
-    tell = st.success if found["ok"] else st.error
-    tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")
-    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {single_words(found)}"))
-    if rows := change_rows(found):
+    findings = report.findings
+    show = st.success if findings["ok"] else st.error
+    show(plain(findings["sentence"]), icon=":material/verified:" if findings["ok"] else ":material/gpp_bad:")
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {single_words(findings)}"))
+    if rows := change_rows(findings):
         st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
     with st.expander("What was hashed", icon=":material/fingerprint:"):
-        show_table(folder_rows(found), f"hashes_{report.id}", "Folders that were there before, and what was found")
+        show_table(folder_rows(findings), f"hashes_{report.id}", "Folders that were there before, and what was found")
 
 
 def _show_button(card: ExpertCard) -> None:
     key = f"certify_{card.id}"
     if not card.mixtures:
-        st.caption("It is in no mixture: there is no addition to certify.")
+        st.caption("It is in no mixture, so there is no addition to certify.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")

@@ -1,4 +1,4 @@
-"""Experts side by side: where each is better, and in what they differ."""
+"""Experts side by side: their perplexities and their differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.analysis.retention import retention
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
 
-_TOLD_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
+_SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
 
 
 def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
@@ -36,7 +36,7 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
         mixture = next((name for card in cards for name in card.mixtures), None)
         empty_until_scored(why, "Evaluate their mixture.", mixture, split)
     offer_retention(cards)
-    st.markdown("##### What differs between them: one row for each property")
+    st.markdown("##### Differences, one row for each property")
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
 
 
@@ -57,13 +57,13 @@ def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
     """A row for each property that is not the same in all; pure."""
-    told = {card.name: _told(card) for card in cards}
-    properties = dict.fromkeys(name for values in told.values() for name in values)
-    rows = [{"property": name, **{expert: v.get(name) for expert, v in told.items()}} for name in properties]
+    properties_of = {card.name: _properties(card) for card in cards}
+    properties = dict.fromkeys(name for values in properties_of.values() for name in values)
+    rows = [{"property": name, **{expert: v.get(name) for expert, v in properties_of.items()}} for name in properties]
     return [row for row in rows if len({value for key, value in row.items() if key != "property"}) > 1]
 
 
-def _told(card: ExpertCard) -> dict[str, str]:
+def _properties(card: ExpertCard) -> dict[str, str]:
     return {
         "method": card.method,
         "domains": ", ".join(card.domains),
@@ -77,13 +77,13 @@ def _told(card: ExpertCard) -> dict[str, str]:
         "parameters": millions(card.num_parameters),
         "size": size(card.size_bytes),
         "enabled": "yes" if card.enabled else "no",
-        **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _TOLD_ABOVE},
+        **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _SHOWN_ABOVE},
     }
 
 
 def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
     """The leaves of a nested config as `training.num_steps`."""
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for name, value in config.items():
-        found += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
-    return found
+        leaves += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+    return leaves

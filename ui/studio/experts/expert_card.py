@@ -1,4 +1,4 @@
-"""One expert: switch, numbers, lineage, curve, provenance, notes, and its end."""
+"""The view of one expert: switch, numbers, lineage, curve, provenance, notes, rename and delete."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _show_lineage(card: ExpertCard) -> None:
     with reading() as session:
         lineage = experts.lineage(session, card.name)
     words = lineage_words(lineage)
-    st.markdown("##### Where it comes from, and where it takes part: read from left to right")
+    st.markdown("##### Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
     st.caption(plain(words))
     if known := known_words(card.metrics, card.parent or "Its parent"):
@@ -93,7 +93,7 @@ def _show_scores(card: ExpertCard) -> None:
     if not scores:
         st.caption("Not scored yet. Evaluate a mixture that holds it (page Train).")
         return
-    told = [
+    values = [
         {
             "domain": one.domain,
             "perplexity (per token)": one.perplexity,
@@ -105,11 +105,11 @@ def _show_scores(card: ExpertCard) -> None:
         }
         for one in scores
     ]
-    show_table(told, f"scores_{card.id}", f"Perplexities of {card.name}")
+    show_table(values, f"scores_{card.id}", f"Perplexities of {card.name}")
 
 
 def _show_provenance(card: ExpertCard) -> None:
-    told = {
+    values = {
         "made": clock(card.created_at),
         "domains": ", ".join(card.domains),
         "parent experts": ", ".join(card.parents) or "none",
@@ -121,7 +121,7 @@ def _show_provenance(card: ExpertCard) -> None:
         "code version": card.code_version,
         "job": card.job_id or "none",
     }
-    origin = [{"property": name, "value": value} for name, value in told.items()]
+    origin = [{"property": name, "value": value} for name, value in values.items()]
     show_table(origin, f"origin_{card.id}", f"Origin of {card.name}")
     config = [{"setting": name, "value": json.dumps(value)} for name, value in flat(card.config)]
     show_table(config, f"config_{card.id}", f"Configuration of {card.name}")

@@ -1,4 +1,4 @@
-"""What a training made of the domains beside its own: on the way (DEMix fig. 6) and in the end (table 13)."""
+"""Forgetting on the other domains: during training (DEMix fig. 6) and after it (table 13)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
     picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
     if picture is not None:
         show_chart(picture, f"{key}_forgetting")
-        if told := _what_stays(job):
-            st.caption(told)
+        if caption := _what_stays(job):
+            st.caption(caption)
 
 
 def _what_stays(job: JobCard) -> str:
@@ -48,7 +48,9 @@ def _what_stays(job: JobCard) -> str:
 def show_forgotten(card: ExpertCard) -> None:
     """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
     if card.parent is None or not card.config.get("whole"):
-        st.caption("Only a model that is adapted as a whole forgets: what this expert shares with others stayed.")
+        st.caption(
+            "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."
+        )
         return
     request = {"before": card.parent, "after": card.name}
 
@@ -132,8 +134,8 @@ def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targ
 
 def _title(table: Sequence[Mapping[str, Any]]) -> str:
     change = _change(table, "average of the others")
-    found = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
-    return f"While the target was learned, {found}: read the end of each line against its beginning"
+    summary = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
+    return f"While the target was learned, {summary}: read the end of each line against its beginning"
 
 
 def _fate(change: float) -> str:

@@ -1,4 +1,4 @@
-"""The parts of an expert of MoDE, and what to do with it next: put it beside others, or another one beside it."""
+"""The parts of a MoDE expert, and links to compose it with others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show_parts(card: ExpertCard) -> None:
     with reading() as session:
         parts = mode_parts.parts_of(session, get_storage(), card.name)
     blocks = pluralize(parts[0].num_blocks, "block")
-    st.markdown(f"##### What stands beside the backbone, {plain(card.seed or 'a seed model')} in {blocks}")
+    st.markdown(f"##### Parts beside the backbone {plain(card.seed or 'a seed model')} in {blocks}")
     rows = [
         {
             "part": part.name,
@@ -58,6 +58,6 @@ def _holds(composition: ExpertCard, card: ExpertCard) -> bool:
 
 
 def _offer(label: str, backbone: str, chosen: list[str], key: str) -> None:
-    wish = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
-    if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(wish,)):
+    widget_values = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
+    if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(widget_values,)):
         st.switch_page(TRAIN.script)

@@ -1,4 +1,4 @@
-"""Which expert was proposed as the parent of a new one, and how clearly (DEMix §6)."""
+"""The proposed parent of a new expert and the posterior behind it (DEMix §6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show_proposal(mixture: str, domain: str) -> None:
         st.caption(
             plain(f"To see which parent is nearest before the training, score {domain} on its dev split: ")
             + f"`{score_line(mixture, domain)}`. "
-            + "Without that the job looks by itself, unless you name a parent."
+            + "Otherwise the job chooses the parent itself, unless you name one."
         )
         return
     request = {"mixture": mixture, "domain": domain}
@@ -37,17 +37,17 @@ def show_proposal(mixture: str, domain: str) -> None:
         with Client(get_settings()) as client:
             return client.nearest(**request)
 
-    if proposal := fetch_in_background("nearest", request, send, "Looking for the nearest parent in the stored scores"):
+    if proposal := fetch_in_background("nearest", request, send, "Finding the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(proposal)))
-        with st.expander("How near each expert is", icon=":material/account_tree:"):
+        with st.expander("Posterior of each expert", icon=":material/account_tree:"):
             show_chart(parent_picture(proposal.posterior, proposal.parent), "nearest_parent")
 
 
-def show_posterior(found: Mapping[str, Any], parent: str, key: str) -> None:
+def show_posterior(metrics: Mapping[str, Any], parent: str, key: str) -> None:
     """The posterior behind a parent, as a training leaves it; nothing where the parent was named by a person."""
-    if posterior := found.get("parent_posterior"):
+    if posterior := metrics.get("parent_posterior"):
         show_chart(parent_picture(posterior, parent), f"{key}_parent")
-        if num_blocks := found.get("parent_blocks"):
+        if num_blocks := metrics.get("parent_blocks"):
             st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
 
 
@@ -58,7 +58,7 @@ def parent_picture(posterior: Mapping[str, float], parent: str) -> Chart:
     places = name_axis(figure, "x", [name for name, _ in ranked])
     colours = [COLOURS[0] if name == parent else GREY for name, _ in ranked]
     figure.add_bar(x=places, y=[share for _, share in ranked], marker_color=colours)
-    told = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
-    words = f"Bar chart of the posterior on held-out text of the new domain: {told}. The parent is {parent}."
+    ranking = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
+    words = f"Bar chart of the posterior on held-out text of the new domain: {ranking}. The parent is {parent}."
     table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]
     return Chart(figure, "Why this parent: the tallest bar knew the new domain best", words, table)

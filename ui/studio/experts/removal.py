@@ -10,7 +10,7 @@ from ui.client import Client
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.forms.widgets import Answers
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
@@ -28,8 +28,8 @@ from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
 
 KIND = "certify-removal"
-_ASKED = ("expert", "mixture", "retrained")  # of the form's fields, those that this page asks for itself
-_TUCKED = [name for name in CertifyRemoval.model_fields if name not in ("kind", *_ASKED)]
+_OWN_FIELDS = ("expert", "mixture", "retrained")  # of the form's fields, those that this page draws itself
+_TUCKED = [name for name in CertifyRemoval.model_fields if name not in ("kind", *_OWN_FIELDS)]
 _NOBODY = "none: leave –Domain out"
 
 
@@ -37,7 +37,7 @@ def show_removal(mixture: str) -> None:
     """The removal view of a mixture: the costs of every removal, then one to certify."""
     with reading() as session:
         card = mixtures.get_mixture(session, mixture)
-    request = {"mixture": mixture, "retrained": _ask_retrained(card)}
+    request = {"mixture": mixture, "retrained": _draw_retrained(card)}
 
     def send() -> RemovalTable:
         with Client(get_settings()) as client:
@@ -57,7 +57,7 @@ def show_removal_of(card: ExpertCard) -> None:
     _show_certificates(card.name, card.mixtures)
 
 
-def _ask_retrained(card: MixtureCard) -> dict[str, str]:
+def _draw_retrained(card: MixtureCard) -> dict[str, str]:
     """By domain, the first of the mixtures chosen that has never seen it."""
     with reading() as session:
         offers = {one.domain: candidates(session, one.expert) for one in card.members if one.domain}
@@ -71,7 +71,7 @@ def _ask_retrained(card: MixtureCard) -> dict[str, str]:
         help="Each stands for the domains that it has never seen.",
     )
     picked = {domain: [name for name in offered if name in chosen] for domain, offered in offers.items()}
-    return {domain: found[0] for domain, found in picked.items() if found}
+    return {domain: names[0] for domain, names in picked.items() if names}
 
 
 def _show_costs(answer: RemovalTable, mixture: str) -> None:
@@ -86,10 +86,10 @@ def _show_costs(answer: RemovalTable, mixture: str) -> None:
         )
     else:
         show_chart(picture, "removal")
-    _tell_gaps(rows)
+    _show_missing(rows)
 
 
-def _tell_gaps(rows: Sequence[DomainRemoval]) -> None:
+def _show_missing(rows: Sequence[DomainRemoval]) -> None:
     """What keeps a number from being known."""
     for row in rows:
         if row.why:
@@ -100,17 +100,17 @@ def _show_certificates(expert: str, places: Sequence[str]) -> None:
     with reading() as session:
         reports = removal.removal_reports(session, expert)
         row = expert_row(session, expert)
-        told = dict.fromkeys(what_stays(session, place, row) for place in places)
-    for sentence in filter(None, told):
+        notes = dict.fromkeys(what_stays(session, place, row) for place in places)
+    for sentence in filter(None, notes):
         st.info(plain(sentence), icon=":material/info:")
     for place, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
         with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
             show_removal_report(report)
     if not reports:
-        st.caption("No removal of it has been certified yet.")
+        st.caption("Its removal has not been certified yet.")
     if places:
-        _ask_certificate(expert, places)
+        _show_certificate_form(expert, places)
     else:
         st.caption("It is in no mixture, so there is nothing to remove it from.")
 
@@ -122,22 +122,22 @@ def _headline(report: ReportCard) -> str:
 
 def show_removal_report(report: ReportCard) -> None:
     """A certificate with its numbers."""
-    found = report.findings
-    rows = [DomainRemoval.model_validate(row) for row in found["perplexity"]]
-    (st.success if found["ok"] else st.error)(plain(found["sentence"]))
+    findings = report.findings
+    rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
+    (st.success if findings["ok"] else st.error)(plain(findings["sentence"]))
     if picture := removal_bars(rows[:1]):
         show_chart(picture, f"removal_{report.id}")
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
-    _tell_gaps(rows)
-    st.caption(plain(prior_words(found)))
+    _show_missing(rows)
+    st.caption(plain(prior_words(findings)))
     st.markdown("##### Extraction: how much of its training text comes back")
-    show_table(extraction_rows(found["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
-    st.caption(plain(extraction_words(found["extraction"])))
+    show_table(extraction_rows(findings["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
+    st.caption(plain(extraction_words(findings["extraction"])))
 
 
-def _ask_certificate(expert: str, places: Sequence[str]) -> None:
-    st.markdown("##### Certify the removal: the expert stays where it is")
+def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
+    st.markdown("##### Certify the removal (the expert itself is not removed)")
     mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
         offers = [None, *candidates(session, expert)]
@@ -148,4 +148,4 @@ def _ask_certificate(expert: str, places: Sequence[str]) -> None:
         format_func=lambda name: name or _NOBODY,
     )
     given: Answers = {("expert",): expert, ("mixture",): mixture, ("retrained",): retrained}
-    ask_for(KIND, {}, "Certify the removal", skip=_ASKED, given=given, tucked=_TUCKED)
+    show_job_form(KIND, {}, "Certify the removal", skip=_OWN_FIELDS, given=given, tucked=_TUCKED)

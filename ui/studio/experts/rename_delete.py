@@ -22,7 +22,7 @@ def show_end(card: ExpertCard) -> None:
     if needed := [f"{what} {listed(sorted(set(names)))}" for what, names in users.items() if names]:
         st.warning(plain(f"It cannot be deleted: it is needed by {'; '.join(needed)}. Delete what needs it first."))
     elif mixed_in:
-        _show_ways_out(card)
+        _show_member_removal(card)
     else:
         _show_deletion(card)
 
@@ -38,12 +38,12 @@ def _show_renaming(card: ExpertCard) -> None:
             st.rerun()
 
 
-def _show_ways_out(card: ExpertCard) -> None:
-    st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Take it out first."))
+def _show_member_removal(card: ExpertCard) -> None:
+    st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Remove it from there first."))
     if not _certificates(card):
-        st.caption("Before it goes, its removal can be certified: see Removal, above. That takes a mixture it is in.")
+        st.caption("To certify its removal, use the tab Removal above while it is still in a mixture.")
     for name in card.mixtures:
-        if st.button(f"Take it out of {plain(name)}", key=f"out_{card.id}_{name}"):
+        if st.button(f"Remove from {plain(name)}", key=f"out_{card.id}_{name}"):
             with explained():
                 with transaction() as session:
                     mixtures.remove_member(session, name, card.name)
@@ -57,7 +57,7 @@ def _show_deletion(card: ExpertCard) -> None:
     lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
     st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
     stays = _certificates(card)
-    none = "No removal of it has been certified; that would take a mixture it is in."
+    none = "Its removal has not been certified; that requires a mixture that contains it."
     st.caption(f"{pluralize(stays, 'certificate')} of its removal will stay." if stays else none)
     sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
     if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):

@@ -8,25 +8,25 @@ import streamlit as st
 
 from ui.present.questions import Offers, questions_of
 from ui.present.text.formatting import plain
-from ui.studio.forms.job_form import ask_for
-from ui.studio.forms.widgets import Answers, ask
+from ui.studio.forms.job_form import show_job_form
+from ui.studio.forms.widgets import Answers, draw_widget
 from workbench.kinds.training.average_experts import AverageExperts
 
 _KIND = "average-experts"
 
 
-def ask_average(offers: Offers) -> None:
+def show_average_form(offers: Offers) -> None:
     """The form, and the last average live beneath it."""
     questions = {question.path[0]: question for question in questions_of(AverageExperts, offers)}
-    chosen = ask(_KIND, questions["experts"])
+    chosen = draw_widget(_KIND, questions["experts"])
     weights = None
     if chosen and st.checkbox("Weigh them by hand", key=f"{_KIND}.by_hand", help=questions["weights"].help):
-        weights = _ask_weights(chosen)
+        weights = _draw_weights(chosen)
     given: Answers = {("experts",): chosen, ("weights",): weights}
-    ask_for(_KIND, offers, "Average them", skip=("experts", "weights"), given=given)
+    show_job_form(_KIND, offers, "Average them", skip=("experts", "weights"), given=given)
 
 
-def _ask_weights(experts: Sequence[str]) -> list[float]:
+def _draw_weights(experts: Sequence[str]) -> list[float]:
     columns = st.columns(3)
     return [
         columns[place % 3].number_input(

@@ -1,4 +1,4 @@
-"""The form that finds clusters: what other answers imply is not asked for."""
+"""The form that finds clusters: a field that other fields imply is hidden."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import streamlit as st
 from jobs.plans.clusterings import submit_find
 from ui.present.form_choices import missing, offers_now
 from ui.present.pages import CORPORA, TRAIN
-from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.job_form import show_job_form
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
 from ui.studio.shared.notices import empty
@@ -52,7 +52,7 @@ def show_finding() -> None:
         return
     implied = {"seed_model", "max_tokens"} if embedder == "tfidf" else set()
     implied |= {"max_iterations"} if method == "random" else set()
-    ask_for(
+    show_job_form(
         _KIND,
         offers,
         "Find clusters",

@@ -1,4 +1,4 @@
-"""What a training will take, before it is asked for."""
+"""The forecast of a training's costs, before it is submitted."""
 
 from __future__ import annotations
 

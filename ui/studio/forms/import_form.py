@@ -11,7 +11,7 @@ import streamlit as st
 from ui.present.questions import Question, questions_of
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.present.uploads import keep_uploads
-from ui.studio.forms.job_form import ask_for, show_last
+from ui.studio.forms.job_form import show_job_form, show_last
 from ui.studio.forms.widgets import Answers
 from ui.studio.shared.notices import explained
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -24,7 +24,7 @@ _NOTHING = {
     "path": "path: give the path of a file or a folder.",
     "dataset": "data set: give its name on the Hugging Face hub.",
 }
-HERE, UPLOAD, FOUND, HUB = (
+LOCAL_PATH, UPLOAD, LOCAL_SOURCE, HUB = (
     "Files on this machine",
     "Upload files",
     "Found on this machine",
@@ -34,7 +34,9 @@ HERE, UPLOAD, FOUND, HUB = (
 
 def show_import() -> None:
     """The form, and the last import live beneath it."""
-    source = st.segmented_control("Where is the text?", list(_SOURCES), default=HERE, key="import.where", required=True)
+    source = st.segmented_control(
+        "Where is the text?", list(_SOURCES), default=LOCAL_PATH, key="import.where", required=True
+    )
     given = _SOURCES[source]()
     if given is None:
         show_last("import-corpus")
@@ -43,7 +45,7 @@ def show_import() -> None:
     with explained():
         complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
         given = {**absent, **given}
-        ask_for(
+        show_job_form(
             "import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM, complaints=complaints
         )
 
@@ -58,10 +60,10 @@ def _from_path() -> Answers:
 def _from_upload() -> Answers | None:
     files = st.file_uploader("Files", accept_multiple_files=True, key="import.files", help=_question("path").help)
     if not files:
-        st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
+        st.caption("Drop txt, md, jsonl, csv or parquet files here, plain or compressed (gz, xz).")
         return None
-    told = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
-    st.caption(plain(told + listed([file.name for file in files])))
+    summary = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
+    st.caption(plain(summary + listed([file.name for file in files])))
     _propose_name(files[0].name)
     marks = tuple(file.file_id for file in files)
     if st.session_state.get("import.kept", (None, ""))[0] != marks:
@@ -76,7 +78,7 @@ def _propose_name(path: str) -> None:
         st.session_state[_NAME] = st.session_state["import.proposed"] = name
 
 
-def _from_found() -> Answers:
+def _from_local_source() -> Answers:
     from engine.text.local_sources import SOURCES
 
     name = st.selectbox(
@@ -91,7 +93,7 @@ def _from_found() -> Answers:
 
 
 def _from_hub() -> Answers:
-    st.warning("This downloads from the Hugging Face hub: it leaves this machine.", icon=":material/cloud_download:")
+    st.warning("This downloads from the Hugging Face hub over the network.", icon=":material/cloud_download:")
     return {("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help)}
 
 
@@ -100,8 +102,8 @@ def _question(name: str) -> Question:
 
 
 _SOURCES: dict[str, Callable[[], Answers | None]] = {
-    HERE: _from_path,
+    LOCAL_PATH: _from_path,
     UPLOAD: _from_upload,
-    FOUND: _from_found,
+    LOCAL_SOURCE: _from_local_source,
     HUB: _from_hub,
 }

@@ -13,7 +13,7 @@ from jobs.queue.submit import submit
 from ui.kinds.catalog import screen_of
 from ui.present.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.readable_folders import require_readable
-from ui.studio.forms.widgets import Answers, ask_all, ask_preset, show_command
+from ui.studio.forms.widgets import Answers, draw_preset, draw_questions, show_command
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.notices import explained
 from workbench.errors import BadSpec
@@ -22,7 +22,7 @@ from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
 
-def ask_for(
+def show_job_form(
     kind: str,
     offers: Offers,
     label: str,
@@ -43,8 +43,8 @@ def ask_for(
     shows what a valid spec will take; `limits` are upper bounds of whole numbers.
     """
     questions = questions_of(kind_named(kind).spec, offers, skip=("kind", *skip))
-    ask_preset(kind, questions)
-    answers = ask_all(kind, limited(questions, limits or {}), tucked) | (given or {})
+    draw_preset(kind, questions)
+    answers = draw_questions(kind, limited(questions, limits or {}), tucked) | (given or {})
     to_command = screen_of(kind).command
     command = to_command(changed(questions, answers) | (given or {}) | (beside or {})) if to_command else ""
     show_command(command, json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))

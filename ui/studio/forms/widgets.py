@@ -40,7 +40,7 @@ GROUP_TITLES = {
 }
 
 
-def ask_all(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
+def draw_questions(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
     """Draws the spec's own questions, then each group in an expander; gives the answers by path.
 
     `tucked` are own fields that seldom need an answer: they go into an expander too.
@@ -48,23 +48,23 @@ def ask_all(form: str, questions: Iterable[Question], tucked: Collection[str] = 
     groups: dict[str, list[Question]] = {}
     for question in questions:
         groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
-    answers = {question.path: ask(form, question) for question in groups.pop("", [])}
+    answers = {question.path: draw_widget(form, question) for question in groups.pop("", [])}
     for group, inside in groups.items():
         with st.expander(GROUP_TITLES.get(f"{form}.{group}") or GROUP_TITLES.get(group, group), icon=":material/tune:"):
-            answers |= _ask_group(form, inside)
+            answers |= _draw_group(form, inside)
     return answers
 
 
-def _ask_group(form: str, questions: Sequence[Question]) -> Answers:
+def _draw_group(form: str, questions: Sequence[Question]) -> Answers:
     columns = st.columns(3)
     answers: Answers = {}
     for place, question in enumerate(questions):
         with columns[place % 3]:
-            answers[question.path] = ask(form, question)
+            answers[question.path] = draw_widget(form, question)
     return answers
 
 
-def ask(form: str, question: Question) -> Any:
+def draw_widget(form: str, question: Question) -> Any:
     """One widget; its value as the spec wants it.
 
     The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
@@ -81,15 +81,15 @@ def _text(key: str, q: Question) -> str | None:
     return st.text_input(q.label, q.default or "", key=key, help=q.help) or (None if q.optional else "")
 
 
-def _whole(key: str, q: Question) -> int | None:
-    told: int | None = _number(key, q, int, step=1)
-    return told
+def _integer(key: str, q: Question) -> int | None:
+    value: int | None = _number(key, q, int, step=1)
+    return value
 
 
-def _real(key: str, q: Question) -> float | None:
+def _decimal(key: str, q: Question) -> float | None:
     step = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
-    told: float | None = _number(key, q, float, step=step, format="%g")
-    return told
+    value: float | None = _number(key, q, float, step=step, format="%g")
+    return value
 
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
@@ -128,23 +128,23 @@ def _names(key: str, q: Question) -> list[str]:
     return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 
-def _wholes(key: str, q: Question) -> list[int]:
+def _integers(key: str, q: Question) -> list[int]:
     return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
 
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
     "text": _text,
-    "integer": _whole,
-    "number": _real,
+    "integer": _integer,
+    "number": _decimal,
     "toggle": _switch,
     "choice": _choice,
     "name": _name,
     "names": _names,
-    "integers": _wholes,
+    "integers": _integers,
 }
 
 
-def ask_preset(form: str, questions: Sequence[Question]) -> None:
+def draw_preset(form: str, questions: Sequence[Question]) -> None:
     """A row of presets that fill in the training's questions; each can still be changed below."""
     training = [q for q in questions if q.group == "training"]
     if not training:
@@ -168,7 +168,7 @@ def show_command(command: str, spec_json: str) -> None:
     """The same job for the terminal and as JSON; an empty command is left out."""
     with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
         if command:
-            st.caption(plain("Run this in a terminal instead of pressing the button:"))
+            st.caption(plain("Run this in a terminal:"))
             st.code(command, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
         st.code(spec_json, language="json")

@@ -10,17 +10,19 @@ from ui.present.charts.curves_and_bars import curves
 from ui.studio.shared.show_chart import show_chart
 from workbench.registry.cards import MetricPoint
 
-WHOLE = "all domains"
+ALL_DOMAINS = "all domains"
 _KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
 
 
 def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
     """Training and held-out losses side by side; nothing while there are no points."""
-    found = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
-    drawn = {title: line for title, line in found.items() if line}
+    by_title = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
+    drawn = {title: line for title, line in by_title.items() if line}
     if not drawn:
         return
-    order = sorted({point.name for line in drawn.values() for point in line}, key=lambda name: (name == WHOLE, name))
+    order = sorted(
+        {point.name for line in drawn.values() for point in line}, key=lambda name: (name == ALL_DOMAINS, name)
+    )
     for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
         with column:
             picture = curves(line, title, subject, order)
@@ -28,9 +30,9 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
                 show_chart(picture, f"{key}_{title.split()[0].lower()}")
 
 
-def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[MetricPoint]:
+def _of_kind(points: Sequence[MetricPoint], total: str, prefix: str) -> list[MetricPoint]:
     """The points of one kind, named by their domain alone."""
     names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
     if len(names) != 1:  # the mean of one domain is that domain
-        names[whole] = WHOLE
+        names[total] = ALL_DOMAINS
     return [p.model_copy(update={"name": names[p.name]}) for p in points if p.name in names]

@@ -1,4 +1,4 @@
-"""What became of each import: those refused with cause and next step, those done with the records they left out."""
+"""Reports of imports: failed ones with cause and next step, finished ones with the records they left out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _show_refusal(job: JobCard) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(job.spec.get('name', job.title))}**")
             st.badge("refused", icon=":material/error:", color="red")
-        st.caption(plain(f"{clock(job.finished_at or job.created_at)}; nothing of it was kept."))
+        st.caption(plain(f"{clock(job.finished_at or job.created_at)}; nothing was imported."))
         show_problem(spoken(cause_of(job)), next_step_of(job))
         if st.button("See the job", icon=JOBS.icon, key=f"see_{job.id}"):
             st.session_state["job"] = job.id
@@ -63,11 +63,11 @@ def _show_import(corpus: CorpusCard) -> None:
     refused, twice = report.get("num_refused", 0), report.get("num_duplicates", 0)
     with st.container(border=True):
         st.markdown(f"**{plain(corpus.name)}** — {plain(source_of(corpus.source))}")
-        told = (
+        summary = (
             f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(refused, 'record')} refused; "
             f"{pluralize(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
-        st.caption(plain(told))
+        st.caption(plain(summary))
         if report.get("anonymized"):
             st.caption(plain(f"Anonymised: {_dummies(report['anonymized'])}."))
         if report.get("refused"):
@@ -77,8 +77,8 @@ def _show_import(corpus: CorpusCard) -> None:
 
 
 def _dummies(counts: dict[str, int]) -> str:
-    found = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
-    return ", ".join(found) or "nothing was found"
+    counts_by_kind = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
+    return ", ".join(counts_by_kind) or "nothing was found"
 
 
 def _refused_row(refused: dict[str, Any], source: str) -> dict[str, Any]:
@@ -87,7 +87,9 @@ def _refused_row(refused: dict[str, Any], source: str) -> dict[str, Any]:
 
 def _offer_deletion(corpus: CorpusCard) -> None:
     with st.popover("Delete …", icon=":material/delete:"):
-        st.markdown(plain(f"Deletes {corpus.name} with its domains. Refused while an expert was trained on them."))
+        st.markdown(
+            plain(f"Deletes {corpus.name} with its domains. Not possible while an expert trained on them exists.")
+        )
         if st.button("Delete for good", key=f"delete_{corpus.id}", type="primary"):
             with explained():
                 _delete(corpus.name)

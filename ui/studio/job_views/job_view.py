@@ -1,4 +1,4 @@
-"""One job on the screen: live while it is unfinished, with its curve, its log and what can be asked of it."""
+"""The view of one job: live while it is unfinished, with its curves, its log and its actions."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _draw(job_id: str, key: str) -> None:
 
 
 def _times(job: JobCard) -> str:
-    told = [f"asked {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
+    details = [f"created {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
     if job.started_at and job.finished_at:
-        told.append(f"took {duration(job.finished_at - job.started_at)}")
-    return " · ".join(filter(None, [*told, f"id {job.id}"]))
+        details.append(f"took {duration(job.finished_at - job.started_at)}")
+    return " · ".join(filter(None, [*details, f"id {job.id}"]))
 
 
 def _show_ending(job: JobCard) -> None:
@@ -116,11 +116,11 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
     "cancel": (
         "Cancel",
         ":material/stop:",
-        "Stops it; the work so far is kept, and Retry goes on from there.",
+        "Stops it; the work so far is kept, and Retry resumes from there.",
         _cancel,
     ),
     "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
-    "resume": ("Resume", ":material/play_arrow:", "Goes on from its last checkpoint.", submit.resume),
+    "resume": ("Resume", ":material/play_arrow:", "Resumes from its last checkpoint.", submit.resume),
     "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
 }
 
@@ -138,7 +138,7 @@ def _show_actions(job: JobCard, key: str) -> None:
 
 def _offer_deletion(job: JobCard, key: str) -> None:
     with st.popover("Delete …", icon=":material/delete:"):
-        st.markdown("Deletes the job with its log and its checkpoints. What it made stays.")
+        st.markdown("Deletes the job with its log and its checkpoints. What it made is kept.")
         if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary"):
             with explained():
                 _delete(job)
@@ -147,22 +147,22 @@ def _offer_deletion(job: JobCard, key: str) -> None:
 def _delete(job: JobCard) -> None:
     has_gone = submit.delete(job.id)
     if st.session_state.get(f"{job.kind}.job") == job.id:
-        del st.session_state[f"{job.kind}.job"]  # the form that asked for it shows it no more
+        del st.session_state[f"{job.kind}.job"]  # the form that submitted it no longer shows it
     stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
     keep(f"The log and the checkpoints of {job.title} are deleted.{stays}")
     st.rerun()
 
 
 def _show_details(job: JobCard, happened: list[EventCard]) -> None:
-    with st.expander("What happened", icon=":material/history:"):
+    with st.expander("Events", icon=":material/history:"):
         for event in reversed(happened):
             st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
     with st.expander("End of the log", icon=":material/terminal:"):
         tail = log_tail(log_path(get_settings(), job.id))
-        st.code(tail or "The job has printed nothing yet.", language=None)
-    with st.expander("What was asked for, and what came of it", icon=":material/data_object:"):
-        told = {"spec": job.spec, "result": job.result}
-        st.code(json.dumps(told, indent=2, ensure_ascii=False), language="json")
+        st.code(tail or "The log is empty.", language=None)
+    with st.expander("Spec and result", icon=":material/data_object:"):
+        details = {"spec": job.spec, "result": job.result}
+        st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
 
 
 def log_tail(path: Path, num_bytes: int = LOG_BYTES) -> str:

@@ -1,4 +1,4 @@
-"""Whom the gates of MoDE chose while they learned: the share of backbone and parts on each held-out domain."""
+"""The gate weights of MoDE during training: the share of backbone and parts on each held-out domain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.registry.database import reading
 
 _PREFIX = "gate/"
 _MOST = 6  # domains that a sentence names
-_MARGIN = 0.01  # of a share: less is not told apart
+_MARGIN = 0.01  # of a share: smaller differences do not count
 Looks = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
 
 
@@ -29,7 +29,7 @@ def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
     with reading() as session:
         names = gate_names(session, job.id)
     show_chart(gates_picture(looks, names), f"{key}_gates")
-    st.caption("Means over the tokens of held-out text and over all blocks; the shares on a domain are 1 together.")
+    st.caption("Means over the tokens of held-out text and over all blocks; the shares on a domain sum to 1.")
 
 
 def looks_of(points: Sequence[MetricPoint]) -> Looks:
@@ -89,17 +89,18 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     last = _last(looks)
     at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
     if not at_home:
-        return "Whom the gates chose: a wider band has more say"
+        return "Gate shares: a wider band weighs more"
     fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
     if all(_spread(last, place) < _MARGIN for place, _ in at_home):
-        found = "the gates do not tell the domains apart yet"
+        summary = "the gates do not distinguish the domains yet"
     elif len(at_home) == 1:
-        found = f"{at_home[0][1]} has {'more' if fits else 'no more'} say at home than elsewhere"
+        summary = f"{at_home[0][1]} has {'more' if fits else 'no more'} weight on its own domain than elsewhere"
     elif len(fits) == len(at_home):
-        found = "each part has more say at home than elsewhere"
+        summary = "each part weighs most on its own domain"
     else:
-        found = f"{len(fits)} of {len(at_home)} parts {'has' if len(fits) == 1 else 'have'} most say at home"
-    return f"Whom the gates chose: {found}; a wider band has more say"
+        most = "weighs most on its" if len(fits) == 1 else "weigh most on their"
+        summary = f"{len(fits)} of {len(at_home)} parts {most} own domain"
+    return f"Gate shares: {summary}; a wider band weighs more"
 
 
 def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
@@ -114,12 +115,12 @@ def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
 
 
 def _words(looks: Looks, names: Sequence[str]) -> str:
-    told = [
+    shares_by_domain = [
         f"on {domain} {', '.join(f'{name} {share:.2f}' for name, share in zip(names, shares, strict=True))}"
         for domain, shares in _last(looks).items()
     ]
-    steps = max((step for looked in looks.values() for step in looked), default=0)
-    return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(told, _MOST)}."
+    steps = max((step for by_step in looks.values() for step in by_step), default=0)
+    return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(shares_by_domain, _MOST)}."
 
 
 def _table(looks: Looks, names: Sequence[str]) -> list[dict[str, Any]]:

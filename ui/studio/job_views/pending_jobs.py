@@ -1,4 +1,4 @@
-"""What unfinished jobs will bring: an empty page says what is on its way, instead of asking for it again."""
+"""What unfinished jobs will make: an empty page shows the pending job instead of offering it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST = ("running", "interrupted", "queued", "paused")  # what is at work stand
 
 
 def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
-    """Unfinished jobs, those at work first, then the others in the order in which they were asked for."""
+    """Unfinished jobs, running ones first, then the others by the time they were created."""
     unfinished = [job for job in jobs if not is_over(job)]
     return sorted(unfinished, key=lambda job: (_FIRST.index(job.state), job.created_at))
 

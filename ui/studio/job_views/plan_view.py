@@ -1,4 +1,4 @@
-"""Several jobs that were asked for as one: how many are done, those at work, what stopped, and why."""
+"""The view of a plan of several jobs: how many are done, which run, which stopped, and why."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _live(key: str, ids: Sequence[str]) -> None:
 
 def _read(ids: Sequence[str]) -> list[JobCard]:
     """Those that have not been deleted since."""
-    found = []
+    cards = []
     with reading() as session:
         for id in ids:
             try:
-                found.append(rows.get_job(session, id))
+                cards.append(rows.get_job(session, id))
             except NotFound:
                 continue
-    return found
+    return cards
 
 
 def _redraw_at_end(key: str, is_ended: bool) -> None:
@@ -64,4 +64,4 @@ def _redraw_at_end(key: str, is_ended: bool) -> None:
         st.rerun()
 
 
-_GO_ON = "Press the same button again: what is done stays done."
+_GO_ON = "Press the same button again: finished jobs are kept."

@@ -9,13 +9,13 @@ import streamlit as st
 
 from ui.present.form_choices import with_clusterings
 from ui.present.gate_questions import kind_question, setting_questions
-from ui.studio.forms.widgets import ask
+from ui.studio.forms.widgets import draw_widget
 
 
-def ask_gate(form: str, saved: Mapping[str, Any]) -> dict[str, Any]:
+def draw_gate(form: str, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Draws the form; gives the gate as it is stored."""
     with st.expander("Gate settings", icon=":material/tune:"):
-        kind = ask(form, kind_question(saved))
+        kind = draw_widget(form, kind_question(saved))
         return {"kind": kind} | {
-            one.path[-1]: ask(form, one) for one in with_clusterings(setting_questions(kind, saved))
+            one.path[-1]: draw_widget(form, one) for one in with_clusterings(setting_questions(kind, saved))
         }

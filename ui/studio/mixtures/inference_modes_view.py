@@ -1,4 +1,4 @@
-"""The paper's ways to use experts side by side, asked of the API server."""
+"""The paper's inference modes side by side, from the API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
         default="prefix",
         key="modes.evidence",
         required=True,
-        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+        help="What the posterior sees: the full prefix (paper) or the last token (released code).",
     )
     blocks = right.number_input(
         "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."

@@ -9,7 +9,7 @@ import streamlit as st
 from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
-from ui.studio.mixtures.gate_form import ask_gate
+from ui.studio.mixtures.gate_form import draw_gate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
 
@@ -25,15 +25,15 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 
 def choose(mixture: MixtureCard) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
-    st.markdown("##### Who takes part, with which weight")
-    controls = [_ask_member(mixture, member) for member in mixture.members]
+    st.markdown("##### Experts and their weights")
+    controls = [_draw_member(mixture, member) for member in mixture.members]
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
-    return MixtureRequest(mixture.name, active, weights, ask_gate(_form_key(mixture), mixture.gate))
+    return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate))
 
 
-def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+def _draw_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
     away = "" if member.enabled else " (disabled in the registry)"

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from ui.present.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
-from ui.studio.forms.widgets import ask_all
-from ui.studio.mixtures.gate_form import ask_gate
+from ui.studio.forms.widgets import draw_questions
+from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import reset
 from ui.studio.shared.notices import explained, keep
 from workbench.errors import BadSpec
@@ -41,8 +41,8 @@ def show_new_mixture() -> None:
         return
     with st.expander("New mixture", icon=":material/add:"):
         skip = (*DERIVED_FIELDS, "weights", "gate")
-        answers = ask_all("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
-        gate = ask_gate("mixture.new", dump_gate(default_gate()))
+        answers = draw_questions("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
+        gate = draw_gate("mixture.new", dump_gate(default_gate()))
         if st.button("Make the mixture", key="mixture.make", type="primary"):
             with explained():
                 _make(assemble(answers) | {"gate": gate})

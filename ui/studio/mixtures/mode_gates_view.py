@@ -18,7 +18,7 @@ from workbench.registry.cards import MixtureCard
 _ALL = "All, on average"
 
 
-def ask_parts(mixture: MixtureCard) -> dict[str, list[str]]:
+def draw_parts(mixture: MixtureCard) -> dict[str, list[str]]:
     """Switches for the parts of every expert that has some; those that are on, by expert."""
     return {
         member.expert: st.pills(
@@ -28,7 +28,7 @@ def ask_parts(mixture: MixtureCard) -> dict[str, list[str]]:
             default=member.parts,
             format_func=plain,
             key=f"inside.{mixture.id}.{member.expert_id}.parts",
-            help="Layers beside a frozen backbone (MoDE). With none chosen the backbone speaks alone.",
+            help="Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used.",
         )
         for member in mixture.members
         if member.parts
@@ -43,7 +43,7 @@ def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> 
 
 
 def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
-    st.markdown(f"##### Inside {plain(expert)}: each word stands on the colour of what weighed most, backbone or part")
+    st.markdown(f"##### Inside {plain(expert)}: words coloured by what weighed most, backbone or part")
     blocks = range(num_blocks(gates, expert))
     key = f"inside.{expert}"
     chosen = st.segmented_control(
@@ -66,11 +66,11 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
 def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
     active = next(one[expert].parts for one in gates if expert in one)
     off = [part for part in parts if part not in active]
-    told = [
+    sentences = [
         "Hover a word to read the weights; stronger is surer.",
         f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
-        f"{pluralize(num_asleep, 'token')} of the text came without this expert, which had no weight and slept."
+        f"{pluralize(num_asleep, 'token')} of the text came without this expert, which had weight 0."
         if num_asleep
         else "",
     ]
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, sentences))

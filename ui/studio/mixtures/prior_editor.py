@@ -1,4 +1,4 @@
-"""Priors at the mixing desk: put a stored one onto it, keep what it says, estimate one on held-out text."""
+"""Priors of a mixture: apply a stored one, save the weights as one, estimate one on held-out text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from workbench.settings import get_settings
 
 
 def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:
-    """Stored priors and what can be done with them; the effect of one on the desk is seen at once."""
+    """Stored priors, with buttons to apply, save and estimate one."""
     with reading() as session:
         cards = priors.list_priors(session)
         domains = [card.name for card in corpora.list_domains(session)]
     if cards:
         _show_stored(mixture, cards)
     else:
-        st.caption("No prior is stored yet. Keep what the desk says as one, or estimate one on held-out text.")
+        st.caption("No prior is stored yet. Save the weights above as a prior, or estimate one on held-out text.")
     keeping, estimating = st.columns(2, gap="large")
     with keeping:
         _offer_keeping(choice)
@@ -41,13 +41,13 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
     ranked = sorted(card.shares.items(), key=lambda pair: -pair[1])
     show_table([{"expert": name, "share": share} for name, share in ranked], "prior", f"Shares of {card.name}")
     st.caption(plain(origin(card.source)))
-    strangers = [m.expert for m in mixture.members if m.expert not in card.shares]
+    missing = [m.expert for m in mixture.members if m.expert not in card.shares]
     with st.container(horizontal=True):
         st.button(
-            "Put it on the desk",
+            "Apply to the mixture",
             icon=":material/tune:",
             key="prior.use",
-            disabled=bool(strangers),
+            disabled=bool(missing),
             on_click=set_weights,
             args=(mixture, card.shares),
             help="Sets the weights above; its effect is seen at once, and nothing is saved until you save it.",
@@ -55,12 +55,12 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
         if st.button("Delete this prior", icon=":material/delete:", key="prior.delete"):
             with explained():
                 _delete(card.name)
-    if strangers:
-        st.caption(plain(f"It cannot weigh this mixture: it has no share for {strangers[0]}."))
+    if missing:
+        st.caption(plain(f"It cannot be applied to this mixture: it has no share for {missing[0]}."))
 
 
 def origin(source: Mapping[str, Any]) -> str:
-    """Where a prior comes from, in words."""
+    """A sentence on where a prior comes from."""
     if not source:
         return "Given by hand."
     blocks = pluralize(source["num_blocks"], "block")
@@ -79,7 +79,7 @@ def _delete(name: str) -> None:
 
 def _offer_keeping(choice: MixtureRequest) -> None:
     with st.form("prior.keep", border=False):
-        name = st.text_input("Keep the desk's weights as the prior", key="prior.keep.name", placeholder="its name")
+        name = st.text_input("Save the weights above as a prior", key="prior.keep.name", placeholder="its name")
         if st.form_submit_button("Keep", icon=":material/bookmark_add:"):
             with explained():
                 with transaction() as session:

@@ -1,4 +1,4 @@
-"""Questions to the API server asked in the background, so that a page never stands still for them."""
+"""Requests to the API server in the background, so that a page is never blocked by them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import streamlit as st
 from ui.present.text.formatting import duration, plain
 from ui.studio.shared.notices import explained
 
-_AT_ONCE = 0.4  # seconds that a quick answer may take before the page goes on without it
-_LOOK_AGAIN = 0.5
+_QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
+_REFRESH_SECONDS = 0.5
 
 
 class BackgroundCall:
-    """One question under way. `wish` tells whether the page still asks the same."""
+    """One running call. `request` tells whether the page still needs the same answer."""
 
-    def __init__(self, wish: Any, ask: Callable[[], Any]) -> None:
-        self.wish = wish
+    def __init__(self, request: Any, fetch: Callable[[], Any]) -> None:
+        self.request = request
         self.began = time.monotonic()
         self.answer: Any = None
         self.failure: Exception | None = None
-        self._thread = Thread(target=self._run, args=(ask,), daemon=True)
+        self._thread = Thread(target=self._run, args=(fetch,), daemon=True)
         self._thread.start()
 
-    def _run(self, ask: Callable[[], Any]) -> None:
+    def _run(self, fetch: Callable[[], Any]) -> None:
         try:
-            self.answer = ask()
-        except Exception as failure:  # carried over to the page's thread and raised there
+            self.answer = fetch()
+        except Exception as failure:  # raised again in the page's thread
             self.failure = failure
 
     def is_done(self, wait_seconds: float = 0.0) -> bool:
@@ -42,43 +42,43 @@ class BackgroundCall:
         return time.monotonic() - self.began
 
 
-def fetch_in_background(key: str, wish: Any, ask: Callable[[], Any], doing: str) -> Any | None:
-    """The answer to `wish`, asked for once; None while it is on its way (the page says so and redraws itself)
-    and when it failed (the page says why and offers to try again)."""
-    errand = _errand(key, wish, ask)
-    if not errand.is_done(_AT_ONCE):
+def fetch_in_background(key: str, request: Any, fetch: Callable[[], Any], doing: str) -> Any | None:
+    """The answer to `request`, fetched once; None while the call runs (the page redraws itself)
+    and when it failed (the page shows the cause and a retry button)."""
+    call = _call_for(key, request, fetch)
+    if not call.is_done(_QUICK_SECONDS):
         _wait(key, doing)
         return None
-    if errand.failure is None:
-        return errand.answer
-    _tell_failure(key, errand.failure)
+    if call.failure is None:
+        return call.answer
+    _show_failure(key, call.failure)
     return None
 
 
-def _errand(key: str, wish: Any, ask: Callable[[], Any]) -> BackgroundCall:
-    errands: dict[str, BackgroundCall] = st.session_state.setdefault("errands", {})
-    if key not in errands or errands[key].wish != wish:
-        errands[key] = BackgroundCall(wish, ask)
-    return errands[key]
+def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCall:
+    calls: dict[str, BackgroundCall] = st.session_state.setdefault("background_calls", {})
+    if key not in calls or calls[key].request != request:
+        calls[key] = BackgroundCall(request, fetch)
+    return calls[key]
 
 
 def forget(key: str) -> None:
-    """Drops an answer, so that it is asked for anew."""
-    st.session_state.get("errands", {}).pop(key, None)
+    """Drops an answer, so that it is fetched again."""
+    st.session_state.get("background_calls", {}).pop(key, None)
 
 
-@st.fragment(run_every=_LOOK_AGAIN)
+@st.fragment(run_every=_REFRESH_SECONDS)
 def _wait(key: str, doing: str) -> None:
-    errand: BackgroundCall | None = st.session_state.get("errands", {}).get(key)
-    if errand is None or errand.is_done():
+    call: BackgroundCall | None = st.session_state.get("background_calls", {}).get(key)
+    if call is None or call.is_done():
         st.rerun()
         return
     with st.container(border=True):
-        st.markdown(f":material/hourglass_top: {plain(doing)} … {duration(errand.seconds)} so far")
+        st.markdown(f":material/hourglass_top: {plain(doing)} … {duration(call.seconds)} so far")
 
 
-def _tell_failure(key: str, failure: Exception) -> None:
+def _show_failure(key: str, failure: Exception) -> None:
     with explained():
         raise failure
-    if st.button("Try again", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
+    if st.button("Retry", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
         st.rerun()

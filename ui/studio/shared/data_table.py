@@ -1,4 +1,4 @@
-"""Tables: sortable, downloadable, with words for those who hear them."""
+"""Tables: sortable, downloadable, with alternative text for screen readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
     height = min(36 * (len(rows) + 1) + 2, 400)
     formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
-    numbers = {name: st.column_config.NumberColumn(format=told) for name, told in formats.items()}
+    numbers = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
     st.dataframe(
         list(rows),
@@ -52,7 +52,7 @@ def _counts(rows: Rows) -> list[str]:
 
 
 def _large(rows: Rows) -> list[str]:
-    """The columns of numbers so large that nobody reads more than two digits behind their point."""
+    """The columns of numbers so large that two decimal places are enough."""
     columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in (rows[0] if rows else ())}
     return [
         name
@@ -68,7 +68,7 @@ def ticked(key: str) -> list[int]:
 
 
 def as_csv(rows: Rows) -> str:
-    """Rows as CSV text; a cell that a spreadsheet would run as a formula is told as text."""
+    """Rows as CSV text; a cell that a spreadsheet would run as a formula is quoted as text."""
     if not rows:
         return ""
     out = io.StringIO()

@@ -1,4 +1,4 @@
-"""Is everything there that the studio needs? Each part with a sentence and, if need be, the next step."""
+"""Health checks of what the studio needs: each part with a sentence and, if needed, the next step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when s
 
 @dataclass(frozen=True)
 class Sign:
-    """How one part is: `is_well` is None where nothing can be told from here."""
+    """The health of one part: `is_well` is None where it is unknown."""
 
     part: str
     is_well: bool | None
@@ -44,42 +44,44 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
             answer = client.health()
     except (ServerDown, ServerRefused) as problem:
         away = Sign("API server", False, problem.problem, problem.next_step)
-        return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
+        return away, Sign("Device", None, f"requested “{settings.device}”; known once the API server answers")
     held = f"{pluralize(len(answer.loaded), 'model')} in memory" if answer.loaded else "no model in memory yet"
     return Sign("API server", True, f"answers; {held}"), device_sign(answer)
 
 
 def device_sign(answer: Health) -> Sign:
-    """Of the device, as the API server's health tells it."""
+    """The device, from the API server's health."""
     if answer.device is None:
-        return Sign("Device", None, f"asked for “{answer.requested_device}”; known once a model is loaded")
+        return Sign("Device", None, f"requested “{answer.requested_device}”; known once a model is loaded")
     return Sign("Device", True, f"computes on “{answer.device}”")
 
 
 def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
-    """Of the worker, told by the jobs: a live lease is a proof of life, a job left waiting is not."""
+    """The worker's health, derived from the jobs: a live lease proves that one runs, a job left waiting does not."""
     now = time.time() if now is None else now
     if any(job.state == "running" for job in jobs):
         return Sign("Worker", True, "at work")
     silent = [job for job in jobs if job.state == "interrupted"]
     if silent:
-        return Sign("Worker", False, "a running job has fallen silent", "See that `workbench up` is still running.")
+        return Sign(
+            "Worker", False, "a running job has stopped sending heartbeats", "See that `workbench up` is still running."
+        )
     waiting = [now - job.created_at for job in jobs if job.state == "queued" and not job.after]
     if waiting and max(waiting) > PATIENCE_SECONDS:
-        told = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
-        return Sign("Worker", False, told, "Start it with `workbench up`.")
+        detail = f"no worker has taken a job that was created {duration(max(waiting))} ago"
+        return Sign("Worker", False, detail, "Start it with `workbench up`.")
     return idle_sign()
 
 
 def idle_sign() -> Sign:
-    """Of a worker that no job tells anything about: seen among this machine's processes, or perhaps elsewhere."""
-    if worker_runs_here():
+    """The health of an idle worker: it is looked up among this machine's processes."""
+    if worker_is_running():
         return Sign("Worker", True, "waits for jobs")
     return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")
 
 
 @st.cache_data(ttl=10, show_spinner=False)
-def worker_runs_here() -> bool:
+def worker_is_running() -> bool:
     """Whether a process of this machine is a worker of this home."""
     return runs(WORKER, get_settings())
 
@@ -102,8 +104,8 @@ def _trashed_bytes(_settings: Settings) -> int:
 
 def artifacts_signs(settings: Settings) -> list[Sign]:
     """Of artifacts that do not belong to this registry, or that it lost the rows of."""
-    found = _artifacts_finding(settings)
-    return [] if found.ok else [Sign("Artifacts", False, found.finding, found.next_step)]
+    finding = _artifacts_finding(settings)
+    return [] if finding.ok else [Sign("Artifacts", False, finding.finding, finding.next_step)]
 
 
 @st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts

@@ -1,4 +1,4 @@
-"""What a screen says when something is missing or went wrong: cause and next step, never a traceback."""
+"""Messages for missing data and failures: cause and next step, never a traceback."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Problem as problem:
-        tell(problem)
+        show_failure(problem)
 
 
 @contextmanager
 def nothing_hidden() -> Iterator[None]:
-    """The studio's outermost guard: our own mistakes are named too, with their traceback in the log only."""
+    """The studio's outermost error handler: unexpected errors are shown too, with their traceback in the log only."""
     try:
         with explained():
             yield
     except Exception as mistake:
         log.exception("A page failed")
         st.error(
-            f"This page failed by a mistake of the workbench: {plain(type(mistake).__name__)}: "
-            f"{plain(mistake)}\n\n**Next step:** reload the page; the studio's log holds the details.",
+            f"This page raised an unexpected error: {plain(type(mistake).__name__)}: "
+            f"{plain(mistake)}\n\n**Next step:** Reload the page, or see the studio's log.",
             icon=":material/bug_report:",
         )
 
 
-def tell(problem: Problem) -> None:
-    """A Problem as a box: what is wrong, every complaint on its own line, what to do next."""
+def show_failure(problem: Problem) -> None:
+    """Shows a Problem in a box: every complaint on its own line, then what to do next."""
     complaints = problem.complaints if isinstance(problem, BadSpec) else [problem.cause or type(problem).__name__]
     body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
     show_problem(body, problem.next_step)
@@ -55,7 +55,7 @@ def show_problem(body: str, next_step: str) -> None:
 
 
 def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:
-    """An empty state: why there is nothing here, what to do next, and the way there.
+    """An empty state: why there is nothing here, what to do next, and a link to that page.
 
     `chosen` is what stands in the widgets of that page when it opens.
     """

@@ -1,4 +1,4 @@
-"""Shows a picture: title, chart, its words and its data table to read and download."""
+"""Shows a chart with its title, its description and its data table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ui.present.charts.chart import Chart
 from ui.present.text.formatting import plain
 from ui.studio.shared.data_table import show_table
 
-Way = Literal["points", "box", "lasso"]  # to select in a chart
+SelectionMode = Literal["points", "box", "lasso"]  # to select in a chart
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 _CONFIG_OF_MAPS = {
     "displaylogo": False,
@@ -24,9 +24,12 @@ LEGEND_PIXELS = 92  # the toolbar, and two rows of names beneath it
 
 
 def show_chart(
-    picture: Chart, key: str, on_select: Callable[[], None] | None = None, ways: Sequence[Way] = ("points",)
+    picture: Chart,
+    key: str,
+    on_select: Callable[[], None] | None = None,
+    selection_modes: Sequence[SelectionMode] = ("points",),
 ) -> None:
-    """A chart with everything that belongs to it. `key` tells it apart from others on the page.
+    """A chart with everything that belongs to it. `key` identifies it on the page.
 
     `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `ways` allow it (see `areas`).
     """
@@ -35,11 +38,11 @@ def show_chart(
         sum(trace.showlegend is not False for trace in picture.figure.data) > 1
     ):  # there is a legend then, and the toolbar must not stand on it
         picture.figure.update_layout(margin_t=LEGEND_PIXELS)
-    choose: dict[str, Any] = {"on_select": on_select, "selection_mode": ways} if on_select else {}
-    config = _CONFIG_OF_MAPS if "lasso" in ways else _CONFIG
+    choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
+    config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
     st.caption(plain(picture.words))
-    with st.expander("The numbers as a table", icon=":material/table:"):
+    with st.expander("Data table", icon=":material/table:"):
         show_table(picture.table, key=f"{key}_table", words=picture.title)
 
 
