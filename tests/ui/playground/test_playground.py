@@ -253,7 +253,7 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     [
         (None, [], 3, "Choose a mixture"),
         ("nobody", [], 3, "nobody"),
-        ("both", [], 3, "at least one active expert"),
+        ("both", [], 3, "has no active expert"),
         ("both", ["both/law"], 0, "max_tokens must be at least 1"),
     ],
 )
