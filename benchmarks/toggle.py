@@ -43,11 +43,11 @@ from workbench.registry import (  # noqa: E402
     experts,
     mixtures,
 )
-from workbench.registry.tables import Artifact, Corpus, Domain, new_id  # noqa: E402
+from workbench.request_specs import MixtureSpec  # noqa: E402
 from workbench.settings import Settings  # noqa: E402
-from workbench.specs import MixtureSpec  # noqa: E402
 from workbench.store import artifacts  # noqa: E402
 from workbench.store.storage import Storage, get_storage  # noqa: E402
+from workbench.tables import Artifact, Corpus, Domain, new_id  # noqa: E402
 
 BLOCK = 256
 NUM_EXPERTS = 8

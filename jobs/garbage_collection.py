@@ -14,13 +14,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.registry import database
-from workbench.registry.tables import Corpus, Job
 from workbench.settings import Settings
 from workbench.store import artifacts, rebuild, stores
 from workbench.store.rebuild import Rebuilt
 from workbench.store.recording import claim_unowned, refresh_records
 from workbench.store.storage import get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
+from workbench.tables import Corpus, Job
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may stay open for a while before it is sent

@@ -22,17 +22,17 @@ from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
-from workbench.analysis.cluster_routing import Route, find_route
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import LoadedBase
 from workbench.errors import NoModel, NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
+from workbench.registry.cluster_routing import Route, find_route
 from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
-from workbench.registry.tables import Expert, Mixture
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
+from workbench.tables import Expert, Mixture
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering

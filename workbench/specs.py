@@ -1,4 +1,4 @@
-"""Parses specs, and defines the specs that belong to no kind of job: a plan's and a mixture's.
+"""Parses specs.
 
 A spec validates itself, is stored as JSON with its job, and is the job's only input. The specs of the kinds of job are
 in `workbench.kinds`. Every description is shown as form help and in `--help`.
@@ -8,25 +8,14 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from workbench.errors import BadSpec, Complaint
-from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.catalog import kind_named
-from workbench.plan_specs import TrainClusters as TrainClusters
-from workbench.spec_base import ExpertName, Name, Spec
+from workbench.spec_base import Spec
 
 SpecType = TypeVar("SpecType", bound=Spec)
-
-
-class MixtureSpec(Spec):
-    """A named composition of experts, made immediately and without a job."""
-
-    name: Name = Field(description="Name of the mixture.")
-    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
-    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")
 
 
 def parse_spec(data: dict[str, Any]) -> Any:

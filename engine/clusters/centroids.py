@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.clusters.config import ClusterMethod
-
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int32]
 
@@ -21,7 +19,7 @@ Labels = NDArray[np.int32]
 class Clusters:
     """Centres, the cluster of each fitted document, and the cost after each round."""
 
-    method: ClusterMethod
+    method: str
     seed: int
     centres_KD: Floats
     labels_N: Labels

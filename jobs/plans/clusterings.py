@@ -22,17 +22,17 @@ from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.names import ensure_free
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
 from workbench.registry.cluster_domains import domain_names, former_domains
 from workbench.registry.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
-from workbench.registry.names import ensure_free
-from workbench.registry.tables import Clustering, Domain, Expert, Mixture, MixtureMember
+from workbench.request_specs import TrainClusters
 from workbench.settings import Settings, get_settings
-from workbench.specs import TrainClusters
 from workbench.store.storage import get_storage
+from workbench.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 
 _DENSE = get_method("dense")  # a model of its own for each cluster
 

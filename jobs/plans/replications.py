@@ -23,10 +23,10 @@ from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.replications.replicate import Replicate
+from workbench.papers.catalog import PAPERS
+from workbench.papers.plan import plan
 from workbench.registry import database
 from workbench.registry.cards import JobCard
-from workbench.replications.papers import PAPERS
-from workbench.replications.plan import plan
 from workbench.replications.sizes import Size, SizeName
 from workbench.settings import Settings
 from workbench.specs import parse_spec

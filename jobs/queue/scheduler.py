@@ -25,9 +25,9 @@ from workbench.errors import RegistryAway
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
+from workbench.registry.backups import back_up_daily
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
-from workbench.store.backups import back_up_daily
 
 SWEEP_SECONDS = 3600.0
 JITTER = 0.2

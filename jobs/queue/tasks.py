@@ -34,8 +34,8 @@ from workbench.errors import RegistryAway
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
-from workbench.registry.tables import Job
 from workbench.settings import Settings, get_settings
+from workbench.tables import Job
 
 RUNNER = python_command("jobs.attempt.runner")
 

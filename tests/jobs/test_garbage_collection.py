@@ -21,14 +21,14 @@ from workbench.errors import StorageError, SweepRefused
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
-from workbench.registry.tables import Artifact
+from workbench.registry.backups import list_backups
 from workbench.settings import Settings
 from workbench.store import stores
 from workbench.store.artifacts import register_artifact
-from workbench.store.backups import list_backups
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, get_storage
 from workbench.store.trash import Trashed
+from workbench.tables import Artifact
 
 
 @pytest.fixture

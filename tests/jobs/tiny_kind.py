@@ -23,7 +23,7 @@ from jobs.attempt import attempt
 from jobs.attempt.work import Register, Work
 from workbench.kinds.analysis.evaluate import KIND, Evaluate
 from workbench.kinds.kind import Kind
-from workbench.registry.tables import Corpus
+from workbench.tables import Corpus
 
 SAVE_EVERY = 10
 

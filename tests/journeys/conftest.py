@@ -21,8 +21,9 @@ from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, reading, transaction
+from workbench.request_specs import TrainClusters
 from workbench.settings import Settings
-from workbench.specs import TrainClusters, parse_as
+from workbench.specs import parse_as
 
 Do = Callable[[dict[str, Any]], JobCard]
 WORDS = {

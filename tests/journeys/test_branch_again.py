@@ -20,7 +20,8 @@ from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.clusterings import clustering_row, get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.specs import TrainClusters, parse_as
+from workbench.request_specs import TrainClusters
+from workbench.specs import parse_as
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

@@ -24,7 +24,7 @@ from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]

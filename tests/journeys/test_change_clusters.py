@@ -35,9 +35,10 @@ from workbench.registry.clusterings import (
     rename_cluster,
 )
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Clustering, Domain
-from workbench.specs import TrainClusters, parse_as
+from workbench.request_specs import TrainClusters
+from workbench.specs import parse_as
 from workbench.store.storage import get_storage
+from workbench.tables import Clustering, Domain
 
 Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}

@@ -25,9 +25,9 @@ from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.clusterings import get_clustering
 from workbench.registry.database import close_engines, reading, transaction
-from workbench.registry.tables import Artifact
+from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings
-from workbench.specs import MixtureSpec
+from workbench.tables import Artifact
 
 Do = Callable[[dict[str, Any]], JobCard]
 MOODS = {"good": "sunny warm golden bright gentle", "bad": "rainy bitter frozen stormy bleak"}

@@ -29,8 +29,8 @@ from workbench.registry.cards import ClusteringCard, JobCard
 from workbench.registry.cluster_documents import POINT, changes, get_document, map_points
 from workbench.registry.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Clustering
 from workbench.store.storage import get_storage
+from workbench.tables import Artifact, Clustering
 
 Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}

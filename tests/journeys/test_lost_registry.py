@@ -14,14 +14,14 @@ from jobs import garbage_collection
 from workbench.analysis import evaluations, scores
 from workbench.analysis.unlearning import what_stays
 from workbench.registry import clusterings, corpora, database, experts, mixtures, seeds
+from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Base
+from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
-from workbench.specs import MixtureSpec
-from workbench.store.backups import back_up
 from workbench.store.rebuild import Rebuilt, rebuild
 from workbench.store.storage import get_storage
+from workbench.tables import Artifact, Base
 
 Do = Callable[[dict[str, Any]], JobCard]
 EVALUATE = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}

@@ -33,10 +33,10 @@ from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
+from workbench.tables import Artifact
 
 Do = Callable[[dict[str, Any]], JobCard]
 CLUSTERS = [f"topics/{number}" for number in range(3)]

@@ -21,10 +21,10 @@ from workbench.generation import Host, Plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import new_id
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
+from workbench.tables import new_id
 
 SAMPLING = SamplingConfig(max_tokens=10, seed=4)
 PARTS = ["court", "kitchen"]

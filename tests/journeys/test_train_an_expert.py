@@ -28,9 +28,9 @@ from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Evaluation
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store.storage import get_storage
+from workbench.tables import Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 NEW = {

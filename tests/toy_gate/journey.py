@@ -20,8 +20,9 @@ from ui.cli.app import main
 from workbench.generation import Plan, gate_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
+from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings
-from workbench.specs import MixtureSpec, parse_as
+from workbench.specs import parse_as
 
 pytest_plugins = ("tests.ui.conftest",)
 STORED = {"kind": "tempered", "top_k": None, "softness": 4.0}

@@ -24,8 +24,8 @@ from workbench.kinds.catalog import known_kinds
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.registry.tables import Report
 from workbench.specs import parse_spec
+from workbench.tables import Report
 
 FOLDER = str(Path(__file__).parent)
 SPEC = {"kind": "count-words", "domain": "law"}

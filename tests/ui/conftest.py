@@ -24,11 +24,11 @@ from workbench.answers.posteriors import TextPosterior
 from workbench.generation import Plan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.registry.tables import Artifact, Corpus, Domain, new_id
+from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings, get_settings
-from workbench.specs import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
+from workbench.tables import Artifact, Corpus, Domain, new_id
 
 TWO_PARTS = {
     "domains": ["code", "law"],

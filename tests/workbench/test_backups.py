@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.workbench.conftest import World
+from workbench.registry import backups
+from workbench.registry.backups import back_up, back_up_daily, list_backups
 from workbench.registry.database import transaction
-from workbench.registry.tables import Corpus
 from workbench.settings import Settings, get_settings
-from workbench.store import backups
-from workbench.store.backups import back_up, back_up_daily, list_backups
 from workbench.store.storage import get_storage
+from workbench.tables import Corpus
 
 
 @pytest.fixture

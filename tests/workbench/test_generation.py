@@ -12,8 +12,8 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from tests.engine.clustered import tiny_clustering
 from tests.engine.tokenizer_shapes import llama_like
-from workbench.analysis.cluster_routing import Route
 from workbench.generation import Host, Plan, PlannedExpert
+from workbench.registry.cluster_routing import Route
 
 
 def planned(folder: Path) -> Plan:

@@ -16,8 +16,8 @@ import typer
 from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
+    from workbench.request_specs import MixtureSpec
     from workbench.spec_base import Spec
-    from workbench.specs import MixtureSpec
 
 Command = Callable[..., None]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
@@ -124,7 +124,8 @@ def build(spec: type[Spec], given: dict[str, Any]) -> Any:
 
 def parse_mixture(**given: Any) -> MixtureSpec:
     """The spec of a mixture; raises BadSpec with all errors."""
-    from workbench.specs import MixtureSpec, parse_as
+    from workbench.request_specs import MixtureSpec
+    from workbench.specs import parse_as
 
     return parse_as(MixtureSpec, given)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from engine.models.flops import Shape
 from ui.present.questions import Offers, Question
 from ui.present.text.formatting import pluralize
-from workbench.analysis import cluster_routing, mode_parts
-from workbench.registry import corpora, experts, mixtures, priors, seeds
+from workbench.analysis import mode_parts
+from workbench.registry import cluster_routing, corpora, experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 

@@ -135,8 +135,8 @@ def _trash(settings: Settings) -> Finding:
 
 
 def _backup(settings: Settings) -> Finding:
+    from workbench.registry.backups import EVERY_SECONDS, backups_folder, is_copied, list_backups
     from workbench.registry.database import has_registry, reading
-    from workbench.store.backups import EVERY_SECONDS, backups_folder, is_copied, list_backups
     from workbench.store.storage import get_storage
     from workbench.store.stores import find_registry_id
 

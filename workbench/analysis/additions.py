@@ -19,8 +19,8 @@ from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import list_reports
-from workbench.registry.tables import Artifact, Domain, Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
+from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture
 
 KIND = "addition"
 

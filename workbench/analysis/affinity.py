@@ -14,7 +14,7 @@ from workbench.analysis.evaluations import perplexity_table
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports
-from workbench.registry.tables import Domain, Expert
+from workbench.tables import Domain, Expert
 
 Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 

@@ -19,8 +19,8 @@ from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate
 from workbench.generation import Plan, gate_of, plan
-from workbench.registry.tables import Evaluation
 from workbench.store.storage import Storage
+from workbench.tables import Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor

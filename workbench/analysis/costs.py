@@ -15,8 +15,8 @@ from workbench.errors import StorageError
 from workbench.generation import plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
-from workbench.registry.tables import Expert
 from workbench.store.storage import Storage
+from workbench.tables import Expert
 
 
 def mixture_costs(

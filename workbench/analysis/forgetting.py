@@ -13,9 +13,9 @@ from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.changes import DomainChange, Forgetting, MeanChange
 from workbench.generation import Plan, plan
 from workbench.registry.experts import domains_of
-from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
+from workbench.tables import Domain, Evaluation, Expert
 
 TARGET, ROLES = "target", ("train", "novel")  # the paper's N is what was adapted to, its T the first of the roles
 

@@ -12,8 +12,8 @@ from workbench.answers.posteriors import ParentProposal
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
-from workbench.registry.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
+from workbench.tables import Evaluation, Expert, Mixture
 
 
 def is_scored(session: Session, mixture: str, domain: str, split: str = "dev") -> bool:

@@ -11,8 +11,8 @@ from engine.config import Evidence
 from workbench.analysis.scores import PAPER_BLOCKS, load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.generation import plan
-from workbench.registry.tables import Domain, Expert
 from workbench.store.storage import Storage
+from workbench.tables import Domain, Expert
 
 if TYPE_CHECKING:
     from torch import Tensor

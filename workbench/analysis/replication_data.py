@@ -10,16 +10,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.files import ArtifactRef
-from workbench.analysis.cluster_routing import distances_key
 from workbench.job_records import jobs
 from workbench.registry.cards import ReportCard
+from workbench.registry.cluster_routing import distances_key
 from workbench.registry.reports import list_reports
-from workbench.registry.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored
 from workbench.replications.sizes import Size
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
+from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 
 REPORT = "replication"  # the kind of its reports
 _TERMS = 5  # as many as tables 2 to 7 of C-BTM print

@@ -29,8 +29,8 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.seeds import made_of
-from workbench.registry.tables import Domain, Evaluation, Expert, MixtureMember
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 
 def retention(

@@ -17,7 +17,7 @@ from engine.methods.registry import method_of
 from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.registry.seeds import made_of
-from workbench.registry.tables import Domain, Expert, Job, Mixture
+from workbench.tables import Domain, Expert, Job, Mixture
 
 OWN, OF_BASE = (
     "sources",

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session, joinedload
 from engine.config import Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
-from workbench.analysis.cluster_routing import key_of
 from workbench.analysis.evaluations import perplexity
 from workbench.answers.perplexities import (
     MODES,
@@ -29,10 +28,11 @@ from workbench.answers.perplexities import (
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.generation import Plan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
+from workbench.registry.cluster_routing import key_of
 from workbench.registry.experts import domains_of
-from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
+from workbench.tables import Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,9 +15,9 @@ from workbench.analysis.scores import load, places
 from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
-from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
+from workbench.tables import Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
     from engine.text.blocks import Tokens

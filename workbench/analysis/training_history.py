@@ -18,9 +18,9 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import domains_of
-from workbench.registry.tables import Expert, Job
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.tables import Expert, Job
 
 
 def training_history(session: Session, expert: str) -> TrainingHistory:

@@ -11,13 +11,14 @@ from engine.config import AdaptingConfig
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import Learning, training_flops
 from engine.models.flops import Shape
-from workbench.analysis.mode_parts import composition, mode_complaints
 from workbench.errors import BadSpec, NotFound
+from workbench.kinds.catalog import kind_named
+from workbench.kinds.mode_composition import composition
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import seed_row
-from workbench.registry.tables import Expert, Job, SeedModel
+from workbench.tables import Expert, Job, SeedModel
 
 _BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
 _CHECKPOINTS = 2  # on disk together
@@ -63,7 +64,8 @@ class _Work:
 
 def forecast(session: Session, spec: TrainMode | ComposeMode) -> Forecast | None:
     """The forecast of a training; None if it is impossible, or needs something that is not in the registry yet."""
-    if mode_complaints(session, spec):
+    check = kind_named(spec.kind).complaints
+    if check and check(session, spec):
         return None
     try:
         work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
@@ -101,7 +103,7 @@ def _of_training(session: Session, spec: TrainMode) -> _Work:
 
 def _of_composition(session: Session, spec: ComposeMode) -> _Work:
     rows = [expert_row(session, name) for name in spec.experts]
-    experts = tuple(ModeConfig(**part.shape) for part in composition(rows, spec))
+    experts = tuple(ModeConfig(**part.shape) for part in composition(rows, spec.without, bool(spec.domains)))
     if rows[0].seed is None:
         raise NotFound("seed model", f"of {rows[0].name}", [])
     learning: Learning | None = ("gates" if spec.frozen else "experts") if spec.domains else None

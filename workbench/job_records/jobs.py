@@ -16,7 +16,11 @@ from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.leases import add_event, end_waiting, waits
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
-from workbench.registry.tables import (
+from workbench.registry.valid_text import plain
+from workbench.settings import get_settings
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+from workbench.tables import (
     Artifact,
     Clustering,
     Corpus,
@@ -29,10 +33,6 @@ from workbench.registry.tables import (
     Report,
     SeedModel,
 )
-from workbench.registry.valid_text import plain
-from workbench.settings import get_settings
-from workbench.spec_base import Spec
-from workbench.specs import parse_spec
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given

@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session, aliased
 from workbench.errors import LeaseLost
 from workbench.job_records.event_kinds import CHECKPOINT
 from workbench.registry.cards import Failure
-from workbench.registry.tables import Artifact, Job, JobDependency, JobEvent, Metric
 from workbench.registry.valid_text import plain
+from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
 
 Ending = Literal["done", "failed", "cancelled", "paused"]
 

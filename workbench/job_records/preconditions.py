@@ -16,10 +16,10 @@ from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind, Thing, What
-from workbench.registry.names import not_a_cli_name
-from workbench.registry.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
+from workbench.names import not_a_cli_name
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
 
 Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]
 TABLES: dict[What, Named] = {

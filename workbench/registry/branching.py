@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from workbench.registry.clusterings import clustering_row
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import members_of
-from workbench.registry.tables import Domain, Expert
 from workbench.store.storage import Storage
+from workbench.tables import Domain, Expert
 
 if TYPE_CHECKING:
     from engine.clusters.sources import Ids

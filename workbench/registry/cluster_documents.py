@@ -15,8 +15,8 @@ from workbench.answers.documents import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
-from workbench.registry.tables import Domain
 from workbench.store.storage import Storage
+from workbench.tables import Domain
 
 if TYPE_CHECKING:
     from engine.clusters.documents import ClusteredDocuments

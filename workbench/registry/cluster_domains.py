@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.registry.names import free_name
-from workbench.registry.tables import Cluster, Clustering, Corpus, Domain
+from workbench.names import free_name
+from workbench.tables import Cluster, Clustering, Corpus, Domain
 
 _FORMER = "former_domains"  # of Clustering.metrics
 

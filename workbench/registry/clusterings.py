@@ -11,15 +11,15 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
+from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.cluster_domains import former_domains, keep_former
 from workbench.registry.experts import changed_domains
-from workbench.registry.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
-from workbench.registry.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 from workbench.registry.valid_text import plain
 from workbench.store.artifacts import forget_made_from
 from workbench.store.storage import Storage
+from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
 NAMED_AFTER = 3  # terms in the default name of a cluster
 _LONGEST = 60  # characters of such a name

@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from workbench.answers.documents import Document
 from workbench.errors import BadSpec, StorageError
+from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import CorpusCard, DomainCard
 from workbench.registry.experts import domains_of
-from workbench.registry.names import by_name, clean_name, ensure_free
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 from workbench.registry.valid_text import plain
 from workbench.store.artifacts import forget_made_from, forget_scores
 from workbench.store.storage import Storage
+from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 
 
 def list_corpora(session: Session) -> list[CorpusCard]:

@@ -10,11 +10,13 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
+from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import ExpertCard
-from workbench.registry.names import by_name, clean_name, ensure_free
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.seeds import copies_of, made_of
-from workbench.registry.tables import (
+from workbench.registry.valid_text import plain
+from workbench.store.artifacts import forget_made_from, forget_scores
+from workbench.tables import (
     Artifact,
     Cluster,
     Corpus,
@@ -25,8 +27,6 @@ from workbench.registry.tables import (
     MixtureMember,
     SeedModel,
 )
-from workbench.registry.valid_text import plain
-from workbench.store.artifacts import forget_made_from, forget_scores
 
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
 

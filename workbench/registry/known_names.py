@@ -7,7 +7,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.registry.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, Report, SeedModel
+from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, Report, SeedModel
 
 NameKind = Literal["corpus", "domain", "seed", "expert", "mixture", "prior", "clustering", "job", "report"]
 

@@ -9,16 +9,16 @@ from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
-from workbench.analysis.cluster_routing import gate_complaints, route_complaints
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.gate_configs import dump_gate, load_gate
+from workbench.names import by_name, ensure_free
 from workbench.registry.cards import MemberCard, MixtureCard
+from workbench.registry.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_row, part_names
-from workbench.registry.names import by_name, ensure_free
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.tables import Evaluation, Expert, Mixture, MixtureMember
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import Evaluation, Expert, Mixture, MixtureMember
 
 _AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
 

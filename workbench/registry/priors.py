@@ -12,10 +12,10 @@ from engine.config import absurdity
 from engine.errors import MixtureError
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.errors import BadSpec, NotFound
+from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import PriorCard
 from workbench.registry.experts import expert_row
-from workbench.registry.names import by_name, clean_name, ensure_free
-from workbench.registry.tables import Expert, Prior
+from workbench.tables import Expert, Prior
 
 if TYPE_CHECKING:
     pass

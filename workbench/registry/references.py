@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import InUse
 from workbench.kinds.catalog import known_kinds
-from workbench.registry.tables import Job
+from workbench.tables import Job
 
 _SHOWN = 8
 

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import SeedCard
-from workbench.registry.names import by_name, clean_name, ensure_free
 from workbench.registry.references import refuse_if_used, unfinished_jobs
-from workbench.registry.tables import Artifact, Clustering, Expert, Job, SeedModel
 from workbench.registry.valid_text import plain
+from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
 

@@ -11,8 +11,8 @@ from typing import Any
 from engine.files import EXPERT_CARD, MANIFEST
 from engine.methods.base_card import SHARED_FILE
 from engine.methods.registry import method_of_card
-from workbench.registry.tables import new_id
 from workbench.store.recording import Rows
+from workbench.tables import new_id
 
 _SUMMARY, _MODEL = "summary.json", "config.json"
 _SOURCE = "rebuilt from its files"

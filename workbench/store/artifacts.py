@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from workbench.registry.tables import Artifact, Evaluation, Job
 from workbench.store.storage import Storage
+from workbench.tables import Artifact, Evaluation, Job
 
 
 def register_artifact(

@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
 from workbench.gate_configs import upgraded_gate
-from workbench.registry.names import free_name
-from workbench.registry.tables import Artifact, Base
+from workbench.names import free_name
 from workbench.store import stores
 from workbench.store.artifact_files import rows_of_files
 from workbench.store.recording import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
+from workbench.tables import Artifact, Base
 
 _THINGS = {
     "jobs": "job",

@@ -15,7 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
-from workbench.registry.tables import (
+from workbench.store import stores
+from workbench.store.records import Record
+from workbench.store.storage import Storage
+from workbench.tables import (
     Artifact,
     Base,
     Cluster,
@@ -31,9 +34,6 @@ from workbench.registry.tables import (
     Report,
     SeedModel,
 )
-from workbench.store import stores
-from workbench.store.records import Record
-from workbench.store.storage import Storage
 
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)

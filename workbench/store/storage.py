@@ -14,10 +14,10 @@ from pathlib import Path
 
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
-from workbench.registry.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store.records import Records, remove_leftovers, write_synced, written_aside
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
+from workbench.tables import Artifact
 
 OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id

@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import SweepRefused
-from workbench.registry.tables import Artifact, Job, RegistryIdentity
 from workbench.store.storage import OWNER, UNREADABLE, Storage
+from workbench.tables import Artifact, Job, RegistryIdentity
 
 
 def find_registry_id(session: Session) -> str | None:

@@ -39,7 +39,7 @@ from workbench.analysis.removal import COLUMNS, Column, Row, removal_row, sides_
 from workbench.analysis.unlearning import what_stays
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry.reports import register_report
-from workbench.registry.tables import Expert
+from workbench.tables import Expert
 
 Result = TypeVar("Result")
 

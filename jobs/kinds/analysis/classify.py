@@ -36,10 +36,10 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.model_loading import load_experts
-from workbench.analysis.cluster_routing import ClusterWords, cluster_words
 from workbench.errors import BadSpec
 from workbench.generation import Plan, PlannedExpert, plan
 from workbench.kinds.analysis.classify import Classify
+from workbench.registry.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
 from workbench.registry.tokenizers import with_another_tokenizer

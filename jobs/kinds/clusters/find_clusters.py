@@ -21,10 +21,10 @@ from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_
 from jobs.kinds.shared.cluster_description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.names import ensure_free
 from workbench.registry.clusterings import register_clustering
-from workbench.registry.names import ensure_free
-from workbench.registry.tables import Clustering
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Clustering
 from workbench.words import pluralize
 
 

@@ -18,10 +18,10 @@ from engine.text.streams import size_on_disk
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.names import ensure_free
 from workbench.registry.corpora import register_corpus
-from workbench.registry.names import ensure_free
-from workbench.registry.tables import Corpus
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Corpus
 
 
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:

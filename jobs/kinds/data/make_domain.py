@@ -23,11 +23,11 @@ from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.shared.clustered_text_files import folders_of
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.make_domain import MakeDomain
+from workbench.names import ensure_free
 from workbench.registry.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
-from workbench.registry.names import ensure_free
-from workbench.registry.tables import Corpus, Domain
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Corpus, Domain
 from workbench.words import pluralize
 
 

@@ -38,9 +38,9 @@ from workbench.analysis.replication_data import (
     stored_scores,
 )
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.papers.cbtm_plan import TASKS
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
-from workbench.replications.cbtm.plan import TASKS
 from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
 from workbench.replications.scored import Scores, Stored
 

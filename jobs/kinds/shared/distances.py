@@ -16,9 +16,9 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import domain_files, pack
-from workbench.analysis.cluster_routing import distances_key, find_route
+from workbench.registry.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
-from workbench.registry.tables import Domain
+from workbench.tables import Domain
 
 
 def measure_missing(

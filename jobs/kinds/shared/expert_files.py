@@ -19,8 +19,8 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
-from workbench.registry.tables import Artifact
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Artifact
 
 Write = Callable[[Path], None]  # fills the folder of an expert
 

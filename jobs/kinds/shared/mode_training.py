@@ -29,8 +29,8 @@ from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.mixtures import create_mixture
-from workbench.registry.tables import Artifact, Expert
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import Artifact, Expert
 
 
 def train_parts(

@@ -20,8 +20,8 @@ from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import NotFound
 from workbench.registry.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
-from workbench.registry.tables import Expert, Mixture
 from workbench.store.storage import Storage
+from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

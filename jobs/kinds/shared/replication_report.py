@@ -22,14 +22,14 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.papers.catalog import paper_of
+from workbench.papers.markdown import markdown
+from workbench.papers.page import page
+from workbench.papers.plan import plan
 from workbench.plans import Step
 from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
 from workbench.replications.findings import Circumstances, JobFacts, summary
-from workbench.replications.markdown import markdown
-from workbench.replications.page import page
-from workbench.replications.papers import paper_of
-from workbench.replications.plan import plan
 from workbench.replications.scored import Scores, Stored
 from workbench.store.artifacts import register_artifact
 

@@ -23,8 +23,8 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.evaluations import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
-from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Domain, Evaluation, Expert
 
 _Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
 

@@ -23,14 +23,14 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.retrained_baselines import name_now
 from workbench.errors import BadSpec
 from workbench.kinds.training.average_experts import AverageExperts
+from workbench.names import ensure_free
 from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
-from workbench.registry.names import ensure_free
 from workbench.registry.priors import weights_under
-from workbench.registry.tables import Expert, Mixture
 from workbench.registry.tokenizers import with_another_tokenizer
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from jobs.kinds.shared.mode_training import load, register_step, train_parts, wr
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
 from workbench.analysis.retrained_baselines import name_now
+from workbench.kinds.mode_composition import ModePart, composition, num_blocks_of
 from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
-from workbench.registry.names import ensure_free
-from workbench.registry.tables import Expert, Mixture
+from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
     ensure_free(session, Mixture, "mixture", spec.name)
     ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
-    parts = [_named_as_now(session, part) for part in composition(rows, spec)]
+    parts = [_named_as_now(session, part) for part in composition(rows, spec.without, bool(spec.domains))]
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])
     files = {name: domain_files(session, work.storage, name) for name in [*names, *spec.retain]}
     return _Inputs(

@@ -14,7 +14,7 @@ from workbench.gate_configs import changed_gate
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.registry.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 
 
 def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:

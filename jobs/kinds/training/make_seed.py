@@ -22,11 +22,11 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
-from workbench.registry.names import ensure_free
 from workbench.registry.seeds import MADE_OF, register_seed
-from workbench.registry.tables import SeedModel
 from workbench.store.artifacts import register_artifact
+from workbench.tables import SeedModel
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 

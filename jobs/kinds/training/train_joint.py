@@ -36,12 +36,12 @@ from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.names import ensure_free
 from workbench.registry.mixtures import create_mixture
-from workbench.registry.names import ensure_free
 from workbench.registry.seeds import seed_row
-from workbench.registry.tables import Artifact, Expert, Mixture
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store.artifacts import register_artifact
+from workbench.tables import Artifact, Expert, Mixture
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.registry.names import ensure_free
+from workbench.names import ensure_free
 from workbench.registry.seeds import seed_row
-from workbench.registry.tables import Expert, Mixture
+from workbench.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)

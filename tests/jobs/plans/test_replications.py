@@ -27,10 +27,10 @@ from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.plan import plan
 from workbench.plans import Step
 from workbench.registry.database import reading, transaction
 from workbench.replications.demix.sizes import SIZES
-from workbench.replications.plan import plan
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -22,11 +22,10 @@ from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, CbtmRun, arms_of, balanced
-from workbench.replications.cbtm.plan import shared
-from workbench.replications.cbtm.sizes import SIZES
-from workbench.replications.plan import plan
+from workbench.replications.cbtm.sizes import SIZES, shared
 from workbench.specs import parse_spec
 
 pytestmark = pytest.mark.usefixtures("home")

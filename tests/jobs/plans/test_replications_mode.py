@@ -17,11 +17,11 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Job
 from workbench.replications.mode.names import ModeRun, roles
 from workbench.replications.mode.sizes import SIZES
-from workbench.replications.plan import plan
+from workbench.tables import Job
 
 pytestmark = pytest.mark.usefixtures("home")
 DOMAINS = ["books", "cs", "law", "wiki"]

@@ -13,8 +13,8 @@ from jobs.queue.local_runner import cards_of
 from ui.cli.app import main
 from ui.cli.commands.replicate import _state_words
 from workbench.job_records import jobs, leases
+from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
-from workbench.replications.plan import plan
 
 pytestmark = pytest.mark.usefixtures("home")
 

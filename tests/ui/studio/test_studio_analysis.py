@@ -267,7 +267,7 @@ def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answe
 
 
 def test_a_training_tells_its_throughput() -> None:
-    from workbench.registry.tables import Job
+    from workbench.tables import Job
 
     measured = {
         "num_steps": 100,

@@ -30,11 +30,11 @@ from workbench.registry.cluster_domains import set_domains
 from workbench.registry.clusterings import clustering_row, get_clustering
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Corpus, Domain, new_id
+from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
-from workbench.specs import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
+from workbench.tables import Corpus, Domain, new_id
 
 EVERYWHERE = "-99 -99 99 -99 99 99 -99 99"
 

@@ -18,8 +18,9 @@ from ui.present.questions import assemble, changed, questions_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.request_specs import TrainClusters
 from workbench.spec_base import Spec
-from workbench.specs import TrainClusters, parse_as, parse_spec
+from workbench.specs import parse_as, parse_spec
 
 NAME = 'it\'s *my* "name"'
 ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {

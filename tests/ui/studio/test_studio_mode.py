@@ -17,16 +17,15 @@ from ui.present.text.mixtures import inside_words
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
-from workbench.analysis.mode_parts import mode_complaints
 from workbench.answers.costs import MixtureCosts
 from workbench.job_records import jobs as rows
 from workbench.job_records.forecasts import forecast
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.train_mode import KIND, TrainMode
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
-from workbench.registry.tables import new_id
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -105,7 +104,7 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
 def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_and_option() -> None:
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     assert read(forecast, spec) is None
-    (told,) = read(mode_complaints, spec)
+    (told,) = read(KIND.complaints, spec)
     assert told.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, but is 3")
     assert "num_blocks" not in told
 

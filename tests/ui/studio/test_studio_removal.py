@@ -17,7 +17,7 @@ from workbench.job_records import jobs
 from workbench.registry import mixtures, reports
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

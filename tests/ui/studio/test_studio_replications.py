@@ -13,8 +13,8 @@ from jobs.queue.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
 from workbench.job_records import jobs, leases
 from workbench.kinds.replications.replicate import Replicate
+from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
-from workbench.replications.plan import plan
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 pytestmark = pytest.mark.usefixtures("home", "folders_named")

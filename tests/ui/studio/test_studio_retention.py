@@ -28,7 +28,7 @@ from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row
-from workbench.registry.tables import Artifact, Evaluation, new_id
+from workbench.tables import Artifact, Evaluation, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

@@ -14,7 +14,7 @@ from workbench.errors import InUse
 from workbench.job_records import jobs
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -13,9 +13,9 @@ from engine.errors import MixtureError
 from workbench.analysis import evaluations
 from workbench.analysis.forgetting import forgetting
 from workbench.registry import corpora, experts, mixtures
-from workbench.registry.tables import new_id
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store import artifacts
+from workbench.tables import new_id
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

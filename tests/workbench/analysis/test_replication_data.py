@@ -11,8 +11,8 @@ from workbench.analysis.replication_data import stored_scores
 from workbench.job_records import jobs
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry import corpora, experts
-from workbench.registry.tables import Expert
 from workbench.replications.demix.sizes import SIZES
+from workbench.tables import Expert
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -22,9 +22,9 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.seeds import MADE_OF, seed_row
-from workbench.registry.tables import Job
+from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
-from workbench.specs import MixtureSpec
+from workbench.tables import Job
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -17,7 +17,7 @@ from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.registry.tables import Artifact, Job, Metric
+from workbench.tables import Artifact, Job, Metric
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 

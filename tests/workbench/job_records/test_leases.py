@@ -16,7 +16,7 @@ from workbench.job_records import jobs, leases
 from workbench.job_records.event_kinds import CHECKPOINT
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
-from workbench.registry.tables import Artifact, Job
+from workbench.tables import Artifact, Job
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

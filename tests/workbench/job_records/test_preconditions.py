@@ -21,8 +21,8 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.registry.tables import Corpus
 from workbench.spec_base import Spec
+from workbench.tables import Corpus
 
 HERE = __file__  # a path that leads somewhere
 

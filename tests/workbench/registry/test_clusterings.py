@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.workbench.conftest import World
-from workbench.analysis.cluster_routing import cluster_numbers
 from workbench.errors import BadSpec, InUse, JobError, NotFound
 from workbench.job_records import jobs
 from workbench.kinds.clusters.merge_clusters import MergeClusters
@@ -16,6 +15,7 @@ from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.registry.cluster_routing import cluster_numbers
 from workbench.registry.clusterings import (
     ClusterFacts,
     clustering_files,
@@ -29,8 +29,8 @@ from workbench.registry.clusterings import (
     rename_cluster,
     replace_clusters,
 )
-from workbench.registry.tables import Artifact, Domain
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import Artifact, Domain
 
 
 def facts(*terms: str, **other: Any) -> ClusterFacts:

@@ -30,7 +30,10 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import (
+from workbench.settings import Settings, get_settings
+from workbench.specs import parse_spec
+from workbench.store.stores import find_registry_id, registry_id
+from workbench.tables import (
     Artifact,
     Base,
     Cluster,
@@ -43,9 +46,6 @@ from workbench.registry.tables import (
     Mixture,
     Report,
 )
-from workbench.settings import Settings, get_settings
-from workbench.specs import parse_spec
-from workbench.store.stores import find_registry_id, registry_id
 
 fork = get_context("fork")
 

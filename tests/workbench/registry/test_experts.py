@@ -13,8 +13,8 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
-from workbench.registry.tables import Artifact, Job
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import Artifact, Job
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -20,8 +20,8 @@ from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
-from workbench.registry.tables import Cluster, Clustering, Expert, MixtureMember
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
+from workbench.tables import Cluster, Clustering, Expert, MixtureMember
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

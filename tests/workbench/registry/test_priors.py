@@ -17,10 +17,10 @@ from workbench.analysis.scores import estimate_shares
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Corpus, Domain, Evaluation, new_id
-from workbench.specs import MixtureSpec
+from workbench.request_specs import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
+from workbench.tables import Artifact, Corpus, Domain, Evaluation, new_id
 
 BLOCK = 16
 

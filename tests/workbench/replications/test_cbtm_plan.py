@@ -15,7 +15,7 @@ from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.replications.cbtm.plan import steps
+from workbench.papers.cbtm_plan import steps
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]
 WISH = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")

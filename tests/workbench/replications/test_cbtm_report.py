@@ -19,14 +19,14 @@ from tests.workbench.replications.cbtm_worlds import (
     groupings,
     homes,
 )
+from workbench.papers.markdown import markdown
+from workbench.papers.page import page
 from workbench.replications.cbtm.findings import findings_of
 from workbench.replications.cbtm.names import System, balanced
 from workbench.replications.cbtm.report import best_words, reasons, sections
 from workbench.replications.charts import charts
 from workbench.replications.evidence import Evidence
 from workbench.replications.findings import Circumstances, JobFacts
-from workbench.replications.markdown import markdown
-from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {

@@ -9,7 +9,7 @@ from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.replications.demix.plan import steps
+from workbench.papers.demix_plan import steps
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
 WISH = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])

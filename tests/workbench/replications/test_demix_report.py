@@ -11,14 +11,14 @@ from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.curves import Curve
 from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from workbench.papers.markdown import markdown
+from workbench.papers.page import page
 from workbench.replications.charts import charts
 from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import CODE, PAPER, READINGS, System, system
 from workbench.replications.demix.reasons import reasons
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
-from workbench.replications.markdown import markdown
-from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {

@@ -13,9 +13,9 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.papers.mode_plan import steps
 from workbench.plans import Step
 from workbench.replications.mode.names import roles
-from workbench.replications.mode.plan import steps
 
 DOMAINS = ["books", "cs", "law", "wiki"]
 WISH = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from tests.workbench.replications.mode_worlds import ROWS, SIZE, Accuracies, as_printed, evidence_of, hits_of
+from workbench.papers.markdown import markdown
+from workbench.papers.page import page
 from workbench.replications.charts import charts
 from workbench.replications.evidence import Evidence
 from workbench.replications.findings import Circumstances, JobFacts
-from workbench.replications.markdown import markdown
 from workbench.replications.mode import arms
 from workbench.replications.mode.charts import _who_leads
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.findings import findings_of
 from workbench.replications.mode.names import Arm
 from workbench.replications.mode.report import best_words, reasons, sections
-from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {

@@ -37,8 +37,8 @@ from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
+from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
-from workbench.specs import MixtureSpec
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -27,8 +27,8 @@ _MOST_DAYS = 36_500
 def backup(as_json: Json = False) -> None:
     """Back up the registry now. The scheduler does so daily and keeps the backups of seven days."""
     from engine.errors import Problem
+    from workbench.registry.backups import back_up, is_copied
     from workbench.settings import get_settings
-    from workbench.store.backups import back_up, is_copied
 
     settings = get_settings()
     if not is_copied(settings):

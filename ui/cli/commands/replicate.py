@@ -226,9 +226,9 @@ def list_all() -> list[dict[str, Any]]:
 def _overview() -> Iterator[dict[str, Any]]:
     from jobs.plans.replications import jobs_of, replications
     from workbench.analysis.replication_data import newest_report
+    from workbench.papers.plan import plan
     from workbench.registry.database import reading
     from workbench.replications.findings import summary
-    from workbench.replications.plan import plan
 
     with reading() as session:
         for spec in replications(session):

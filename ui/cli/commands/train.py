@@ -14,7 +14,7 @@ from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.plan_specs import TrainClusters
+from workbench.request_specs import TrainClusters
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

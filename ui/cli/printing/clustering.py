@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
 from workbench.registry.cards import ClusterCard, ClusteringCard
-from workbench.specs import TrainClusters
+from workbench.request_specs import TrainClusters
 
 if TYPE_CHECKING:
     from jobs.plans.clusterings import Branch

@@ -31,13 +31,13 @@ from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
 from workbench.kinds.replications.replicate import Replicate
+from workbench.papers.catalog import PAPERS, Paper
+from workbench.papers.plan import plan
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
-from workbench.replications.papers import PAPERS, Paper
-from workbench.replications.plan import plan
 from workbench.replications.report import claim_rows
 from workbench.replications.sizes import SizeName
 from workbench.settings import get_settings

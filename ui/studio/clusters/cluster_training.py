@@ -25,7 +25,8 @@ from ui.studio.shared.notices import explained
 from workbench.registry import experts
 from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
-from workbench.specs import TrainClusters, parse_as
+from workbench.request_specs import TrainClusters
+from workbench.specs import parse_as
 
 _FORM = "train-clusters"
 

@@ -19,7 +19,8 @@ from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
-from workbench.specs import MixtureSpec, complaints_of
+from workbench.request_specs import MixtureSpec
+from workbench.specs import complaints_of
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:

@@ -55,9 +55,9 @@ class ComposeMode(Spec):
 
 
 def _complaints(session: Session, spec: ComposeMode) -> list[str]:
-    from workbench.analysis.mode_parts import mode_complaints  # reads the registry, which a spec does not need
+    from workbench.kinds.mode_composition import composition_complaints  # reads tables, which a spec does not need
 
-    return mode_complaints(session, spec)
+    return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
 
 KIND = Kind(

@@ -61,11 +61,11 @@ class TrainExpert(Spec):
 def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.registry.experts import can_be_parent
-    from workbench.registry.tables import Mixture
+    from engine.methods.registry import method_of
+    from workbench.tables import Mixture
 
     mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
-    if mixture is None or any(can_be_parent(member.expert) for member in mixture.members):
+    if mixture is None or any(method_of(member.expert.method).can_be_copied for member in mixture.members):
         return []
     return [
         f"“{spec.mixture}” has no expert that can be copied: train another on the same seed with "

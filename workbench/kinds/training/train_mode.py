@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
+from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
+from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.spec_base import RETAIN, Name, Spec, require_others
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy.orm import Session
+
+    from workbench.tables import SeedModel
 
 
 class TrainMode(Spec):
@@ -58,9 +64,29 @@ class TrainMode(Spec):
 
 
 def _complaints(session: Session, spec: TrainMode) -> list[str]:
-    from workbench.analysis.mode_parts import mode_complaints  # reads the registry, which a spec does not need
+    from sqlalchemy import select  # here, since a spec is read without the registry
 
-    return mode_complaints(session, spec)
+    from workbench.tables import SeedModel
+
+    seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
+    return [*_named_as_backbone(spec.parts), *(_too_many_blocks(seed, spec.shape.num_blocks) if seed else [])]
+
+
+def _named_as_backbone(parts: Sequence[str]) -> list[str]:
+    if BACKBONE not in parts:
+        return []
+    return [
+        f"A part is named after its domain, and “{BACKBONE}” is the backbone's name: import the text as a domain of "
+        "another name."
+    ]
+
+
+def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
+    num_layers = Shape.of(seed.config).num_layers
+    if num_blocks <= num_layers:
+        return []
+    problem = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
+    return [f"{problem}, not {num_blocks}: choose fewer."]
 
 
 KIND = Kind(

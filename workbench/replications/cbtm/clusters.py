@@ -12,7 +12,7 @@ from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, Arm, System, single_model
 from workbench.replications.cbtm.orders import COMPARABLE, has_less
-from workbench.replications.cbtm.plan import shared
+from workbench.replications.cbtm.sizes import shared
 from workbench.replications.findings import Row, interval_columns
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, is_within, untestable
 

@@ -7,7 +7,7 @@ so, because it prints what stands here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import ModelConfig, MoeConfig, TrainingConfig
 from workbench.replications.sizes import Size, SizeName
@@ -135,3 +135,14 @@ SIZES: Mapping[SizeName, CbtmSize] = {
         prior_blocks=4,
     ),
 }
+
+
+def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> TrainingConfig:
+    """The training of one of several models that together see a share of the tokens of the dense one.
+
+    Batches are divided among the models; where they do not divide, updates make up for it.
+    """
+    sequences = max(1, training.sequences_per_domain // num_models)
+    total = share * training.num_steps * training.sequences_per_domain
+    num_steps = max(1, round(total / (num_models * sequences)))
+    return replace(training, sequences_per_domain=sequences, num_steps=num_steps)

@@ -12,9 +12,9 @@ from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
 from workbench.replications.demix.names import METHODS, DemixRun
-from workbench.replications.making import Maker, seeded
 
 
 def steps(spec: ReplicateDemix) -> list[Step]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from workbench.kinds.replications.replicate import Replicate
+from workbench.papers.catalog import PAPERS
 from workbench.plans import Step
-from workbench.replications.papers import PAPERS
 
 
 def plan(spec: Replicate) -> list[Step]:

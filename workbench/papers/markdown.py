@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from workbench.papers.catalog import paper_of
 from workbench.replications.findings import Findings
-from workbench.replications.papers import paper_of
 from workbench.replications.report import Rows, shown
 
 

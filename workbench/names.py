@@ -10,8 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.registry.tables import Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 from workbench.spec_base import Name
+from workbench.tables import Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 

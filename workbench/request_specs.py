@@ -1,11 +1,12 @@
-"""The specs of plans: several jobs that one command or form submits together."""
+"""The specs that belong to no kind of job: a mixture, and plans of several jobs."""
 
 from __future__ import annotations
 
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from workbench.spec_base import Name, Spec, Stem
+from workbench.gate_configs import AnyGate, default_gate
+from workbench.spec_base import ExpertName, Name, Spec, Stem
 
 
 class TrainClusters(Spec):
@@ -34,3 +35,12 @@ class TrainClusters(Spec):
         if (self.seed_model is None) == (self.branch_from is None):
             raise ValueError("give a seed model to start from, or a mixture to branch from, and not both")
         return self
+
+
+class MixtureSpec(Spec):
+    """A named composition of experts, made immediately and without a job."""
+
+    name: Name = Field(description="Name of the mixture.")
+    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
+    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
+    gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from workbench.papers.catalog import paper_of
 from workbench.replications.charts import charts
 from workbench.replications.drawing import Chart
-from workbench.replications.papers import paper_of
 from workbench.replications.report import Rows, Section, shown
 
 _STYLE = """

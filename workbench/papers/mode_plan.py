@@ -16,8 +16,8 @@ from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
-from workbench.replications.making import Maker, seeded
 from workbench.replications.mode.arms import STAGE_1, Group, groups_of, single
 from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from engine.config import MoeConfig, TrainingConfig
+from engine.config import MoeConfig
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -22,9 +22,10 @@ from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, Arm, CbtmRun, arms_of, balanced
-from workbench.replications.making import Maker, seeded
+from workbench.replications.cbtm.sizes import shared
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
@@ -153,14 +154,3 @@ class _Maker(Maker):
         if arm.division == "metadata":
             return list(self.imports(self.spec.domains))
         return [self.key(run, f"domains {arm.clustering}")]
-
-
-def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> TrainingConfig:
-    """The training of one of several models that together see a share of the tokens of the dense one.
-
-    Batches are divided among the models; where they do not divide, updates make up for it.
-    """
-    sequences = max(1, training.sequences_per_domain // num_models)
-    total = share * training.num_steps * training.sequences_per_domain
-    num_steps = max(1, round(total / (num_models * sequences)))
-    return replace(training, sequences_per_domain=sequences, num_steps=num_steps)

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.papers.cbtm_plan import steps as cbtm_steps
+from workbench.papers.demix_plan import steps as demix_steps
+from workbench.papers.mode_plan import steps as mode_steps
 from workbench.plans import Step
 from workbench.replications.cbtm import sizes as cbtm
-from workbench.replications.cbtm.plan import steps as cbtm_steps
 from workbench.replications.cbtm.report import sections as cbtm_sections
 from workbench.replications.demix import sizes as demix
-from workbench.replications.demix.plan import steps as demix_steps
 from workbench.replications.demix.report import sections as demix_sections
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.findings import Findings
 from workbench.replications.mode import sizes as mode
 from workbench.replications.mode.names import roles
-from workbench.replications.mode.plan import steps as mode_steps
 from workbench.replications.mode.report import sections as mode_sections
 from workbench.replications.report import Section, seeds_words
 from workbench.replications.sizes import Size, SizeName

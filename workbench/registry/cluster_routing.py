@@ -17,8 +17,8 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from workbench.registry.cluster_domains import former_domains
-from workbench.registry.tables import Cluster, Clustering, Evaluation, Expert
 from workbench.store.storage import Storage
+from workbench.tables import Cluster, Clustering, Evaluation, Expert
 
 
 @dataclass(frozen=True)
