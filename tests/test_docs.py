@@ -22,10 +22,10 @@ from httpx import Response
 from starlette.testclient import TestClient
 from typer.main import get_command
 
+from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
-from ui.api.security import MAX_BODY_BYTES
 from ui.cli.app import app
-from ui.serving.addresses import REGISTRY_HEADER
+from ui.serving.security import MAX_BODY_BYTES
 from workbench.analysis.training_history import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings

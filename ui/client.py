@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
-from ui.serving.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, MixedScores, ModeComparison
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison

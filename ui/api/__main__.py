@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from engine.device import prepare_process
 from engine.errors import Problem
-from ui.serving.addresses import require_free_port
+from ui.addresses import require_free_port
 from workbench.settings import Settings, get_settings
 
 GRACE_SECONDS = 3  # for streams that run when the server is stopped

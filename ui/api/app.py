@@ -10,13 +10,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
+from ui.addresses import require_safe_address
 from ui.api import completions, insight, models
-from ui.api.deps import AppState
 from ui.api.error_responses import add_handlers
-from ui.api.security import Guard, api_rules
+from ui.generation.app_state import AppState
 from ui.generation.model_host import Host, ModelHost
 from ui.generation.worker_pool import WorkerPool
-from ui.serving.addresses import require_safe_address
+from ui.serving.security import Guard, api_rules
 from workbench.settings import Settings, get_settings
 
 ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the studio's

@@ -1,28 +1,16 @@
-"""The app state that every route shares: settings, weights and slots; nothing of a request."""
+"""What routes depend on: the app state, and work that ends when the client leaves."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from ui.generation.model_host import ModelHost
-from ui.generation.worker_pool import WorkerPool
-from workbench.settings import Settings
+from ui.generation.app_state import AppState
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class AppState:
-    """Settings, weights and slots of one server."""
-
-    settings: Settings
-    generations: ModelHost
-    slots: WorkerPool
 
 
 class Gone(Exception):

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
@@ -26,7 +27,6 @@ from ui.api.schemas import (
     RequestBody,
 )
 from ui.generation.model_host import mix_scores
-from ui.serving.addresses import registry_id
 from workbench.analysis import cluster_grid, forgetting, parent_proposal, posteriors, removal, scores, token_comparison
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, MixedScores, ModeComparison

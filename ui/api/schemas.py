@@ -17,16 +17,11 @@ from pydantic import ConfigDict, Discriminator, Field, PlainValidator, Tag, crea
 from engine.config import MOST_TOKENS, Evidence, SamplingConfig
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
-from engine.mixing.gates.updating import UpdatingGateConfig
-from ui.api.security import MAX_BODY_BYTES
+from ui.present.option_help import OPTION_HELP
+from ui.serving.security import MAX_BODY_BYTES
 from workbench.mixture_request import MixtureRequest
 from workbench.spec_base import Sane
 
-SENTENCES = {
-    one.name: one.metadata.get("description", "")
-    for config in (UpdatingGateConfig, SamplingConfig)
-    for one in fields(config)
-}
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
@@ -143,7 +138,7 @@ class Mixed(RequestBody):
     active: Names | None = Field(None, description="Experts that take part, with the mixture's own weights.")
     parts: dict[str, Names] | None = Field(None, max_length=MAX_NAMED, description=f"By expert: the {PARTS}")
     gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
-    top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
+    top_k_experts: int | None = Field(None, ge=1, description=OPTION_HELP["top_k"])
     prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
 
     @model_validator(mode="after")
@@ -228,10 +223,10 @@ class CompletionRequest(Nullable, Mixed):
         description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
         f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
     )
-    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=SENTENCES["max_tokens"])  # OpenAI's default
-    temperature: float = Field(1.0, ge=0, le=1e6, description=SENTENCES["temperature"])
-    top_p: float = Field(1.0, gt=0, le=1, description=SENTENCES["top_p"])
-    seed: int | None = Field(None, ge=0, le=2**64 - 1, description=SENTENCES["seed"])
+    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=OPTION_HELP["max_tokens"])  # OpenAI's default
+    temperature: float = Field(1.0, ge=0, le=1e6, description=OPTION_HELP["temperature"])
+    top_p: float = Field(1.0, gt=0, le=1, description=OPTION_HELP["top_p"])
+    seed: int | None = Field(None, ge=0, le=2**64 - 1, description=OPTION_HELP["seed"])
     stop: str | list[str] | None = Field(
         None, description=f"Phrases before which the text ends; {MAX_PHRASES} at most."
     )
@@ -325,7 +320,7 @@ class RemovalRequest(RequestBody):
     retrained: dict[str, str] = Field(
         default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
     )
-    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
     num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
 
@@ -361,8 +356,8 @@ class PosteriorMapRequest(RequestBody):
     """POST /v1/workbench/posteriors."""
 
     mixture: str = Field(description="Name of a mixture.")
-    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
-    newest_weight: float = Field(0.7, gt=0, le=1, description=SENTENCES["newest_weight"])
+    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
@@ -377,7 +372,7 @@ class PriorRequest(RequestBody):
     mixture: str = Field(description="Name of a mixture.")
     domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
     num_blocks: int = Field(100, ge=1, description="Exactly so many blocks (paper: 100).")
-    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
@@ -396,7 +391,7 @@ class ModesRequest(RequestBody):
     """POST /v1/workbench/modes."""
 
     mixture: str = Field(description="Name of a mixture.")
-    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
-    newest_weight: float = Field(0.7, gt=0, le=1, description=SENTENCES["newest_weight"])
+    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
     num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")

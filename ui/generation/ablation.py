@@ -15,7 +15,7 @@ from engine.statistics.perplexity import perplexity_of
 from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
-    from ui.api.deps import AppState
+    from ui.generation.app_state import AppState
     from workbench.generation import Plan
 
 

@@ -28,9 +28,9 @@ def screen_of(name: str) -> Screen:
 
 
 def train_forms() -> dict[str, TrainForm]:
-    """All forms of the page Train by their titles, in their order."""
-    forms = [form for name in known_kinds() if (form := screen_of(name).form)]
-    return {form.title: form for form in sorted(forms, key=lambda form: form.position)}
+    """All forms of the page Train by the names of their kinds, in their order."""
+    forms = {name: form for name in known_kinds() if (form := screen_of(name).form)}
+    return dict(sorted(forms.items(), key=lambda pair: pair[1].position))
 
 
 def screen_path(kind: Kind[Any]) -> str:
@@ -74,6 +74,6 @@ def _generic_screen(kind: Kind[Any]) -> Screen:
 
 
 def _draw_generic(name: str, offers: Offers) -> None:
-    from ui.studio.forms.job_form import show_job_form  # imports Streamlit, which the command line does not need
+    from ui.widgets.job_form import show_job_form  # imports Streamlit, which the command line does not need
 
-    show_job_form(name, offers, "Submit")
+    show_job_form(name, offers, "Submit", command=None)

@@ -1,4 +1,4 @@
-"""The HTML of an ablation: the perplexity of a text without each expert and each part. Pure."""
+"""The HTML of an ablation: the perplexity of a text without each expert and each part."""
 
 from __future__ import annotations
 

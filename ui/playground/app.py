@@ -20,19 +20,19 @@ from starlette.concurrency import run_in_threadpool
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Token
-from ui.api.models import known_models
-from ui.api.schemas import SENTENCES
 from ui.generation.ablation import without_each
+from ui.generation.known_models import known_models
 from ui.generation.merge_streams import merge_streams
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Answer, answer_html, hint_html, problem_html, stopped_html
 from ui.present.next_step_text import problem_text
+from ui.present.option_help import OPTION_HELP
 from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ui.api.deps import AppState
+    from ui.generation.app_state import AppState
     from workbench.answers.server import Model
 
 PATH = "/play"
@@ -122,9 +122,9 @@ def _pane(side: str) -> Pane:
         experts = gr.CheckboxGroup([], label="Experts", elem_classes="experts")
         parts = gr.CheckboxGroup([], label="Active parts", info=PARTS_SENTENCE, elem_classes="parts", visible=False)
         with gr.Accordion("Sampling", open=False):
-            max_tokens = gr.Slider(1, 512, 96, step=1, label="Max tokens", info=SENTENCES["max_tokens"])
-            temperature = gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SENTENCES["temperature"])
-            seed = gr.Number(1, precision=0, minimum=0, label="Seed", info=SENTENCES["seed"])
+            max_tokens = gr.Slider(1, 512, 96, step=1, label="Max tokens", info=OPTION_HELP["max_tokens"])
+            temperature = gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=OPTION_HELP["temperature"])
+            seed = gr.Number(1, precision=0, minimum=0, label="Seed", info=OPTION_HELP["seed"])
         without = gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE)
         go = gr.Button(f"Generate {side.lower()}", size="sm")
         answer = gr.HTML(hint_html(), elem_classes="answer", elem_id=f"{side.lower()}-answer")

@@ -1,4 +1,4 @@
-"""The HTML of a pane: words coloured by their leading expert, mean weights, the files behind them. Pure.
+"""The HTML of a pane: words coloured by their leading expert, mean weights, the files behind them.
 
 Generated text, names and sentences are escaped: a model may generate HTML.
 """

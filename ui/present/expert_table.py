@@ -1,4 +1,4 @@
-"""Rows of the registry of experts, and the search through them. Pure."""
+"""Rows of the registry of experts, and the search through them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of a form that asks for a gate: which one, then the settings of that one. Pure."""
+"""The questions of a form that asks for a gate: which one, then the settings of that one."""
 
 from __future__ import annotations
 

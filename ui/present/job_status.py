@@ -1,4 +1,4 @@
-"""The text, colour and actions of a job's state: a stop request is not a stop, a lost process is not running. Pure."""
+"""The text, colour and actions of a job's state: a stop request is not a stop, a lost process is not running."""
 
 from __future__ import annotations
 

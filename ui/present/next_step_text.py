@@ -1,4 +1,4 @@
-"""Next steps of the engine with the command, option or setting that takes them. Pure."""
+"""Next steps of the engine with the command, option or setting that takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suggested next steps, from the registry, pending jobs and failed jobs. Pure."""
+"""Suggested next steps, from the registry, pending jobs and failed jobs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Page
+from ui.present.pending_jobs import coming, coming_words
 from ui.present.text.formatting import listed, pluralize
-from ui.studio.job_views.pending_jobs import coming, coming_words
 from workbench.registry.cards import JobCard
 
 

@@ -1,4 +1,4 @@
-"""The questions of a form, derived from the fields of a spec: a field's description is its help. Pure."""
+"""The questions of a form, derived from the fields of a spec: a field's description is its help."""
 
 from __future__ import annotations
 

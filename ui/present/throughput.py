@@ -1,4 +1,4 @@
-"""The compute and speed of a training as text. Pure."""
+"""The compute and speed of a training as text."""
 
 from __future__ import annotations
 

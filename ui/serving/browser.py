@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Mapping
 from html import escape
 
-from ui.serving.addresses import REGISTRY_HEADER, registry_id, studio_address
+from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.serving.login import login_link
 from ui.serving.private_files import private_folder, write_private
 from workbench.settings import Settings, get_settings

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
+from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
 from ui.errors import ServerDown
 from ui.present.text.formatting import ago, clock, pluralize, size
-from ui.serving.addresses import api_address, require_free_port, require_safe_address, studio_address
 from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from ui.serving.addresses import registry_id, studio_address
+from ui.addresses import registry_id, studio_address
 from ui.serving.private_files import create_private, private_folder, write_private
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.device import prepare_process
-from ui.serving.addresses import STUDIO_HOST
+from ui.addresses import STUDIO_HOST
 from workbench.settings import Settings, get_settings
 
 SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
@@ -41,7 +41,7 @@ def main() -> None:
     from starlette.middleware import Middleware
     from streamlit.starlette import App
 
-    from ui.api.security import Guard, studio_rules
+    from ui.serving.security import Guard, studio_rules
 
     # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))

@@ -12,8 +12,7 @@ from typing import IO
 
 from engine.device import process_environment
 from engine.subprocesses import python_command, python_environment
-from ui.errors import BadUsage, UiError
-from ui.serving.addresses import (
+from ui.addresses import (
     api_address,
     is_loopback,
     playground_address,
@@ -21,6 +20,7 @@ from ui.serving.addresses import (
     require_safe_address,
     studio_address,
 )
+from ui.errors import BadUsage, UiError
 from ui.serving.browser import can_browse
 from ui.serving.login import login_link
 from workbench.settings import Settings

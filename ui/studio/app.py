@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit import net_util
 
 from ui.present.pages import OVERVIEW, PAGES
-from ui.studio.shared.notices import nothing_hidden, show_kept
+from ui.widgets.notices import nothing_hidden, show_kept
 
 # A file of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"

@@ -6,11 +6,11 @@ from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS
 from ui.present.pages import REPORTS
 from ui.present.questions import Offers
-from ui.studio.forms.job_form import show_job_form
+from ui.widgets.job_form import show_job_form
 
 
 def _draw(offers: Offers) -> None:
-    show_job_form("count-words", offers, "Count the words")
+    show_job_form("count-words", offers, "Count the words", command=None)
 
 
 SCREEN = Screen(

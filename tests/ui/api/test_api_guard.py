@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from ui.addresses import require_safe_address
 from ui.api.app import create_app
 from ui.api.schemas import MAX_NAMED
-from ui.api.security import MAX_BODY_BYTES
 from ui.errors import UnsafeAddress
-from ui.serving.addresses import require_safe_address
 from ui.serving.login import Login
+from ui.serving.security import MAX_BODY_BYTES
 from workbench.settings import Settings
 
 Open = Callable[..., TestClient]

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import uvicorn
 
+from ui.addresses import registry_id
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
-from ui.serving.addresses import registry_id
 from ui.serving.doctor import examine
 from ui.studio.shared.health import api_signs
 from workbench.settings import Settings

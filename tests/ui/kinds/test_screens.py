@@ -13,7 +13,7 @@ from tests.kind_samples import RESULTS, SPECS
 from ui.kinds.catalog import generic_sentence, screen_of, screen_path, train_forms
 from ui.kinds.screen import Screen
 from ui.present.pages import PAGES
-from ui.studio.forms.widgets import Answers
+from ui.widgets.fields import Answers
 from workbench.kinds.catalog import known_kinds
 
 

@@ -27,10 +27,10 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from engine.subprocesses import python_command, python_environment
-from ui.api.security import Guard, studio_rules
 from ui.serving.browser import studio_answers
 from ui.serving.login import MAX_FAILURES, Login, login_link
 from ui.serving.login_page import LoginPage
+from ui.serving.security import Guard, studio_rules
 from workbench.settings import Settings
 
 TOKEN = "a token with a good many characters"

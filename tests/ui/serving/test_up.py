@@ -17,10 +17,10 @@ import pytest
 
 from engine.subprocesses import python_environment
 from jobs.queue.submit import ENDED, wait
+from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
 from ui.errors import BadUsage, PortTaken, UnsafeAddress
 from ui.serving import up
-from ui.serving.addresses import require_free_port, require_safe_address
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.job_records.jobs import create_job

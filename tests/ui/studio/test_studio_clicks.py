@@ -194,7 +194,7 @@ def _nearest(_self: Client, **wish: Any) -> ParentProposal:
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     app = open_room("train")
     assert "workbench evaluate run first --domains poems --split dev" in told(app)
-    monkeypatch.setattr("ui.studio.experts.parents.is_scored", lambda *_: True)
+    monkeypatch.setattr("ui.widgets.parents.is_scored", lambda *_: True)
     monkeypatch.setattr(Client, "nearest", _nearest)
     app = open_room("train")
     assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(

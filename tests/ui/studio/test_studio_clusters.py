@@ -20,7 +20,7 @@ from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.studio.clusters import cluster_map_view, cluster_view
-from ui.studio.shared import show_chart
+from ui.widgets import show_chart
 from workbench.answers.perplexities import ClusterGrid
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds

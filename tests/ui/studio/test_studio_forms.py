@@ -12,7 +12,7 @@ from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.present.charts.cells import new_heatmap
-from ui.studio.shared.data_table import show_table
+from ui.widgets.data_table import show_table
 from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
@@ -114,8 +114,8 @@ def test_large_whole_numbers_have_separators(
     monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]
 ) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.studio.shared.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
-    monkeypatch.setattr("ui.studio.shared.data_table.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"documents": one} for one in column], "key", "words")
     found = drawn["column_config"] or {}
     assert [one["type_config"]["format"] for one in found.values()] == formats
@@ -123,8 +123,8 @@ def test_large_whole_numbers_have_separators(
 
 def test_what_is_not_known_is_a_dash_and_large_numbers_have_two_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.studio.shared.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
-    monkeypatch.setattr("ui.studio.shared.data_table.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"perplexity": 942.1562, "share": 0.1234}, {"perplexity": None, "share": None}], "t", "words")
     assert drawn["placeholder"] == "—"
     formats = {name: column["type_config"]["format"] for name, column in drawn["column_config"].items()}

@@ -20,7 +20,7 @@ from ui.present.text.oracle_gap import oracle_gap
 from ui.present.text.token_comparison import tinted_difference
 from ui.present.throughput import operations
 from ui.studio.experts.forgetting import forgetting_picture
-from ui.studio.experts.parents import parent_picture
+from ui.widgets.parents import parent_picture
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.answers.perplexities import MixedDomain, ModeDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap

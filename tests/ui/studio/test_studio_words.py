@@ -8,8 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from ui.cli.plan_progress import line as several_line
+from ui.kinds.job_results import result_place, result_sentence
 from ui.present.failure_text import next_step_of
-from ui.present.job_results import result_place, result_sentence
 from ui.present.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
@@ -19,8 +19,8 @@ from ui.present.text.posteriors import posterior_title
 from ui.present.uploads import keep_uploads, own_names, safe_suffix
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
-from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.health import worker_sign
+from ui.widgets.data_table import as_csv
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.training.train_expert import TrainExpert

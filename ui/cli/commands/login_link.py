@@ -9,8 +9,8 @@ from ui.errors import BadUsage
 
 def login_link(as_json: Json = False) -> None:
     """Print a login link for the studio. It works once, within ten minutes."""
+    from ui.addresses import studio_address
     from ui.serving import login
-    from ui.serving.addresses import studio_address
     from workbench.registry.database import require_registry
     from workbench.settings import get_settings
 

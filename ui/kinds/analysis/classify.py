@@ -9,18 +9,20 @@ from ui.kinds.train_form_parts import CLASSIFY, MIXTURE
 from ui.present.cli_command import command_line
 from ui.present.pages import REPORTS
 from ui.present.questions import Offers
-from ui.studio.forms.job_form import show_job_form
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.analysis.classify import Classify
 
 _COUNTS = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 
+_command = partial(command_line, "evaluate classify", Classify, ("mixture", "path"))
+
 
 def _draw(offers: Offers) -> None:
-    show_job_form("classify", offers, "Classify the texts", tucked=_COUNTS)
+    show_job_form("classify", offers, "Classify the texts", command=_command, tucked=_COUNTS)
 
 
 SCREEN = Screen(
-    command=partial(command_line, "evaluate classify", Classify, ("mixture", "path")),
+    command=_command,
     sentence=stored_sentence,
     link=ResultLink(REPORTS, "See the report", lambda result: {"reports.chosen": result["report"]}),
     form=TrainForm(

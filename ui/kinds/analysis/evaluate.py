@@ -10,16 +10,18 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EVALUATION, SPECIALIZATION
 from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.job_form import show_job_form
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.analysis.evaluate import Evaluate
+
+_command = partial(command_line, "evaluate run", Evaluate, ("mixture",))
 
 
 def _draw(offers: Offers) -> None:
-    show_job_form("evaluate", offers, "Score the experts", skip=("experts",))
+    show_job_form("evaluate", offers, "Score the experts", command=_command, skip=("experts",))
 
 
 SCREEN = Screen(
-    command=partial(command_line, "evaluate run", Evaluate, ("mixture",)),
+    command=_command,
     sentence=lambda result: f"{pluralize(result['scored'], 'pair')} of expert and domain scored.",
     link=ResultLink(
         SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}

@@ -11,16 +11,18 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.averaging_form import show_average_form
+from ui.widgets.averaging_form import show_average_form
 from workbench.kinds.training.average_experts import AverageExperts
+
+_command = partial(command_line, "mixture average", AverageExperts, ("name",))
 
 
 def _draw(offers: Offers) -> None:
-    show_average_form({**offers, "experts": offers["parent"]})  # full models, such as can be copied
+    show_average_form({**offers, "experts": offers["parent"]}, _command)  # full models, such as can be copied
 
 
 SCREEN = Screen(
-    command=partial(command_line, "mixture average", AverageExperts, ("name",)),
+    command=_command,
     sentence=lambda result: (
         f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
     ),

@@ -13,10 +13,12 @@ from ui.present.cli_command import command_line
 from ui.present.form_choices import backbones, offers_for_composition
 from ui.present.pages import COMPOSITION, EXPERTS
 from ui.present.questions import Offers
-from ui.studio.forms.forecast import show_forecast
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import drop_unknown
+from ui.widgets.fields import drop_unknown
+from ui.widgets.forecast import show_forecast
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.compose_mode import ComposeMode
+
+_command = partial(command_line, "mode compose", ComposeMode, ("name",))
 
 
 def _draw(offers: Offers) -> None:
@@ -31,11 +33,11 @@ def _draw(offers: Offers) -> None:
     choices = offers_for_composition(backbone, st.session_state.get("compose-mode.experts", ()))
     for field, names in choices.items():
         drop_unknown(f"compose-mode.{field}", names)
-    show_job_form("compose-mode", {**offers, **choices}, "Compose them", foretell=show_forecast)
+    show_job_form("compose-mode", {**offers, **choices}, "Compose them", command=_command, foretell=show_forecast)
 
 
 SCREEN = Screen(
-    command=partial(command_line, "mode compose", ComposeMode, ("name",)),
+    command=_command,
     sentence=mode_sentence,
     link=ResultLink(EXPERTS, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(

@@ -11,8 +11,8 @@ from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
 from ui.present.cli_command import command_line
 from ui.present.pages import TRAIN
 from ui.present.questions import Offers
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import Answers as FormAnswers
+from ui.widgets.fields import Answers as FormAnswers
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.make_seed import MakeSeed
 
 _SOURCES = {
@@ -34,7 +34,9 @@ def _draw(offers: Offers) -> None:
     if source == "expert":
         given["expert",] = st.selectbox("Expert to copy", offers["parent"], key="make-seed.expert")
     skip = [field for field, asking in _FIELDS.items() if source not in asking]
-    show_job_form("make-seed", offers, "Make the seed model", skip=("source", "expert", *skip), given=given)
+    show_job_form(
+        "make-seed", offers, "Make the seed model", command=_command, skip=("source", "expert", *skip), given=given
+    )
 
 
 def _command(answers: Answers) -> str:

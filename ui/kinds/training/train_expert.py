@@ -15,10 +15,12 @@ from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.present.text.formatting import listed
 from ui.present.text.parents import blocks_words, known_words
-from ui.studio.experts.parents import show_proposal
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import drop_unknown
+from ui.widgets.fields import drop_unknown
+from ui.widgets.job_form import show_job_form
+from ui.widgets.parents import show_proposal
 from workbench.kinds.training.train_expert import TrainExpert
+
+_command = partial(command_line, "train expert", TrainExpert, ("name",))
 
 
 def _draw(offers: Offers) -> None:
@@ -37,9 +39,9 @@ def _draw(offers: Offers) -> None:
         help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
     )
     if certify:
-        show_job_form("train-expert", offers, "Train the expert", send=_submit_with_certificate)
+        show_job_form("train-expert", offers, "Train the expert", command=_command, send=_submit_with_certificate)
     else:
-        show_job_form("train-expert", offers, "Train the expert", beside={("certificate",): False})
+        show_job_form("train-expert", offers, "Train the expert", command=_command, beside={("certificate",): False})
 
 
 def _submit_with_certificate(spec: TrainExpert) -> str:
@@ -61,7 +63,7 @@ def _sentence(result: Result) -> str:
 
 
 SCREEN = Screen(
-    command=partial(command_line, "train expert", TrainExpert, ("name",)),
+    command=_command,
     sentence=_sentence,
     link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(

@@ -15,9 +15,11 @@ from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers, changed, config_questions
 from ui.present.text.formatting import pluralize
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import Answers, draw_widget
+from ui.widgets.fields import Answers, draw_widget
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_joint import TrainJoint
+
+_command = partial(command_line, "train joint", TrainJoint, ("name",))
 
 
 def _draw(offers: Offers) -> None:
@@ -33,7 +35,7 @@ def _draw(offers: Offers) -> None:
     given: Answers = {("method",): name}
     if options := _method_options(method):
         given["options",] = options
-    show_job_form("train-joint", offers, "Train the experts", skip=skip, given=given)
+    show_job_form("train-joint", offers, "Train the experts", command=_command, skip=skip, given=given)
 
 
 def _method_options(method: Method) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def _method_options(method: Method) -> dict[str, Any]:
 
 
 SCREEN = Screen(
-    command=partial(command_line, "train joint", TrainJoint, ("name",)),
+    command=_command,
     sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
     link=ResultLink(EXPERTS, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
     form=TrainForm(

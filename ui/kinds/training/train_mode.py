@@ -13,12 +13,14 @@ from ui.present.cli_command import command_line
 from ui.present.form_choices import num_layers
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
-from ui.studio.forms.forecast import show_forecast
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import drop_unknown
+from ui.widgets.fields import drop_unknown
+from ui.widgets.forecast import show_forecast
+from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_mode import TrainMode
 
 _BLOCKS = "train-mode.shape.num_blocks"
+
+_command = partial(command_line, "train mode", TrainMode, ("name",))
 
 
 def _draw(offers: Offers) -> None:
@@ -27,11 +29,11 @@ def _draw(offers: Offers) -> None:
     if st.session_state.get(_BLOCKS, 1) > most:
         st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", foretell=show_forecast, limits=limits)
+    show_job_form("train-mode", offers, "Train the expert", command=_command, foretell=show_forecast, limits=limits)
 
 
 SCREEN = Screen(
-    command=partial(command_line, "train mode", TrainMode, ("name",)),
+    command=_command,
     sentence=mode_sentence,
     link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(

@@ -1,4 +1,4 @@
-"""Heatmaps: coloured cells with their numbers, between named rows and columns. Pure."""
+"""Heatmaps: coloured cells with their numbers, between named rows and columns."""
 
 from __future__ import annotations
 

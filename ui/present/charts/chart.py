@@ -1,4 +1,4 @@
-"""The base of all charts: a figure, a title that says what to read, a text alternative and a table. Pure.
+"""The base of all charts: a figure, a title that says what to read, a text alternative and a table.
 
 Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
 """

@@ -1,4 +1,4 @@
-"""Accuracy of each routing variant, as bars with intervals (C-BTM table 11). Pure."""
+"""Accuracy of each routing variant, as bars with intervals (C-BTM table 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of a clustering: cluster sizes, and the overlap of clusters with domains. Pure."""
+"""Charts of a clustering: cluster sizes, and the overlap of clusters with domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perplexity of a cluster gate by temperature and top-k (C-BTM table 9). Pure."""
+"""Perplexity of a cluster gate by temperature and top-k (C-BTM table 9)."""
 
 from __future__ import annotations
 

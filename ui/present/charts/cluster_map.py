@@ -1,4 +1,4 @@
-"""The map of a clustering: up to 100,000 points drawn by the graphics card, sent as 8 bytes each. Pure.
+"""The map of a clustering: up to 100,000 points drawn by the graphics card, sent as 8 bytes each.
 
 Shapes: P points.
 """

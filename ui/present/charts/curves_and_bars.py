@@ -1,4 +1,4 @@
-"""Training curves, and bars that compare perplexities of experts and mixtures. Pure."""
+"""Training curves, and bars that compare perplexities of experts and mixtures."""
 
 from __future__ import annotations
 

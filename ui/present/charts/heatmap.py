@@ -1,4 +1,4 @@
-"""The specialization heatmap: each expert's perplexity on each domain (DEMix figure 2). Pure."""
+"""The specialization heatmap: each expert's perplexity on each domain (DEMix figure 2)."""
 
 from __future__ import annotations
 

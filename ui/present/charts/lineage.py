@@ -1,4 +1,4 @@
-"""The lineage of an expert: a graph in Graphviz's language, with its description. Pure."""
+"""The lineage of an expert: a graph in Graphviz's language, with its description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posteriors of whole domains: heatmaps (DEMix figure 4) and trajectories over blocks (figures 7 and 8). Pure."""
+"""Posteriors of whole domains: heatmaps (DEMix figure 4) and trajectories over blocks (figures 7 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning vs. forgetting, a point for each expert: up and right is better (MoDE table 1). Pure."""
+"""Learning vs. forgetting, a point for each expert: up and right is better (MoDE table 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter of specialization ratios against bigram overlap, a point for each cell. Pure."""
+"""Scatter of specialization ratios against bigram overlap, a point for each cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of posteriors over a text: by token and on average. Pure. `weights` is token x expert."""
+"""Charts of posteriors over a text: by token and on average. `weights` is token x expert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate of an addition as rows for a table. Pure."""
+"""The certificate of an addition as rows for a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few-shot classification as text and rows (C-BTM tables 1, 10, 11): accuracies, and the clusters used. Pure."""
+"""A few-shot classification as text and rows (C-BTM tables 1, 10, 11): accuracies, and the clusters used."""
 
 from __future__ import annotations
 

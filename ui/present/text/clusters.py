@@ -1,4 +1,4 @@
-"""A clustering in words and rows. Pure."""
+"""A clustering in words and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The correlation of affinity and bigram overlap as text. Pure."""
+"""The correlation of affinity and bigram overlap as text."""
 
 from __future__ import annotations
 

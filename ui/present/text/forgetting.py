@@ -1,4 +1,4 @@
-"""Forgetting as rows and sentences (DEMix table 13). Pure."""
+"""Forgetting as rows and sentences (DEMix table 13)."""
 
 from __future__ import annotations
 

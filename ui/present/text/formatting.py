@@ -1,4 +1,4 @@
-"""Numbers with their units and names made safe, as text for a screen. Pure."""
+"""Numbers with their units and names made safe, as text for a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inference modes compared: what each is, and the means over domains. Pure."""
+"""The inference modes compared: what each is, and the means over domains."""
 
 from __future__ import annotations
 

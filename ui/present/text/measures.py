@@ -1,4 +1,4 @@
-"""Of which tokens a perplexity is: numbers of different block sizes must not be compared. Pure."""
+"""Of which tokens a perplexity is: numbers of different block sizes must not be compared."""
 
 from __future__ import annotations
 

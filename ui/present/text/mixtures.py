@@ -1,4 +1,4 @@
-"""Sentences on a mixture's gate, and on the gates inside MoDE experts. Pure."""
+"""Sentences on a mixture's gate, and on the gates inside MoDE experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle gap: the loss against the best choice of one expert for each block. Pure."""
+"""The oracle gap: the loss against the best choice of one expert for each block."""
 
 from __future__ import annotations
 

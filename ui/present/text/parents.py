@@ -1,4 +1,4 @@
-"""The proposed parent of a new expert as text: its posterior, and the learning rate of the copy. Pure."""
+"""The proposed parent of a new expert as text: its posterior, and the learning rate of the copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posteriors of domains as text: the estimate, and the block after which it is stable. Pure."""
+"""Posteriors of domains as text: the estimate, and the block after which it is stable."""
 
 from __future__ import annotations
 

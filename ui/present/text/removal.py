@@ -1,4 +1,4 @@
-"""The removal of an expert as text and rows: its cost, and the extraction test. Pure."""
+"""The removal of an expert as text and rows: its cost, and the extraction test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as rows for a table, and in a sentence. Pure."""
+"""Reports as rows for a table, and in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning vs. forgetting of experts, as rows and sentences. Pure."""
+"""Learning vs. forgetting of experts, as rows and sentences."""
 
 from __future__ import annotations
 

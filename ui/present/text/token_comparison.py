@@ -1,4 +1,4 @@
-"""Where two experts differ, as sentences and tinted text. Pure."""
+"""Where two experts differ, as sentences and tinted text."""
 
 from __future__ import annotations
 

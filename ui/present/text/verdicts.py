@@ -1,4 +1,4 @@
-"""The result of a self-check as text: each law's result, the machine, and versions changed since. Pure."""
+"""The result of a self-check as text: each law's result, the machine, and versions changed since."""
 
 from __future__ import annotations
 

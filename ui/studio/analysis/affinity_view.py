@@ -6,12 +6,13 @@ import streamlit as st
 
 from jobs.queue.submit import submit
 from ui.present.charts.scatter import affinity_scatter
+from ui.present.pending_jobs import coming
 from ui.present.text.correlations import HOW_TO_MEASURE, affinity_words
 from ui.present.text.formatting import ago, plain, spoken
 from ui.studio.forms.job_form import show_last
-from ui.studio.job_views.pending_jobs import coming, unfinished_jobs
-from ui.studio.shared.notices import empty, explained
-from ui.studio.shared.show_chart import show_chart
+from ui.studio.job_views.pending_jobs import unfinished_jobs
+from ui.widgets.notices import empty, explained
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.affinity import affinity
 from workbench.answers.comparisons import Affinity
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap

@@ -7,8 +7,8 @@ import streamlit as st
 from ui.present.charts.classification_bars import accuracy_bars
 from ui.present.text.classification import cluster_rows, method_words, task_rows
 from ui.present.text.formatting import plain
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.data_table import show_table
+from ui.widgets.show_chart import show_chart
 from workbench.registry.cards import ReportCard
 
 

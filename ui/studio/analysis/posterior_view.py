@@ -11,8 +11,8 @@ from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorMap
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings

@@ -12,9 +12,9 @@ from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain
 from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
 from ui.studio.forms.job_form import show_last
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.retention import retention, suggest_defaults
 from workbench.answers.comparisons import Metric, Retention
 from workbench.registry.cards import ExpertCard

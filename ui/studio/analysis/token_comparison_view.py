@@ -8,7 +8,7 @@ from ui.client import Client
 from ui.present.charts.heatmap import Scores
 from ui.present.text.formatting import plain
 from ui.present.text.token_comparison import contrast_words, passage_words, tinted_difference
-from ui.studio.shared.background import fetch_in_background
+from ui.widgets.background import fetch_in_background
 from workbench.answers.posteriors import TokenComparison
 from workbench.settings import get_settings
 

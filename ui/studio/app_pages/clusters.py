@@ -15,7 +15,7 @@ from ui.studio.clusters.cluster_training import show_training
 from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_overlap
 from ui.studio.forms.clustering_form import show_finding
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.shared.data_table import show_table
+from ui.widgets.data_table import show_table
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusterings import list_clusterings
 from workbench.registry.database import reading

@@ -8,8 +8,8 @@ from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard
 from workbench.registry.database import reading

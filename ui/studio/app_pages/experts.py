@@ -11,7 +11,7 @@ from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.experts.switches import show_bulk_switches
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.shared.data_table import show_table, ticked
+from ui.widgets.data_table import show_table, ticked
 from workbench.analysis import evaluations
 from workbench.registry import experts
 from workbench.registry.cards import EvaluationCard, ExpertCard

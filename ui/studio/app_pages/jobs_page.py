@@ -9,8 +9,8 @@ from ui.present.job_status import percent_of, style_of, time_left
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
-from ui.studio.shared.data_table import show_table, ticked
-from ui.studio.shared.notices import empty, explained
+from ui.widgets.data_table import show_table, ticked
+from ui.widgets.notices import empty, explained
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading

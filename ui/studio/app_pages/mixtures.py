@@ -17,9 +17,9 @@ from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
 from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest

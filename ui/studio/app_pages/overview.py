@@ -16,7 +16,7 @@ from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.studio.shared.glossary import show_glossary
 from ui.studio.shared.health import Sign, signs_of_health
-from ui.studio.shared.notices import explained
+from ui.widgets.notices import explained
 from workbench.analysis import evaluations
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora, experts, mixtures, seeds

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
+from ui.addresses import STUDIO_HOST, playground_address
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain
-from ui.serving.addresses import STUDIO_HOST, playground_address
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
-from ui.studio.shared.notices import empty
+from ui.widgets.notices import empty
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.settings import get_settings

@@ -13,13 +13,13 @@ from ui.present.gate_questions import setting_questions
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
-from ui.studio.forms.widgets import draw_widget
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.fields import draw_widget
+from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.sample_texts import example
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.mixture_request import MixtureRequest

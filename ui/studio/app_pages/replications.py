@@ -21,13 +21,13 @@ from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
 from ui.present.job_status import is_over
 from ui.present.pages import JOBS
+from ui.present.pending_jobs import by_turn
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
-from ui.studio.job_views.pending_jobs import by_turn
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import empty, explained, keep, show_problem
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
 from workbench.kinds.replications.replicate import Replicate

@@ -12,8 +12,8 @@ from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import empty, explained, keep
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty, explained, keep
 from workbench.registry import reports
 from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction

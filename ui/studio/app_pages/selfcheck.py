@@ -12,8 +12,8 @@ from ui.present.job_status import is_over
 from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then, summary
 from ui.studio.job_views.job_view import show_job
-from ui.studio.shared.data_table import as_csv
-from ui.studio.shared.notices import empty, explained, show_problem
+from ui.widgets.data_table import as_csv
+from ui.widgets.notices import empty, explained, show_problem
 from workbench.job_records import jobs as rows
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.cards import JobCard

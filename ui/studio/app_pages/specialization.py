@@ -17,8 +17,8 @@ from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import clicked, show_chart
+from ui.widgets.data_table import show_table
+from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import evaluations
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard

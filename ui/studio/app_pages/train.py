@@ -9,6 +9,7 @@ from ui.kinds.train_form_parts import EXPERT, JOINT, MODE, SEED
 from ui.present.form_choices import offers_now
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
+from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 
 
@@ -16,14 +17,16 @@ def show() -> None:
     """Draws the page."""
     st.title("Train")
     offers, forms = offers_now(), train_forms()
+    kinds = {form.title: kind for kind, form in forms.items()}
     title = st.segmented_control(
-        "What do you want to make?", list(forms), default=_first(offers), key="train.what", required=True
+        "What do you want to make?", list(kinds), default=_first(offers), key="train.what", required=True
     )
-    form = forms[title]
+    form = forms[kinds[title]]
     st.caption(plain(form.about))
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
         form.draw(offers)
+        show_last(kinds[title])
     elif need.page is None:
         empty_until(need.kind, need.problem, need.next_step)
     else:

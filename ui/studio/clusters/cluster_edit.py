@@ -6,9 +6,9 @@ import streamlit as st
 
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import Answers
-from ui.studio.shared.notices import explained, keep
+from ui.studio.forms.job_form import show_form_and_job
+from ui.widgets.fields import Answers
+from ui.widgets.notices import explained, keep
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusterings import delete_clustering
 from workbench.registry.database import transaction
@@ -28,10 +28,10 @@ def show_edits(card: ClusteringCard) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("##### Merge clusters")
-        show_job_form("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
+        show_form_and_job("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
     with right:
         st.markdown("##### Split a cluster")
-        show_job_form("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
+        show_form_and_job("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
     _show_deletion(card)
 
 

@@ -10,9 +10,9 @@ from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.notices import empty
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.notices import empty
+from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import ClusterGrid
 from workbench.registry import mixtures
 from workbench.registry.cards import ClusteringCard, MixtureCard

@@ -12,8 +12,8 @@ from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, m
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.forms.job_form import show_last
-from ui.studio.shared.notices import empty, explained
-from ui.studio.shared.show_chart import areas, clicked_point, show_chart
+from ui.widgets.notices import empty, explained
+from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.answers.documents import ClusteredDocument
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import get_document, map_points

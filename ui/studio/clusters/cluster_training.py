@@ -16,12 +16,12 @@ from ui.present.pages import TRAIN
 from ui.present.questions import Question, assemble, changed, questions_of
 from ui.present.text.clusters import stale_words
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.forms.job_form import show_job_form, show_last
-from ui.studio.forms.widgets import draw_questions, key_of, show_command
+from ui.studio.forms.job_form import show_form_and_job, show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained
+from ui.widgets.data_table import show_table
+from ui.widgets.fields import draw_questions, key_of, show_command
+from ui.widgets.notices import explained
 from workbench.registry import experts
 from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
@@ -54,7 +54,7 @@ def show_training(card: ClusteringCard) -> None:
     show_plan(_FORM)
     show_last(_FORM)
     with st.expander("Make domains of the clusters only", icon=":material/library_books:"):
-        show_job_form(
+        show_form_and_job(
             "make-cluster-domains",
             {},
             "Make domains",

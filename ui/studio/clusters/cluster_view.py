@@ -8,10 +8,10 @@ from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.text.clusters import changes_words, cluster_row
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.cluster_map_view import show_text
-from ui.studio.shared.background import fetch_in_background, forget
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained, keep
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background, forget
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained, keep
+from ui.widgets.show_chart import show_chart
 from workbench.answers.documents import TextChanges
 from workbench.registry import cluster_documents
 from workbench.registry.cards import ClusterCard, ClusteringCard

@@ -8,8 +8,8 @@ from jobs.queue.submit import submit
 from ui.present.text.addition import change_rows, folder_rows, single_words
 from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_job
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained
 from workbench.analysis.additions import additions_of, can_be_certified
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.cards import ExpertCard, ReportCard

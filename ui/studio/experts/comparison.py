@@ -13,9 +13,9 @@ from ui.present.text.formatting import millions, short, size
 from ui.present.text.measures import comparable
 from ui.studio.analysis.retention_view import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.retention import retention
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading

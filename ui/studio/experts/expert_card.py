@@ -14,14 +14,14 @@ from ui.studio.experts.addition import show_additions
 from ui.studio.experts.comparison import flat
 from ui.studio.experts.forgetting import show_forgetting, show_forgotten
 from ui.studio.experts.mode_parts import offer_composition, show_parts
-from ui.studio.experts.parents import show_posterior
 from ui.studio.experts.removal import show_removal_of
 from ui.studio.experts.rename_delete import show_end
 from ui.studio.experts.switches import show_switch
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained, keep
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained, keep
+from ui.widgets.parents import show_posterior
 from workbench.analysis import evaluations
 from workbench.job_records import jobs as rows
 from workbench.registry import experts

@@ -15,10 +15,10 @@ from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import empty
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty
+from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
 from workbench.palette import COLOURS
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint

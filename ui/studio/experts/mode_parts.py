@@ -7,7 +7,7 @@ import streamlit as st
 from ui.present.form_choices import backbone_of, backbones
 from ui.present.pages import COMPOSITION, TRAIN
 from ui.present.text.formatting import millions, plain, pluralize
-from ui.studio.shared.data_table import show_table
+from ui.widgets.data_table import show_table
 from workbench.analysis import mode_parts
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard

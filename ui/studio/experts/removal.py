@@ -10,12 +10,12 @@ from ui.client import Client
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
-from ui.studio.forms.job_form import show_job_form
-from ui.studio.forms.widgets import Answers
+from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.data_table import show_table
+from ui.widgets.fields import Answers
+from ui.widgets.show_chart import show_chart
 from workbench.analysis import removal
 from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
@@ -148,4 +148,4 @@ def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
         format_func=lambda name: name or _NOBODY,
     )
     given: Answers = {("expert",): expert, ("mixture",): mixture, ("retrained",): retrained}
-    show_job_form(KIND, {}, "Certify the removal", skip=_OWN_FIELDS, given=given, tucked=_TUCKED)
+    show_form_and_job(KIND, {}, "Certify the removal", skip=_OWN_FIELDS, given=given, tucked=_TUCKED)

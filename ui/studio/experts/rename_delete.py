@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.text.formatting import listed, plain, pluralize
-from ui.studio.shared.notices import explained, keep
+from ui.widgets.notices import explained, keep
 from workbench.analysis import evaluations, removal
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.text.formatting import pluralize
-from ui.studio.shared.notices import explained, keep
+from ui.widgets.notices import explained, keep
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import transaction

@@ -7,10 +7,10 @@ import streamlit as st
 from jobs.plans.clusterings import submit_find
 from ui.present.form_choices import missing, offers_now
 from ui.present.pages import CORPORA, TRAIN
-from ui.studio.forms.job_form import show_job_form
+from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
-from ui.studio.shared.notices import empty
+from ui.widgets.notices import empty
 from workbench.kinds.clusters.find_clusters import FindClusters
 
 _KIND = "find-clusters"
@@ -52,7 +52,7 @@ def show_finding() -> None:
         return
     implied = {"seed_model", "max_tokens"} if embedder == "tfidf" else set()
     implied |= {"max_iterations"} if method == "random" else set()
-    show_job_form(
+    show_form_and_job(
         _KIND,
         offers,
         "Find clusters",

@@ -11,9 +11,9 @@ import streamlit as st
 from ui.present.questions import Question, questions_of
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.present.uploads import keep_uploads
-from ui.studio.forms.job_form import show_job_form, show_last
-from ui.studio.forms.widgets import Answers
-from ui.studio.shared.notices import explained
+from ui.studio.forms.job_form import show_form_and_job, show_last
+from ui.widgets.fields import Answers
+from ui.widgets.notices import explained
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.settings import get_settings
 
@@ -45,7 +45,7 @@ def show_import() -> None:
     with explained():
         complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
         given = {**absent, **given}
-        show_job_form(
+        show_form_and_job(
             "import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM, complaints=complaints
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.charts.curves_and_bars import curves
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.show_chart import show_chart
 from workbench.registry.cards import MetricPoint
 
 ALL_DOMAINS = "all domains"

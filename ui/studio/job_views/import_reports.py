@@ -10,8 +10,8 @@ from ui.present.failure_text import cause_of, next_step_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import clock, plain, pluralize, spoken
 from ui.present.uploads import own_names
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import empty, explained, keep, show_problem
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import empty, explained, keep, show_problem
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
 from workbench.registry.cards import CorpusCard, JobCard

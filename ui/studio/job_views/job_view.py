@@ -10,16 +10,16 @@ import streamlit as st
 
 from jobs.attempt.work import log_path
 from jobs.queue import submit
+from ui.kinds.job_results import ResultPlace, result_place, result_sentence
 from ui.present.failure_text import cause_of, next_step_of
-from ui.present.job_results import ResultPlace, result_place, result_sentence
 from ui.present.job_status import is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.present.throughput import COUNTED_AS, throughput_words
 from ui.studio.experts.forgetting import show_forgetting
-from ui.studio.experts.parents import show_posterior
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
-from ui.studio.shared.notices import explained, keep, show_problem
+from ui.widgets.notices import explained, keep, show_problem
+from ui.widgets.parents import show_posterior
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard
 from workbench.registry.database import reading

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from ui.present.charts.chart import GREY, Chart, colour_of, label
 from ui.present.text.formatting import listed
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
-from ui.present.job_status import is_over, time_left
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.text.formatting import plain, pluralize
+from ui.present.pending_jobs import by_turn, coming, coming_words
+from ui.present.text.formatting import plain
 from ui.studio.job_views.job_view import show_line
-from ui.studio.shared.notices import empty, explained
+from ui.widgets.notices import empty, explained
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 _LOOK_AGAIN = 2.0  # seconds
-_FIRST = ("running", "interrupted", "queued", "paused")  # what is at work stands before what waits
-
-
-def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
-    """Unfinished jobs, running ones first, then the others by the time they were created."""
-    unfinished = [job for job in jobs if not is_over(job)]
-    return sorted(unfinished, key=lambda job: (_FIRST.index(job.state), job.created_at))
-
-
-def coming(jobs: Sequence[JobCard], kind: str) -> JobCard | None:
-    """The unfinished job of a kind whose turn is first; None when nothing of the kind is on its way."""
-    return next((job for job in by_turn(jobs) if job.kind == kind), None)
-
-
-def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
-    """How far a job on its way is: `“Train” is running, about 3 min 20 s left.`"""
-    if job.state == "paused":
-        return f"“{job.title}” is paused: resume it."
-    if job.state != "queued":
-        left = f", {time_left(job)}" if job.eta_seconds is not None else ""
-        return f"“{job.title}” is {job.state}{left}."
-    before = by_turn(jobs).index(job)
-    return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")
 
 
 def unfinished_jobs() -> list[JobCard]:

@@ -8,10 +8,10 @@ import streamlit as st
 
 from ui.present.job_status import is_over
 from ui.present.pages import JOBS
+from ui.present.pending_jobs import by_turn
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
-from ui.studio.job_views.pending_jobs import by_turn
-from ui.studio.shared.notices import explained, show_problem
+from ui.widgets.notices import explained, show_problem
 from workbench.errors import NotFound
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import JobCard

@@ -9,7 +9,7 @@ import streamlit as st
 
 from ui.present.form_choices import with_clusterings
 from ui.present.gate_questions import kind_question, setting_questions
-from ui.studio.forms.widgets import draw_widget
+from ui.widgets.fields import draw_widget
 
 
 def draw_gate(form: str, saved: Mapping[str, Any]) -> dict[str, Any]:

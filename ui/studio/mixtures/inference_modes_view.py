@@ -20,9 +20,9 @@ from ui.present.text.inference_modes import (
 )
 from ui.present.text.oracle_gap import oracle_gap
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.data_table import as_csv
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.data_table import as_csv
+from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import Mode, ModeComparison
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from ui.present.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
-from ui.studio.forms.widgets import draw_questions
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import reset
-from ui.studio.shared.notices import explained, keep
+from ui.widgets.fields import draw_questions
+from ui.widgets.notices import explained, keep
 from workbench.errors import BadSpec
 from workbench.gate_configs import default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest

@@ -11,7 +11,7 @@ from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry.cards import MixtureCard
 

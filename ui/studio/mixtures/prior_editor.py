@@ -10,8 +10,8 @@ import streamlit as st
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.mixtures.mixture_controls import set_weights
-from ui.studio.shared.data_table import show_table
-from ui.studio.shared.notices import explained, keep
+from ui.widgets.data_table import show_table
+from ui.widgets.notices import explained, keep
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, priors
 from workbench.registry.cards import MixtureCard, PriorCard

@@ -39,7 +39,7 @@ def _time(expected: Forecast) -> str:
 
 
 def forecast_words(expected: Forecast) -> str:
-    """How the numbers come about. Pure."""
+    """How the numbers come about."""
     frozen = f"{millions(expected.num_frozen)} parameters of the backbone stay as they are and are not saved again."
     if not expected.num_flops:
         return f"Nothing is trained: the experts' parts are copied. {frozen}"

@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ui.serving.addresses import (
+from ui.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
     TOKEN_WANTED,

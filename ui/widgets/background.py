@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from ui.present.text.formatting import duration, plain
-from ui.studio.shared.notices import explained
+from ui.widgets.notices import explained
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5

@@ -9,7 +9,7 @@ import streamlit as st
 
 from ui.present.charts.chart import Chart
 from ui.present.text.formatting import plain
-from ui.studio.shared.data_table import show_table
+from ui.widgets.data_table import show_table
 
 SelectionMode = Literal["points", "box", "lasso"]  # to select in a chart
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}

@@ -11,8 +11,8 @@ from ui.client import Client
 from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words
-from ui.studio.shared.background import fetch_in_background
-from ui.studio.shared.show_chart import show_chart
+from ui.widgets.background import fetch_in_background
+from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
 from workbench.answers.posteriors import ParentProposal
 from workbench.palette import COLOURS

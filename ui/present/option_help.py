@@ -1,0 +1,14 @@
+"""The help of the options of gates and of sampling, as their configs define it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from engine.config import SamplingConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
+
+OPTION_HELP = {
+    one.name: one.metadata.get("description", "")
+    for config in (UpdatingGateConfig, SamplingConfig)
+    for one in fields(config)
+}
