@@ -38,7 +38,7 @@ def prepare_process(threads: int = 0) -> None:
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device for a wish such as `auto`, `cpu`, `cuda:1`; raises ModelError when it is not there."""
+    """The device of this name, such as `auto`, `cpu` or `cuda:1`. Raises ModelError when it is not available."""
     import torch
 
     if name == "auto":

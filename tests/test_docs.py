@@ -169,7 +169,7 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
     assert codes == [(code, status) for code, status, _ in rows]
     long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
-    assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
+    assert "do not support chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
     refused_headers = [
         {"host": "evil.example"},
         {"origin": "http://evil.example"},

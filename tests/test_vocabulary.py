@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -29,21 +28,6 @@ ALLOWED_NAMES: frozenset[str] = frozenset(
         "workbench/kinds/training/train_expert.py: whole",  # a field of stored specs and the option --whole
     }
 )
-
-
-class Pending(NamedTuple):
-    """How many refused words a package still has. These numbers only fall; at zero the package is clean."""
-
-    identifiers: int
-    sentences: int
-
-
-PENDING = {
-    "engine": Pending(identifiers=178, sentences=12),
-    "workbench": Pending(identifiers=272, sentences=20),
-    "jobs": Pending(identifiers=79, sentences=9),
-    "ui": Pending(identifiers=384, sentences=35),
-}
 
 
 @cache
@@ -140,7 +124,7 @@ def test_names_use_no_refused_word(package: str) -> None:
         for line, name in [(0, path.stem), *names_of(tree)]
         if ALLOWED_NAMES.isdisjoint({name, f"{path}: {name}"}) and not refused.isdisjoint(name_parts(name))
     ]
-    assert len(hits) <= PENDING[package].identifiers, f"{len(hits)} names\n" + "\n".join(hits)
+    assert not hits, "\n".join(hits)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -151,4 +135,4 @@ def test_sentences_use_no_refused_word(package: str) -> None:
         for line, text in sentences_of(tree)
         for word in refused_in_prose(text)
     ]
-    assert len(hits) <= PENDING[package].sentences, f"{len(hits)} words\n" + "\n".join(hits)
+    assert not hits, "\n".join(hits)

@@ -125,7 +125,7 @@ def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
     return padded.view(num_experts, -1, block_size)
 
 
-def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
+def full_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
     """Scores [E, tokens] as blocks [E, N, T] without an incomplete last block."""
     num_blocks = scores_EX.shape[1] // block_size
     return scores_EX[:, : num_blocks * block_size].view(len(scores_EX), num_blocks, block_size)

@@ -84,14 +84,14 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
 def _events(
     task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
 ) -> Iterator[Event]:
-    crew = WorkerPool(task, worker, num_processes, environment, log)
+    workers = WorkerPool(task, worker, num_processes, environment, log)
     try:
-        yield from crew.events()
+        yield from workers.events()
     except (GeneratorExit, KeyboardInterrupt):
-        crew.stop()
+        workers.stop()
         raise
     finally:
-        crew.end()
+        workers.end()
 
 
 class WorkerPool:
@@ -121,7 +121,7 @@ class WorkerPool:
             return subprocess.Popen(command, env=environment, stdout=out, stderr=out, process_group=0)
 
     def events(self) -> Iterator[Event]:
-        """The first process's events; after each it is told to go on. Raises what the processes ended of."""
+        """Yields the first process's events; after each it continues. Raises the error that ended the processes."""
         for line in self._lines():
             if line:
                 self.started = True

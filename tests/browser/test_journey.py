@@ -101,9 +101,9 @@ def compare(page: Page, house: Any) -> None:
 def generate_both(page: Page) -> None:
     page.get_by_role("button", name="Generate both").click()
     for side in ("left", "right"):
-        expect(page.locator(f"#{side}-answer")).not_to_contain_text("Ended:")
+        expect(page.locator(f"#{side}-answer")).not_to_contain_text("Finished:")
     for side in ("left", "right"):
-        expect(page.locator(f"#{side}-answer")).to_contain_text("Ended:", timeout=60_000)
+        expect(page.locator(f"#{side}-answer")).to_contain_text("Finished:", timeout=60_000)
 
 
 def told_by_their_experts_alone(page: Page) -> None:

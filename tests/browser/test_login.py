@@ -112,10 +112,10 @@ def a_link_lets_in_once(house: House, page: Page) -> None:
 
 def the_token_may_be_typed(house: House, page: Page) -> None:
     page.goto(house.playground)
-    page.get_by_label("type the token").fill("not it")
+    page.get_by_label("enter the token").fill("not it")
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_text("The token is wrong.")).to_be_visible()
-    page.get_by_label("type the token").fill(TOKEN)
+    page.get_by_label("enter the token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
     page.context.clear_cookies()

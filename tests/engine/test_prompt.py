@@ -110,7 +110,7 @@ def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: T
         with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, got {foreign}"):
             said(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
-    with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} tokens"):
+    with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} fit"):
         said(model, tokenizer, full)
     assert len(echo(model, tokenizer, full).tokens) == model.max_positions
     with pytest.raises(ContextLengthExceeded):

@@ -98,7 +98,7 @@ def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
         assert told in refused.value.problem
     assert "checkpoint" not in refused.value.problem
     assert "Choose another name" in refused.value.next_step
-    with pytest.raises(BadSpec, match="beginning: not from small"):
+    with pytest.raises(BadSpec, match="parent: not small"):
         plan_training(wish("topics", "ensemble", "small", num_steps=90))
     as_before = {**from_seed, "training": {**BRANCHES, "num_steps": 90}}
     with pytest.raises(BadSpec, match="seed_model: seed instead of moon"):

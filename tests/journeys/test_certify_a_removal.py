@@ -83,7 +83,7 @@ def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
     assert "is bit-identical to the mixture that never loaded it" in found["sentence"]
     assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in found["sentence"]
     assert "not unlearning" in found["not_removed"]
-    assert "trained on “court”, too" in found["not_removed"]
+    assert "was also trained on “court”" in found["not_removed"]
 
 
 def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: Do) -> None:
@@ -164,7 +164,7 @@ def test_an_heir_that_stays_is_named(trained: Do) -> None:
     assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
     found = certified(trained).findings
     assert found["heirs"] == ["advocate"]
-    assert "still there: “advocate”" in found["sentence"]
+    assert "copied from it remain: “advocate”" in found["sentence"]
     assert certified(trained, expert="small/kitchen").findings["heirs"] == []
 
 
@@ -194,14 +194,14 @@ def test_an_expert_that_is_off_is_certified_as_if_it_were_on(trained: Do) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"num_blocks": 500}, r"must hold 500 blocks of 32 tokens.*but holds \d+ instead. Ask for fewer"),
-        ({"num_prefixes": 9000}, r"must be 9000 pieces of 28 tokens.*but there are \d+ instead"),
+        ({"num_blocks": 500}, r"has \d+ blocks of 32 tokens. Its cached prior needs 500. Use fewer blocks"),
+        ({"num_prefixes": 9000}, r"There are \d+ pieces of 28 tokens .*; 9000 are needed"),
         ({"expert": "sailor"}, "no expert in “small” called “sailor”"),
         (
             {"retrained": "small"},
             "“small/court” or what it was trained from has seen it",
         ),
-        ({"prefix_length": 120}, "at most 128 tokens together, but are 132"),
+        ({"prefix_length": 120}, "132 tokens together; the models read at most 128"),
     ],
     ids=["blocks", "prefixes", "stranger", "knows it", "context"],
 )

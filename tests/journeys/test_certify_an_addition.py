@@ -200,7 +200,7 @@ def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None
     with transaction() as session:
         mixtures.add_member(session, "small", "sailor")
         experts.set_enabled(session, ["sailor"], False)
-    assert "must take part" in trained(WISH).error
+    assert "does not take part" in trained(WISH).error
 
 
 def test_a_wish_for_what_is_not_there_is_refused_at_the_click(trained: Do) -> None:

@@ -150,7 +150,7 @@ def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: 
     monkeypatch.setattr(clustered_text, "read_rows", all_but_one)
     job = topics(DOMAINS)
     assert job.state == "failed"
-    assert f"All 180 documents must be there, but 1 are missing: {gone[0][:12]}" in job.error
+    assert f"1 of 180 documents are missing: {gone[0][:12]}" in job.error
 
 
 # by hand --------------------------------------------------------------------------------------------
@@ -222,7 +222,10 @@ def test_a_pinned_document_goes_where_it_is_put_and_stays_through_a_split(topics
 def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
     wish = {"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": ["f" * 64, "nonsense"]}
     job = topics(wish)
-    assert (job.state, "2 of 2 are not: ffffffffffff, nonsense" in job.error) == ("failed", True)
+    assert (job.state, "2 of 2 documents are not in the clustering: ffffffffffff, nonsense" in job.error) == (
+        "failed",
+        True,
+    )
 
 
 def test_of_two_edits_at_once_the_second_is_told_to_try_again(topics: Do) -> None:
@@ -340,7 +343,7 @@ def test_a_mixture_of_something_else_keeps_its_name(seeded: Do) -> None:
 
 
 def test_fewer_steps_than_clusters_are_refused_before_anything_is_queued(seeded: Do) -> None:
-    with pytest.raises(EngineError, match="at least one update for each of 3"):
+    with pytest.raises(EngineError, match="2 steps are too few for 3 clusters"):
         submit_training(wish(num_steps=2))
     with reading() as session:
         assert not jobs.list_jobs(session, kind="make-cluster-domains")
@@ -382,7 +385,7 @@ def test_every_verb_from_finding_to_deleting(seeded: Do, capsys: pytest.CaptureF
 
     assert "180 documents in 2 clusters" in told("find", "two", "--clusters", "2", "--map-size", "0", "--here")
     assert told("list").count("balanced") == 2
-    assert "shared information with the domains" in told("show", "two")
+    assert "normalized mutual information with the domains" in told("show", "two")
     shown = json.loads(told("show", "two", "0", "--json"))
     assert len(shown["documents"]) == 5
     assert shown["documents"][0]["text"] in told("show", "two", "0")

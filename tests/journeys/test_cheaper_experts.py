@@ -220,7 +220,7 @@ def test_a_prior_weighs_the_average(trained, capsys: pytest.CaptureFixture[str])
     assert weights == pytest.approx([0.75, 0.25])
     assert "weights small/court 0.75, small/kitchen 0.25" in capsys.readouterr().out
     failed = trained({**MEAN, "name": "other", "prior": "half"})
-    assert "has none for “small/kitchen”" in failed.error
+    assert "has no share for the expert “small/kitchen”" in failed.error
 
 
 def test_an_average_of_what_does_not_go_together_is_refused_and_of_one_seed_by_two_names_made(trained) -> None:
@@ -230,7 +230,7 @@ def test_an_average_of_what_does_not_go_together_is_refused_and_of_one_seed_by_t
     trained({"kind": "make-seed", "name": "other", "domains": ["sea"], "vocab_size": 310, "shape": {"num_layers": 1}})
     trained({**LORA, "name": "strange", "seed_model": "other"})
     failed = trained({**MEAN, "experts": ["small/court", "strange/court"]})
-    assert "must share a tokenizer" in failed.error
+    assert "has another tokenizer than" in failed.error
     # The same tokenizer, other parameters; and the same again under another name.
     for name, number in (("twin", 7), ("again", 0)):
         fresh = {"domains": ["court", "kitchen"], "vocab_size": 320, "shape": SHAPE, "seed": number}

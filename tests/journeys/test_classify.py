@@ -195,7 +195,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     assert main(["report", "show", report.id[:8]]) == 0
     told = capsys.readouterr().out
     assert "by performance on validation examples, top-1" in told
-    assert f"alone: elm-{knows()}/dense" in told
+    assert f"single expert: elm-{knows()}/dense" in told
     assert "training examples not used as demonstrations: mood" in told
     assert "is told the right answers" in told
     app = AppTest.from_function(view, default_timeout=30).run()
@@ -262,14 +262,16 @@ def test_prompts_that_do_not_fit_are_cut_and_counted(paired: Do, tasks: Path) ->
     (task,) = report.findings["tasks"]
     assert task["num_cut"] == CLASSIFY["num_seeds"]  # one each
     assert task["mean_shots"] < 8
-    assert f"{task['num_cut']} of {task['num_prompts']} prompts did not fit" in report.findings["notes"][0]
+    assert f"{task['num_cut']} of {task['num_prompts']} prompts exceeded the context" in report.findings["notes"][0]
 
 
 @pytest.mark.timeout(600)
 def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
     wish = {**CLASSIFY, "path": str(tasks)}
-    assert "12 instead" in paired({**wish, "num_shots": 13}).error
-    assert "8 instead" in paired({**wish, "num_shots": 4, "num_validation": 9}).error
+    assert (
+        "13 training examples are needed as demonstrations, but there are 12" in paired({**wish, "num_shots": 13}).error
+    )
+    assert "but there are 8" in paired({**wish, "num_shots": 4, "num_validation": 9}).error
     with transaction() as session:
         mixtures.set_gate(session, "pair", PosteriorGateConfig())
     assert "cluster gate" in paired({**wish, "routings": ["cluster"]}).error

@@ -115,7 +115,7 @@ def test_a_text_of_two_domains_counts_once_and_is_held_out_if_one_holds_it_out(i
     job = imported(FIND)
     card, documents = found()
     assert (card.num_documents, card.metrics["num_duplicates"]) == (181, 60)
-    assert "60 that stand in several domains count once" in job.result["sentence"]
+    assert "60 that are in several domains count once" in job.result["sentence"]
     assert len(set(hex_of(documents.ids_N))) == 181
 
 
@@ -157,7 +157,7 @@ def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do)
 
 def test_without_a_map_the_answer_says_so(imported: Do) -> None:
     imported(FIND)
-    with reading() as session, pytest.raises(StorageError, match="none was drawn"):
+    with reading() as session, pytest.raises(StorageError, match="has no map"):
         map_points(session, get_storage(), "topics")
 
 
@@ -211,8 +211,8 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"num_clusters": 500}, "at least as many as clusters, but are 16. for 500"),
-        ({"num_clusters": 100, "sample_size": 50}, "at least as many as clusters, but are 50 for 100"),
+        ({"num_clusters": 500}, "16. training documents are too few for 500 clusters"),
+        ({"num_clusters": 100, "sample_size": 50}, "50 training documents are too few for 100 clusters"),
     ],
 )
 def test_fewer_documents_than_clusters_are_told_with_both_numbers(imported: Do, change: Any, words: str) -> None:
@@ -276,10 +276,10 @@ def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, caps
     with reading() as session:
         told = changes(session, get_storage(), "topics", ["sea2"])
         same = changes(session, get_storage(), "topics")
-    assert (told["num_missing"], told["num_new"], len(told["missing"])) == (4, 3, 4)
-    assert (same["num_missing"], same["num_new"]) == (0, 0)
+    assert (told.num_missing, told.num_new, len(told.missing)) == (4, 3, 4)
+    assert (same.num_missing, same.num_new) == (0, 0)
     assert main(["cluster", "changes", "topics", "--domains", "sea2"]) == 0
-    assert f"4 documents of the clustering are missing: {told['missing'][0]}" in capsys.readouterr().out
+    assert f"4 documents of the clustering are missing: {told.missing[0]}" in capsys.readouterr().out
     assert main(["cluster", "changes", "topics"]) == 0
     assert "Nothing changed" in capsys.readouterr().out
 

@@ -284,7 +284,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "a template of a token that it does not define": (template(BEGIN, TEXT), "cannot read a text"),
     "a template of a second text": (template({"Sequence": {"id": "B", "type_id": 0}}), "cannot read a text"),
     "a template of an id outside the vocabulary": (template(BEGIN, TEXT, x=[999_999]), "puts the id 999999 before"),
-    "a template of many ids": (template(*[BEGIN] * 17, TEXT, x=[0]), "at most 16 tokens before a text, but puts 17"),
+    "a template of many ids": (template(*[BEGIN] * 17, TEXT, x=[0]), "puts 17 tokens before a text; at most 16"),
     "pieces of no length": (tokenizer(pre_tokenizer={"type": "FixedLength", "length": 0}), "cannot read a text"),
     "a pattern that takes forever": (
         tokenizer(

@@ -197,7 +197,7 @@ def test_stage_two_trains_gates_or_all_and_leaves_what_it_is_made_of(moded, froz
     assert (tuned.domain, tuned.domains, tuned.config["block_size"]) == ("", TWO, 32)
     assert tuned.num_parameters == 2 * card_of("law/court").num_parameters
     (older, _), (newer, _) = hosted("both/composed"), hosted("tuned/composed")
-    states = [next(iter(one._backbones.values())).state_dict() for one in (older, newer)]
+    states = [one.tensors() for one in (older, newer)]
     names = [list(state) for state in states]
     assert [name.split(".experts.")[0] for name in names[0]] == [name.split(".experts.")[0] for name in names[1]]
     changed = [
@@ -281,7 +281,7 @@ def resumed(job_id: str) -> JobCard:
 def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all(moded) -> None:
     done(moded({**STAGE_ONE, "name": "other"}))
     job_id = paused_at(STAGE_TWO, 17)
-    with pytest.raises(InUse, match="to be renamed"), transaction() as session:
+    with pytest.raises(InUse, match="“law/court” cannot be renamed"), transaction() as session:
         experts.rename(session, "law/court", "law/old")
     with transaction() as session:  # as an older registry allowed
         law, other = (experts.expert_row(session, name) for name in ("law/court", "other/court"))
@@ -349,7 +349,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "has 1 blocks, “law/court” has 2"),
         ({**STAGE_TWO, "name": "x", "retain": ["court"]}, "no training domain"),
         ({**BOTH, "name": "x", "retain": ["sea"]}, "give domains to train on"),
-        ({**BOTH, "name": "x", "frozen": True}, "only from text: name the domains"),
+        ({**BOTH, "name": "x", "frozen": True}, "which needs text: name domains"),
     ):
         with pytest.raises(BadSpec, match=words):
             submit(wish)
@@ -361,7 +361,10 @@ def test_strangers_to_the_backbone_or_the_tokenizer_are_refused(moded) -> None:
     twin = {"domains": TWO, "vocab_size": 320, "shape": {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}}
     moded({"kind": "make-seed", "name": "twin", **twin, "seed": 7})
     moded({"kind": "make-seed", "name": "foreign", **twin, "vocab_size": 310})
-    for name, words in (("twin", "must be trained on the backbone of “law/court”"), ("foreign", "share its tokenizer")):
+    for name, words in (
+        ("twin", "must be trained on the backbone of “law/court”"),
+        ("foreign", "has another tokenizer than “law/court”"),
+    ):
         done(moded({**FOOD, "name": name, "seed_model": name}))
         with pytest.raises(BadSpec, match=words):
             submit({**BOTH, "name": "x", "experts": ["law/court", f"{name}/kitchen"]})

@@ -146,7 +146,7 @@ def test_a_job_whose_experts_process_dies_fails_and_leaves_no_process(trained, h
     on_processes(2)
     job_id, events = run_now({**ALONE, "name": "dies", "training": {**TRAINING, "num_steps": 1_000_000}})
     work = home / "jobs" / job_id / "work"
-    with pytest.raises(LostRank, match=r"Process 1 of 2 ended without a word: Signal 9 \(SIGKILL\)"):
+    with pytest.raises(LostRank, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)"):
         for event in events:
             if isinstance(event, Step) and event.step == 2:
                 rank_in(work, 1).kill()

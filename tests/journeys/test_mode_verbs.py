@@ -38,19 +38,28 @@ def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.Captu
     assert "backbone" in capsys.readouterr().out
 
 
+TRAIN = ("train", "mode")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "deep", "--seed-model", "seed", "--domains", "court", "--blocks", "3"], "at most the 2 layers"),
-        (["train", "odd", "--seed-model", "seed", "--domains", "court", "--parts", "2"], "copies would learn the same"),
-        (["train", "away", "--seed-model", "sed", "--domains", "court"], "no seed model called “sed”"),
-        (["compose", "x", "--experts", "small/court,small/kitchen"], "not MoDE"),
-        (["compose", "x", "--experts", "a,a"], "name each expert once"),
+        (
+            ["train", "mode", "deep", "--seed-model", "seed", "--domains", "court", "--blocks", "3"],
+            "at most the 2 layers",
+        ),
+        (
+            ["train", "mode", "odd", "--seed-model", "seed", "--domains", "court", "--parts", "2"],
+            "copies would learn the same",
+        ),
+        ([*TRAIN, "away", "--seed-model", "sed", "--domains", "court"], "no seed model called “sed”"),
+        (["mode", "compose", "x", "--experts", "small/court,small/kitchen"], "not MoDE"),
+        (["mode", "compose", "x", "--experts", "a,a"], "name each expert once"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(
     trained, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert trained
-    assert main(["mode", *arguments]) == 2
+    assert main(arguments) == 2
     assert words in " ".join(capsys.readouterr().err.split())

@@ -65,4 +65,4 @@ def test_the_command_line_tells_both(trained: Do, capsys: pytest.CaptureFixture[
     assert "workbench evaluate overlap" in capsys.readouterr().out
     assert main(["evaluate", "overlap", "--here"]) == 0
     assert main(["evaluate", "affinity", "small"]) == 0
-    assert "A correlation needs at least 3 cells" in capsys.readouterr().out
+    assert "A correlation needs at least 3 different cells; there are 2" in capsys.readouterr().out

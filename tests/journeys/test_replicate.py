@@ -22,7 +22,7 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")
     found = report.findings
-    assert {job["state"] for job in found["jobs"] if job["kind"] != "replicate"} == {"done"}
+    assert {job["state"] for job in found["jobs"] if job["kind"] != "replicate-demix"} == {"done"}
     assert all(row["test documents"] >= 1 and row["dev documents"] >= 1 for row in found["texts"])
     tested = [claim for claim in found["claims"] if claim["mark"] != "not testable here"]
     assert {claim["where"] for claim in tested} >= {"Table 3", "Table 5", "Table 6", "Table 7", "Figure 2", "Figure 4"}

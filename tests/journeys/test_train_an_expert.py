@@ -184,7 +184,7 @@ def test_a_wish_that_cannot_be_granted_is_refused_at_the_click_and_leaves_nothin
     ("change", "words"),
     [
         ({"parent": "stranger"}, "no expert in “small” called “stranger”"),
-        ({"training": {"block_size": 4096}}, "at most the model's context of 128 tokens"),
+        ({"training": {"block_size": 4096}}, "block_size 4096 is above the model's context of 128 tokens"),
     ],
 )
 def test_what_only_the_work_can_know_ends_it_with_words_and_leaves_nothing(trained: Do, change, words) -> None:

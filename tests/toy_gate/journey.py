@@ -101,5 +101,5 @@ def test_the_studio_shows_and_saves_its_settings(soft: Path) -> None:
         "How alike the weights become: 1 leaves them as they are.",
     )
     app = softness.set_value(3.0).run()
-    named(app.button, "Save as").click().run()
+    named(app.button, "Save to the mixture").click().run()
     assert read(mixtures.get_mixture, "soft").gate == STORED | {"softness": 3.0}

@@ -1,4 +1,4 @@
-"""The command line that submits the same job as a form. Pure; a test runs it through the CLI's own parser."""
+"""The command line that submits the same job as a form; a test runs it through the CLI's own parser."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ENOUGH_BYTES = 2_000_000_000  # for the demo with its checkpoints, and a margin
 
 
-def least_room(settings: Settings) -> tuple[int, Path]:
+def least_free(settings: Settings) -> tuple[int, Path]:
     """The free bytes of the home's and the artifacts' disk, whichever has less, and the folder on it."""
     from workbench.store.storage import free_bytes
 

@@ -15,7 +15,7 @@ from engine.errors import Problem
 from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
 from ui.errors import ServerDown
 from ui.present.text.formatting import ago, clock, pluralize, size
-from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
+from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -71,7 +71,7 @@ def _torch(settings: Settings) -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    free, folder = least_room(settings)
+    free, folder = least_free(settings)
     finding = f"{size(free)} free at {folder}"
     if free < ENOUGH_BYTES:
         trash = trashed_bytes(settings)

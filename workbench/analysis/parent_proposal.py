@@ -30,7 +30,7 @@ def nearest(
     The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each.
     Raises ScoresError when an expert is not scored.
     """
-    from engine.inference.scores import whole_blocks
+    from engine.inference.scores import full_blocks
     from engine.mixing.posterior import PosteriorGate, estimate_prior
     from engine.text.eval_sample import evenly_spaced
 
@@ -48,7 +48,7 @@ def nearest(
             f"Score it: {score_line(mixture, domain, split)}. Or train without a parent: the job scores the text.",
         )
     experts = _possible(row)
-    blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))
+    blocks_ENT = full_blocks(*load(storage, [scores[one.id] for one in experts]))
     blocks_ENT = blocks_ENT[:, evenly_spaced(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]

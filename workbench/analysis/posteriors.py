@@ -38,7 +38,7 @@ def posterior_map(
     Trajectories are those of figures 7 and 8. A domain with less text has fewer blocks.
     """
     from engine.analysis.inference_modes import stable_after
-    from engine.inference.scores import whole_blocks
+    from engine.inference.scores import full_blocks
 
     planned = plan(session, storage, mixture)
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
@@ -46,7 +46,7 @@ def posterior_map(
     rows, too_short = [], []
     for domain, evaluations in scored_domains(session, planned, split).items():
         scores_EX, block_size = load(storage, evaluations)
-        blocks_ENT = whole_blocks(scores_EX, block_size)[:, :num_blocks]
+        blocks_ENT = full_blocks(scores_EX, block_size)[:, :num_blocks]
         if not blocks_ENT.shape[1]:
             too_short.append(domain)
             continue

@@ -241,12 +241,12 @@ def _column(
     num_blocks: int,
     evidence: Evidence,
 ) -> Column:
-    from engine.inference.scores import mixed_perplexity, whole_blocks
+    from engine.inference.scores import full_blocks, mixed_perplexity
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
     ids = [expert.id for expert in experts]
     uniform = PosteriorGate([1.0] * len(ids), evidence)
-    shares = estimate_prior(uniform, whole_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
+    shares = estimate_prior(uniform, full_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
     cached = PosteriorGate(shares, evidence)
     mixed = mixed_perplexity(cached, *load(storage, [scored[id] for id in ids]))
     return Column(mixed, dict(zip(ids, shares, strict=True)))

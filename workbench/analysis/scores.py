@@ -294,8 +294,8 @@ def _cached_prior(
 
 
 def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence) -> Tensor:
-    from engine.inference.scores import whole_blocks
+    from engine.inference.scores import full_blocks
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 
     gate = PosteriorGate([1.0] * len(evaluations), evidence)
-    return estimate_prior(gate, whole_blocks(*load(storage, evaluations)), num_blocks)
+    return estimate_prior(gate, full_blocks(*load(storage, evaluations)), num_blocks)

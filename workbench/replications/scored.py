@@ -122,9 +122,9 @@ class ScoredText:
         return Loss.of(logprobs_X.double().numpy(), self.size.block_size, text.documents_N)
 
     def full_blocks(self, dev: Loaded) -> Tensor:
-        from engine.inference.scores import whole_blocks
+        from engine.inference.scores import full_blocks
 
-        return whole_blocks(dev.logprobs_EX, self.size.block_size)
+        return full_blocks(dev.logprobs_EX, self.size.block_size)
 
     def num_prior_blocks(self, blocks_ENT: Tensor) -> int:
         """The number of blocks of the size, or all blocks of a shorter text, which the report mentions."""

@@ -38,7 +38,7 @@ from workbench.tables import (
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)
 _FORMAT = 1
-_AT_ONCE = 200  # per transaction, which blocks other writers
+_BATCH_SIZE = 200  # per transaction, which blocks other writers
 
 Begin = Callable[[], AbstractContextManager[Session]]  # a transaction that writes
 Rows = dict[str, list[dict[str, Any]]]  # by their table
@@ -145,8 +145,8 @@ def _with_rows(session: Session, ids: Collection[str]) -> set[str]:
 def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
     """Yields batches that are small enough for one query and one short transaction."""
     some = sorted(ids)
-    for first in range(0, len(some), _AT_ONCE):
-        yield some[first : first + _AT_ONCE]
+    for first in range(0, len(some), _BATCH_SIZE):
+        yield some[first : first + _BATCH_SIZE]
 
 
 # contents of a record ----------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from engine.methods import multi_expert_host
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.multi_expert_files import load_experts
 from engine.methods.row_registry import load_demix, new_placement, read_limits
 from engine.mixing.cluster import ClusterGate
 from engine.models.families import fresh_model
-from engine.models.multi_expert import MultiExpertModel
+from engine.models.multi_expert import MultiExpertModel, Placement
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
 from tests.engine.methods.mode.backbones import backbone
@@ -56,12 +57,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """The bytes of all models that were loaded and are still in memory, whoever holds them."""
     alive: list[weakref.ref[MultiExpertModel]] = []
 
-    def loading(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> MultiExpertModel:
-        model = load_demix(base, experts)
+    def loading(base: ArtifactRef, experts: dict[str, ArtifactRef], placement: Placement) -> MultiExpertModel:
+        model = load_experts(base, experts, placement)
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(multi_expert_host, "load_demix", loading)
+    monkeypatch.setattr(multi_expert_host, "load_experts", loading)
 
     def count() -> int:
         gc.collect()

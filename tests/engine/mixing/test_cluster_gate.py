@@ -180,7 +180,7 @@ def test_what_the_gate_lacks_is_said() -> None:
         gate.start()
     with pytest.raises(ScoresError, match="distances of the scored text"):
         gate.block(torch.zeros(4, 3, 20))
-    with pytest.raises(ScoresError, match="in blocks of 15, but are of 60 tokens in blocks of 20"):
+    with pytest.raises(ScoresError, match="cover 60 tokens in blocks of 20, not the scored tokens in blocks of 15"):
         gate.block(torch.zeros(4, 4, 15), tiny_distances(60, 20))
     with pytest.raises(ScoresError, match="but are of 60 tokens"):
         gate.block(torch.zeros(4, 4, 20), tiny_distances(60, 20))

@@ -10,6 +10,7 @@ from tests.ui.studio.visits import named, open_room, read, told
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.registry.cards import Failure
 from workbench.registry.database import transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home", "folders_named")
@@ -63,7 +64,15 @@ def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
         job_id = rows.create_job(session, ImportCorpus(name="bad", path="/data/bad.jsonl"))
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         assert fence is not None
-        leases.finish(session, job_id, fence, "failed", error="bad.jsonl, line 2: not JSON.", next_step="Mend it.")
+        leases.finish(
+            session,
+            job_id,
+            fence,
+            "failed",
+            error="bad.jsonl, line 2: not JSON.",
+            next_step="Mend it.",
+            failure=Failure(code="BadRecord", line=2),
+        )
     app = open_room("corpora", part="Imports & what was refused")
     assert "bad.jsonl, line 2: not JSON." in told(app)
     assert "leave broken records out" in told(app)

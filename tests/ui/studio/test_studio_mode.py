@@ -105,7 +105,7 @@ def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     assert read(forecast, spec) is None
     (told,) = read(KIND.complaints, spec)
-    assert told.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, but is 3")
+    assert told.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")
     assert "num_blocks" not in told
 
 
@@ -223,7 +223,8 @@ def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
     assert cost_words(costs) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
         "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
-        "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, gates alone 2.5 MFLOPs; the whole backbone without parts 3 MFLOPs."
+        "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, only the gates 2.5 MFLOPs; the full backbone without parts 3 "
+        "MFLOPs."
     )
     several = cost_words(costs.model_copy(update={"num_experts": 2, "num_parts": [2, 1], "mixture": 2_000_000}))
     assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several

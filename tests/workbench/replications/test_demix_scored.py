@@ -13,7 +13,7 @@ import torch
 from engine.analysis.inference_modes import compare_inference_modes
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
-from engine.inference.scores import mix_scores, perplexity, whole_blocks
+from engine.inference.scores import full_blocks, mix_scores, perplexity
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from workbench.replications.demix.names import (
     CODE,
@@ -70,7 +70,7 @@ def rows(scores: dict[ScoreKey, Stored], domain: str, split: str) -> torch.Tenso
 @pytest.mark.parametrize("reading", [PAPER, CODE, Reading("prefix", 0.3)], ids=str)
 @pytest.mark.parametrize("domain", ["law", "poems"])
 def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: str, reading: Reading) -> None:
-    dev_ENT = whole_blocks(rows(scores, domain, "dev"), BLOCK)
+    dev_ENT = full_blocks(rows(scores, domain, "dev"), BLOCK)
     prior_E = estimate_prior(PosteriorGate([1.0, 1.0], reading.evidence), dev_ENT, DEV // BLOCK)
     expected = compare_inference_modes(
         rows(scores, domain, "test"),
@@ -124,7 +124,7 @@ def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_
     assert found.prior_blocks == {"law": DEV // BLOCK, "sea": 3, "poems": DEV // BLOCK}
     cached = system("cached", PAPER)
     assert found.losses[cached, 0, "law"].perplexity == before.losses[cached, 0, "law"].perplexity
-    prior_E = estimate_prior(PosteriorGate([1.0, 1.0]), whole_blocks(rows(scores, "sea", "dev"), BLOCK), 3)
+    prior_E = estimate_prior(PosteriorGate([1.0, 1.0]), full_blocks(rows(scores, "sea", "dev"), BLOCK), 3)
     expected = mix_scores(PosteriorGate(prior_E.tolist()), rows(scores, "sea", "test"), BLOCK)
     assert found.losses[cached, 0, "sea"].perplexity == pytest.approx(perplexity(expected))
 

@@ -56,7 +56,7 @@ def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
 
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
-    """A row for each property that is not the same in all; pure."""
+    """A row for each property that is not the same in all."""
     properties_of = {card.name: _properties(card) for card in cards}
     properties = dict.fromkeys(name for values in properties_of.values() for name in values)
     rows = [{"property": name, **{expert: v.get(name) for expert, v in properties_of.items()}} for name in properties]

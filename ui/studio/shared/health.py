@@ -11,7 +11,7 @@ import streamlit as st
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
 from ui.present.text.formatting import duration, pluralize, size
-from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
+from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
 from workbench.answers.server import Health
@@ -88,7 +88,7 @@ def worker_is_running() -> bool:
 
 def disk_sign(settings: Settings) -> Sign:
     """Of the disks that hold the home and the artifacts: the fuller one counts."""
-    free, folder = least_room(settings)
+    free, folder = least_free(settings)
     if free < ENOUGH_BYTES:
         trash = _trashed_bytes(settings)
         empty = f" `workbench registry trash empty` frees {size(trash)}." if trash else ""

@@ -53,7 +53,7 @@ def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -
 
 def test_what_cannot_work_is_refused_before_a_process_starts(task: ModeTask) -> None:
     for number in (1, 5):
-        with pytest.raises(TrainingError, match=f"need 2 to 4 processes, not {number} instead"):
+        with pytest.raises(TrainingError, match=f"need 2 to 4 processes, not {number}"):
             train_mpmd(task, number)
     long = replace(task.data, config=replace(task.data.config, block_size=200))
     with pytest.raises(TrainingError, match="at least one block of 200"):

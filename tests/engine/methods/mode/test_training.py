@@ -268,5 +268,5 @@ def test_generation_draws_from_the_active_experts_and_shows_their_weights(tokeni
 
 def test_rows_of_another_name_are_refused() -> None:
     active = ActiveExperts(mode_model(["law"]), ["law"], "chosen")
-    with pytest.raises(ModelError, match="no expert “law” here"):
+    with pytest.raises(ModelError, match=r"no expert “law”\. Known: chosen"):
         active(some_ids(), Rows.all_to("law", 3))
