@@ -16,6 +16,7 @@ Problem                      what is wrong, and what to do next
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -117,3 +118,8 @@ class ContextLengthExceeded(MixtureError):
 
 class ScoresError(EngineError):
     """Stored log-likelihoods that do not fit the request."""
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are: `x`, `x (and 3 more)`."""
+    return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")

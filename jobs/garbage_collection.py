@@ -45,7 +45,7 @@ def jobs_trash(settings: Settings) -> Trash:
 def sweep(settings: Settings) -> None:
     """Moves artifacts and job folders without a row to the trash, and deletes old entries of the trash.
 
-    Deletes uploads that no import waits for. Raises SweepRefused, and removes nothing, when the artifacts belong to
+    Deletes uploads that no import waits for. Raises RegistryMismatch, and removes nothing, when the artifacts belong to
     another registry, or too many of them have no row; artifacts that have a row are recorded first, so that sweeps of
     the other registry leave them.
     """

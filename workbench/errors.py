@@ -8,11 +8,11 @@ WorkbenchError
 ├── BadSettings      invalid environment variables; names each
 ├── InUse            something else depends on it
 ├── NoRegistry       there is no registry, or it is of another version
-│   └── RegistryAway the database does not answer; retrying may help
+│   └── RegistryUnavailable  the database does not answer; retrying may help
 ├── JobError         a job in the wrong state for an operation
 │   └── LeaseLost    another worker holds the job; nothing may be written
 └── StorageError     artifacts that cannot be stored or read
-    ├── SweepRefused the artifacts belong to another registry; nothing was removed
+    ├── RegistryMismatch  the artifacts belong to another registry; nothing was removed
     └── DiskFull     the disk is full; nothing was destroyed
 """
 
@@ -111,7 +111,7 @@ class NoRegistry(WorkbenchError):
     """There is no registry, or it is of another version."""
 
 
-class RegistryAway(NoRegistry):
+class RegistryUnavailable(NoRegistry):
     """The database does not answer; retrying may help."""
 
 
@@ -127,7 +127,7 @@ class StorageError(WorkbenchError):
     """Artifacts that cannot be stored or read."""
 
 
-class SweepRefused(StorageError):
+class RegistryMismatch(StorageError):
     """The artifacts belong to another registry; nothing was removed."""
 
 

@@ -92,8 +92,8 @@ class Distances:
         available, start, stop = len(self.known_X), blocks.start * block_size, blocks.stop * block_size
         if block_size != self.block_size or stop - block_size >= available:
             raise ScoresError(
-                f"The stored distances cover {available} tokens in blocks of {self.block_size}, not the scored "
-                f"tokens in blocks of {block_size}.",
+                f"The stored distances cover {available} tokens in blocks of {self.block_size}, and the scores at "
+                f"least {stop - block_size + 1} tokens in blocks of {block_size}.",
                 "Evaluate the mixture again.",
             )
         squared_EX = self.further_KX[:, start:stop][clusters_E].double() + self.nearest_X[start:stop].double()

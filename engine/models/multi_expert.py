@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Never, Protocol
 import torch
 from torch import Tensor, nn
 
-from engine.errors import ModelError
+from engine.errors import ModelError, first_of
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import TokenScores, token_scores
@@ -277,7 +277,7 @@ class MultiExpertModel(nn.Module):
         )
         if wrong:
             raise ModelError(
-                f"The expert's tensors do not fit its base: {wrong[0]} (and {len(wrong) - 1} more).",
+                f"The expert's tensors do not fit its base: {first_of(wrong)}.",
                 "Load it on the base it was trained on.",
             )
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from jobs.attempt.outcomes import STOPPED, Outcome
 from jobs.attempt.reporting import JobUpdate
 from jobs.attempt.work import Claim, Register
-from workbench.errors import DiskFull, RegistryAway
+from workbench.errors import DiskFull, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
@@ -104,7 +104,7 @@ def _with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
         try:
             with database.transaction(settings) as session:
                 return write(session)
-        except (RegistryAway, DiskFull):
+        except (RegistryUnavailable, DiskFull):
             if time.monotonic() >= until:
                 raise
             time.sleep(RETRY_SECONDS)

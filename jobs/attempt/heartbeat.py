@@ -19,7 +19,7 @@ from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
-from workbench.errors import DiskFull, LeaseLost, RegistryAway
+from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings
@@ -108,7 +108,7 @@ class Heartbeat:
         except LeaseLost:
             self._hard_exit()
             raise
-        except (RegistryAway, DiskFull):
+        except (RegistryUnavailable, DiskFull):
             self._reporter.put_back(update)
             if not self.has_lease():
                 self._request_stop("silence")

@@ -21,7 +21,7 @@ from engine.errors import Problem
 from jobs.garbage_collection import sweep
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
-from workbench.errors import RegistryAway
+from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -39,7 +39,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     settings = get_settings()
-    with suppress(RegistryAway):  # it may come later
+    with suppress(RegistryUnavailable):  # it may come later
         require_registry(settings)
     Scheduler(settings).run(over)
 

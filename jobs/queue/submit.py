@@ -18,7 +18,7 @@ from engine.events import Event
 from jobs.attempt.attempt import follow, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
-from workbench.errors import BadSpec, DiskFull, RegistryAway
+from workbench.errors import BadSpec, DiskFull, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import validate_against_registry
@@ -136,7 +136,7 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
         return False
     finally:
         # Without this mark the scheduler only sends another message.
-        with suppress(RegistryAway, DiskFull), database.transaction(settings) as session:
+        with suppress(RegistryUnavailable, DiskFull), database.transaction(settings) as session:
             rows.mark_sent(session, sent, time.time())
     return True
 

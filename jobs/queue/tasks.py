@@ -30,7 +30,7 @@ from jobs.attempt.finish import finish
 from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
-from workbench.errors import RegistryAway
+from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -54,7 +54,7 @@ def run(job_id: str) -> None:
     try:
         while not _stopping.is_set() and run_most_urgent(settings):
             pass
-    except RegistryAway as away:
+    except RegistryUnavailable as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
 
 

@@ -12,7 +12,7 @@ from celery.exceptions import CPendingDeprecationWarning
 
 from jobs.queue.scheduler import send_due
 from jobs.queue.tasks import app
-from workbench.errors import RegistryAway
+from workbench.errors import RegistryUnavailable
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 
@@ -39,7 +39,7 @@ def prepare(settings: Settings) -> None:
     try:
         require_registry(settings)
         send_due(settings, resend_seconds=0)  # messages may be lost with a worker that was killed
-    except RegistryAway as away:
+    except RegistryUnavailable as away:
         print(away, file=sys.stderr, flush=True)
 
 

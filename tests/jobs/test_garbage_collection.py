@@ -17,7 +17,7 @@ from world import House
 from jobs import garbage_collection
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
-from workbench.errors import StorageError, SweepRefused
+from workbench.errors import RegistryMismatch, StorageError
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
@@ -134,7 +134,7 @@ def lose_registry(settings: Settings) -> None:
 def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(house: House) -> None:
     kept = keep_artifacts(house.settings, 5)
     lose_registry(house.settings)
-    with pytest.raises(SweepRefused):
+    with pytest.raises(RegistryMismatch):
         garbage_collection.sweep(house.settings)
     assert all(folder.is_dir() for folder in kept)
 
@@ -143,7 +143,7 @@ def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(h
     kept = keep_artifacts(house.settings, 5)
     second = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
     database.migrate(second)
-    with pytest.raises(SweepRefused):
+    with pytest.raises(RegistryMismatch):
         garbage_collection.sweep(second)
     assert all(folder.is_dir() for folder in kept)
 
@@ -159,7 +159,7 @@ def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(house: Hou
     forget_owner(house.settings)
     lose_registry(house.settings)
     kept += keep_artifacts(house.settings, 1)  # it is in use already when it first sweeps
-    with pytest.raises(SweepRefused, match="knows 1 of 6 artifacts"):
+    with pytest.raises(RegistryMismatch, match="knows 1 of 6 artifacts"):
         garbage_collection.sweep(house.settings)
     assert all(folder.is_dir() for folder in kept)
 
@@ -186,7 +186,7 @@ def test_a_registry_claims_nothing_that_it_does_not_know_for_certain(
     kept = keep_artifacts(house.settings, known)
     forget_owner(house.settings)
     kept += [leave_orphan(house.settings, name, hours) for name in "ab"[:unknown]]
-    with pytest.raises(SweepRefused, match=f"knows {known} of {known + unknown} artifacts"):
+    with pytest.raises(RegistryMismatch, match=f"knows {known} of {known + unknown} artifacts"):
         garbage_collection.sweep(house.settings)
     assert get_storage(house.settings).owner() is None
     assert all(folder.is_dir() for folder in kept)
@@ -201,11 +201,11 @@ def test_two_registries_of_the_version_before_that_share_artifacts_lose_none(
     kept = keep_artifacts(house.settings, 3, 50) + keep_artifacts(smaller, 2)
     forget_owner(house.settings)
     for settings in (house.settings, smaller)[:: 1 if first == "larger" else -1]:
-        with suppress(SweepRefused):
+        with suppress(RegistryMismatch):
             garbage_collection.sweep(settings)
     age_owner(house.settings)
     garbage_collection.sweep(house.settings)
-    with pytest.raises(SweepRefused):
+    with pytest.raises(RegistryMismatch):
         garbage_collection.sweep(smaller)
     assert all(folder.is_dir() for folder in kept)
 
@@ -214,7 +214,7 @@ def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(house: House)
     keep_artifacts(house.settings, 2)
     (house.settings.artifacts_folder / OWNER).write_text("")
     orphan = leave_orphan(house.settings)
-    with pytest.raises(SweepRefused, match="registry rebuild"):
+    with pytest.raises(RegistryMismatch, match="registry rebuild"):
         garbage_collection.sweep(house.settings)
     assert orphan.is_dir()
     storage = get_storage(house.settings)
@@ -248,7 +248,7 @@ def test_an_older_registry_takes_nothing_that_came_later(house: House, before: i
     kept += keep_artifacts(house.settings, after)
     put_back(house.settings, older)
     if refused:
-        with pytest.raises(SweepRefused, match="knows 2 of 7 artifacts"):
+        with pytest.raises(RegistryMismatch, match="knows 2 of 7 artifacts"):
             garbage_collection.sweep(house.settings)
     else:
         garbage_collection.sweep(house.settings)

@@ -376,7 +376,7 @@ def test_a_parent_that_was_deleted_meanwhile_fails_the_job_and_nothing_is_made(t
     with reading() as session:
         card = jobs.get_job(session, job_id)
     assert card.state == "failed"
-    assert "was deleted meanwhile" in card.error
+    assert "was deleted while its copy was trained" in card.error
     assert card.next_step
     assert expert_names() == ["small/court", "small/kitchen"]
 

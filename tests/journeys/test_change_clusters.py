@@ -390,7 +390,7 @@ def test_every_verb_from_finding_to_deleting(seeded: Do, capsys: pytest.CaptureF
     assert len(shown["documents"]) == 5
     assert shown["documents"][0]["text"] in told("show", "two", "0")
     assert "now called" in told("rename", "two", "0", "first")
-    assert "Noted" in told("note", "two", "first", "a word")
+    assert "The notes of “first” are saved" in told("note", "two", "first", "a word")
     assert "No expert was trained on what changed" in told("split", "two", "first", "--clusters", "2", "--here")
     assert "2 clusters now" in told("merge", "two", "--clusters", "first,2", "--here")
     id = shown["documents"][0]["id"]

@@ -239,7 +239,7 @@ def test_an_average_of_what_does_not_go_together_is_refused_and_of_one_seed_by_t
         assert trained({key: value for key, value in dense.items() if key != "lora"}).state == "done"
     failed = trained({**MEAN, "experts": ["small/court", "twin/dense"]})
     assert failed.state == "failed"
-    assert "“twin/dense” began from “twin” and “small/court” from “seed”" in failed.error
+    assert "“twin/dense” started from “twin”, “small/court” from “seed”" in failed.error
     assert "or mix them instead" in failed.next_step
     card = trained({**MEAN, "experts": ["small/court", "again/dense"]})
     assert card.state == "done", card.error

@@ -197,7 +197,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     assert "by performance on validation examples, top-1" in told
     assert f"single expert: elm-{knows()}/dense" in told
     assert "training examples not used as demonstrations: mood" in told
-    assert "is told the right answers" in told
+    assert "sees the correct answers of earlier test examples" in told
     app = AppTest.from_function(view, default_timeout=30).run()
     assert not app.exception
     shown = " ".join(element.value for element in [*app.markdown, *app.caption])

@@ -94,7 +94,7 @@ def test_its_form_on_the_page_train_submits_it() -> None:
 @pytest.mark.usefixtures("installed", "law")
 def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], screen=""))
-    assert train_forms()["Count words"].about == "Count the words of a domain."
+    assert train_forms()["count-words"].about == "Count the words of a domain."
     page = open_room("train", train__what="Count words")
     named(page.button, "Submit").click().run()
     assert [card.spec["domain"] for card in read(jobs.list_jobs) if card.kind == "count-words"] == ["law"]

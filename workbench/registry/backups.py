@@ -73,7 +73,7 @@ def back_up_daily(settings: Settings) -> Backup | None:
 def back_up(settings: Settings) -> Backup:
     """Copies the registry now, and deletes old copies.
 
-    Raises SweepRefused when the registry seems to have lost rows: its copies would replace the good ones.
+    Raises RegistryMismatch when the registry seems to have lost rows: its copies would replace the good ones.
     """
     storage = get_storage(settings)
     claim_unowned(partial(database.transaction, settings), storage)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.settings import Settings, get_settings
 from workbench.store.recording import ChangedRows
 from workbench.store.storage import get_storage
@@ -59,7 +59,7 @@ def transaction(settings: Settings | None = None) -> Iterator[Session]:
 def _writing(settings: Settings) -> Iterator[Session]:
     with _explained(settings):
         engine = _ready_engine(settings).execution_options(registry="write")
-        with Session(engine, expire_on_commit=False) as session, session.begin():
+        with Session(engine) as session, session.begin():
             yield session
 
 
@@ -74,6 +74,7 @@ def reading(settings: Settings | None = None) -> Iterator[Session]:
             options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
         with Session(engine.execution_options(**options)) as session:
             yield session
+            session.expire_all()  # a row that left could be outdated: it raises DetachedInstanceError
 
 
 def _ready_engine(settings: Settings) -> Engine:
@@ -161,7 +162,7 @@ def require_registry(settings: Settings | None = None) -> None:
 
 
 def has_registry(settings: Settings) -> bool:
-    """True if there is a registry of any version; raises RegistryAway when it does not respond."""
+    """True if there is a registry of any version; raises RegistryUnavailable when it does not respond."""
     with _explained(settings):
         return registry_version(settings) is not None
 
@@ -292,9 +293,9 @@ def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistry | DiskF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return NoRegistry(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
-        return RegistryAway(f"The registry in {place} does not respond ({reason}).", "Try again in a moment.")
+        return RegistryUnavailable(f"The registry in {place} does not respond ({reason}).", "Try again in a moment.")
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
-        return RegistryAway(
+        return RegistryUnavailable(
             f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."
         )
     return None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import LoraConfig
-from engine.errors import ModelError
+from engine.errors import ModelError, first_of
 from engine.models.families import linear_places
 
 _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors at its map
@@ -89,8 +89,7 @@ def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[st
     wrong = [place for place in sorted(places) if place not in maps or not _fits(state, place, maps[place])]
     if wrong or not places:
         raise ModelError(
-            f"The adapter does not fit its base: {wrong[0] if wrong else 'it has no tensors'} "
-            f"(and {max(0, len(wrong) - 1)} more).",
+            f"The adapter does not fit its base: {first_of(wrong) if wrong else 'it has no tensors'}.",
             "Load it on the seed it was trained on.",
         )
     return {place: Adapter(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE))) for place in sorted(places)}

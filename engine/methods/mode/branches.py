@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.errors import ModelError
+from engine.errors import ModelError, first_of
 from engine.methods.mode.block import Block, Branch
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.gate import ODDS_SCALE
@@ -76,7 +76,7 @@ def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
     wrong = sorted(set(expected) ^ set(state)) or sorted(n for n, t in expected.items() if state[n].shape != t.shape)
     if wrong:
         raise ModelError(
-            f"The expert's tensors do not fit its backbone: {wrong[0]} (and {len(wrong) - 1} more).",
+            f"The expert's tensors do not fit its backbone: {first_of(wrong)}.",
             "Load it on the backbone it was trained on.",
         )
     with torch.no_grad():

@@ -21,7 +21,7 @@ from jobs.attempt import attempt
 from jobs.attempt.attempt import log_traceback, new_owner, run_here, take
 from jobs.attempt.work import log_path
 from jobs.queue import submit
-from workbench.errors import JobError, LeaseLost, RegistryAway
+from workbench.errors import JobError, LeaseLost, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings
@@ -225,7 +225,7 @@ def away_for(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def sometimes(settings: Settings | None = None) -> AbstractContextManager[Session]:
         if start < time.monotonic() < start + seconds:
-            raise RegistryAway("The registry does not answer.")
+            raise RegistryUnavailable("The registry does not answer.")
         return real(settings)
 
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ from world import House, eventually
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit
 from jobs.queue.scheduler import Scheduler, num_calls
-from workbench.errors import RegistryAway
+from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 
@@ -79,7 +79,7 @@ def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytes
             return len(rounds) > 3
 
     def away(_: scheduler.LeaseReaper) -> None:
-        raise RegistryAway("The registry does not answer.")
+        raise RegistryUnavailable("The registry does not answer.")
 
     monkeypatch.setattr(scheduler.LeaseReaper, "reap", away)
     Scheduler(house.settings).run(Over())  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from world import House
 from jobs.queue import submit
 from jobs.queue.app import make_app
 from jobs.queue.scheduler import Scheduler, num_calls
-from workbench.errors import BadSpec, JobError, NotFound, RegistryAway
+from workbench.errors import BadSpec, JobError, NotFound, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings
@@ -98,7 +98,7 @@ def test_a_job_is_submitted_once_even_when_the_registry_falters_after_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def falter(*_: object) -> None:
-        raise RegistryAway("The registry does not answer.")
+        raise RegistryUnavailable("The registry does not answer.")
 
     monkeypatch.setattr(rows, "mark_sent", falter)
     assert house.card(submit.submit(wish())).state == "queued"

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
-from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.gate_configs import dump_gate, load_gate
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
@@ -391,7 +391,7 @@ def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
 def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     away = Settings(home=tmp_path, database_url="postgresql://me:secret@127.0.0.1:1/none")
-    with pytest.raises(RegistryAway, match="Start the database server") as caught:
+    with pytest.raises(RegistryUnavailable, match="Start the database server") as caught:
         database.require_registry(away)
     assert "secret" not in str(caught.value)
 
@@ -480,7 +480,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(monkeypatch: pytest.M
     with transaction() as session:
         session.add(Mixture(name="slow"))
         session.flush()
-        with pytest.raises(RegistryAway, match="Try again in a moment"), transaction() as other:
+        with pytest.raises(RegistryUnavailable, match="Try again in a moment"), transaction() as other:
             other.execute(text("SELECT 1"))
 
 
@@ -509,7 +509,7 @@ def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
     cut = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
     )
-    with pytest.raises(RegistryAway, match="does not respond"), transaction() as session:
+    with pytest.raises(RegistryUnavailable, match="does not respond"), transaction() as session:
         session.add(Mixture(name="lost"))
         session.flush()
         with database.make_engine(get_settings().database).connect() as other:

@@ -56,8 +56,8 @@ def test_what_cannot_work_is_refused_before_a_process_starts(task: ModeTask) -> 
         with pytest.raises(TrainingError, match=f"need 2 to 4 processes, not {number}"):
             train_mpmd(task, number)
     long = replace(task.data, config=replace(task.data.config, block_size=200))
-    with pytest.raises(TrainingError, match="at least one block of 200"):
-        train_mpmd(replace(task, lesson=long), 2)
+    with pytest.raises(TrainingError, match="less than one block of 200"):
+        train_mpmd(replace(task, data=long), 2)
     with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):
         train_mpmd(replace(task, device="cuda:1"), 2)
     assert not task.folder.exists()

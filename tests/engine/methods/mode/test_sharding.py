@@ -329,7 +329,7 @@ def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_pat
     assert not any(together(Plan(learnt, tmp_path / "many", [["law"]], lesson)).errors)
     (tmp_path / "many/own-1/experts/law/step-00000003/parameters.safetensors").write_bytes(b"")
     told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
-    assert "has no checkpoint of the expert .* at step 3, where the first process resumes" in told.errors[1]
+    assert "has no checkpoint of the expert “law” at step 3, where the first process resumes" in told.errors[1]
     assert told.errors[0].startswith("LostRank: Process 1")
 
 
