@@ -16,7 +16,8 @@ from workbench.replications.verdicts import MARKS, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
 Findings = Mapping[str, Any]
-REPORTS = "replicate"  # with this begin the kinds of the jobs that write reports
+# The kinds that write reports, for findings that were stored before `JobFacts.writes_report`. A new kind sets that.
+_OLD_REPORT_KINDS = ("replicate", "replicate-demix", "replicate-cbtm", "replicate-mode")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class JobFacts:
     seconds: float | None  # of its last attempt
     tokens: int | None = None  # of a training
     is_own: bool = True  # submitted by this replication, not by an earlier one
+    writes_report: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,4 +112,9 @@ def summary(findings: Findings) -> str:
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:
     """The jobs that were not done when the report was written, without the report's own."""
-    return [job for job in findings["jobs"] if job["state"] != "done" and not job["kind"].startswith(REPORTS)]
+    return [job for job in findings["jobs"] if job["state"] != "done" and not _writes_report(job)]
+
+
+def _writes_report(job: Mapping[str, Any]) -> bool:
+    stored: bool | None = job.get("writes_report")
+    return job["kind"] in _OLD_REPORT_KINDS if stored is None else stored

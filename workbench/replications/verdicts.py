@@ -19,7 +19,6 @@ WEAKER: Mark = "reproduced only in a weaker form"
 NOT_REPRODUCED: Mark = "not reproduced"
 UNTESTABLE: Mark = "not testable here"
 MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, NOT_REPRODUCED, UNTESTABLE)
-_NOT_EVERY_SEED = "Undecided: the interval supports the claim, but not every seed does."
 NO_SCORES = "Some of its scores are missing: the table of jobs shows which jobs are not done."
 
 
@@ -31,6 +30,8 @@ class Claim:
     sentence: str
     paper: str
     weaker: str = ""  # what is judged instead, where that is less than the sentence says
+    topics: tuple[str, ...] = ()  # select the reasons that a report gives if the claim is not reproduced
+    model: str = ""  # the model that these reasons are about
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Verdict:
     ours: str = ""
     estimate: Estimate | None = None
     unit: str = ""
+    is_undecided: bool = False  # not reproduced, but not reversed either: more seeds or text could decide it
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as a report stores it."""
@@ -51,17 +53,30 @@ class Verdict:
             **asdict(self.claim),
             "mark": self.mark,
             "why": self.why,
+            "is_undecided": self.is_undecided,
             "ours": self.ours,
             "unit": self.unit,
             **estimate,
         }
 
 
-def _judged(claim: Claim, why: str, ours: str, estimate: Estimate, unit: str) -> Verdict:
-    """The verdict on a claim that could be tested; `why` says why it was not reproduced."""
-    mark = NOT_REPRODUCED if why else WEAKER if claim.weaker else REPRODUCED
+@dataclass(frozen=True)
+class _Doubt:
+    """Why a claim that could be tested was not reproduced."""
+
+    why: str
+    is_undecided: bool = True
+
+
+_NOT_EVERY_SEED = _Doubt("Undecided: the interval supports the claim, but not every seed does.")
+
+
+def _judged(claim: Claim, doubt: _Doubt | None, ours: str, estimate: Estimate, unit: str) -> Verdict:
+    """The verdict on a claim that could be tested; it was reproduced if there is no doubt."""
+    mark = NOT_REPRODUCED if doubt else WEAKER if claim.weaker else REPRODUCED
     less = f"Only the weaker claim was judged: {claim.weaker}." if claim.weaker else ""
-    return Verdict(claim, mark, f"{why} {less}".strip(), ours, estimate, unit)
+    why = f"{doubt.why if doubt else ''} {less}".strip()
+    return Verdict(claim, mark, why, ours, estimate, unit, is_undecided=doubt is not None and doubt.is_undecided)
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
@@ -75,8 +90,7 @@ def is_below(
     """The verdict on a claim that a number is below a border."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    why = _doubt(estimate, border, border)
-    return _judged(claim, why, ours, estimate, unit)
+    return _judged(claim, _doubt(estimate, border, border), ours, estimate, unit)
 
 
 def is_above(
@@ -86,28 +100,27 @@ def is_above(
     if estimate is None:
         return untestable(claim, ours=ours)
     turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
-    why = _doubt(turned, -border, border)
-    return _judged(claim, why, ours, estimate, unit)
+    return _judged(claim, _doubt(turned, -border, border), ours, estimate, unit)
 
 
 def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
     """The verdict on a claim that a number is nearer to 0 than a border, whichever way it differs."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    why = ""
+    doubt = None
     if estimate.low > border or estimate.high < -border:
-        why = "The full interval lies outside the claimed range."
+        doubt = _Doubt("The full interval lies outside the claimed range.", is_undecided=False)
     elif estimate.low <= -border or estimate.high >= border:
-        why = f"Undecided: the interval includes {border:g} or -{border:g}."
+        doubt = _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
     elif max(map(abs, estimate.by_seed)) >= border:
-        why = _NOT_EVERY_SEED
-    return _judged(claim, why, ours, estimate, unit)
+        doubt = _NOT_EVERY_SEED
+    return _judged(claim, doubt, ours, estimate, unit)
 
 
-def _doubt(estimate: Estimate, border: float, shown: float) -> str:
-    """Why a number does not count as below the border, which is printed as `shown`; empty if it does."""
+def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
+    """Why a number does not count as below the border, which is printed as `shown`; None if it does."""
     if estimate.low > border:
-        return "Reversed: the full interval lies on the other side."
+        return _Doubt("Reversed: the full interval lies on the other side.", is_undecided=False)
     if estimate.high >= border:
-        return f"Undecided: the interval includes {shown:g}."
-    return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else ""
+        return _Doubt(f"Undecided: the interval includes {shown:g}.")
+    return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else None

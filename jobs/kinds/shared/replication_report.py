@@ -80,13 +80,14 @@ def circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings: 
 
 
 def _facts(step: Step, card: JobCard | None) -> JobFacts:
-    kind = step.spec.model_dump()["kind"]
+    kind, writes_report = step.spec.model_dump()["kind"], isinstance(step.spec, Replicate)
     if card is None:
-        return JobFacts(step.title, kind, "not submitted", None)
+        return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
     training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
     tokens = training.num_steps * tokens_per_step(step) if training else None
-    return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=card.title == step.title)
+    is_own = card.title == step.title
+    return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
 
 
 def tokens_per_step(step: Step) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError
+from jobs.kinds.shared.replication_report import _facts
 from jobs.plans.plan import place
 from jobs.plans.replications import (
     changed,
@@ -125,6 +126,17 @@ def test_trainings_of_two_seeds_do_not_wait_for_each_other(wish: Replicate) -> N
         return set(step.after).union(*(behind(steps[key]) for key in step.after))
 
     assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
+
+
+@pytest.mark.parametrize("paper", ["demix", "cbtm", "mode"])
+def test_the_last_job_alone_writes_a_report(folder: Path, paper: str) -> None:
+    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
+    steps = plan(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    assert [_facts(step, None).writes_report for step in steps] == [*(False for _ in steps[1:]), True]
+    submit_replication(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    with reading() as session:
+        cards = jobs_of(session, spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    assert _facts(steps[-1], cards[steps[-1].key]).writes_report
 
 
 def test_asking_again_adds_no_job(wish: Replicate) -> None:

@@ -136,6 +136,7 @@ def test_draws_that_cannot_tell_a_difference_are_undecided(told: dict[str, Any],
         )
         assert verdict.mark == NOT_REPRODUCED
         assert verdict.why.startswith("Undecided: ")
+        assert verdict.is_undecided
         assert why in verdict.why
 
 

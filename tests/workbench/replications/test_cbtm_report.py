@@ -82,6 +82,14 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
     assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
 
 
+def test_lines_of_the_temperature_chart_are_the_columns_that_stand_beside_one_of_the_paper() -> None:
+    found = findings()
+    for row in found["tables"]["9"]:
+        row["a column without the paper's"] = 1.0
+    drawn = charts(found)["temperature"].figure
+    assert [line.name for line in drawn.data] == ["top-1", "top-2", "all"]
+
+
 def test_nothing_measured_is_a_report_without_charts() -> None:
     found = told(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
     assert charts(found) == {}

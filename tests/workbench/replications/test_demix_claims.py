@@ -37,6 +37,7 @@ from workbench.replications.verdicts import (
     is_above,
     is_below,
     is_within,
+    untestable,
 )
 
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -73,9 +74,11 @@ def test_a_mark_needs_the_whole_interval_and_every_seed(found: Estimate | None, 
     verdict = is_below(CLAIM, found)
     assert verdict.mark == mark
     assert why in verdict.why
+    assert verdict.is_undecided is verdict.why.startswith("Undecided: ")
     if found is not None:
         mirrored = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
         assert is_above(CLAIM, mirrored).mark == mark
+        assert is_above(CLAIM, mirrored).is_undecided is verdict.is_undecided
 
 
 def test_a_border_moves_what_counts_as_a_rise() -> None:
@@ -101,6 +104,14 @@ def test_little_effect_is_one_within_the_border_whichever_way(found: Estimate | 
     verdict = is_within(CLAIM, found, 1.0)
     assert verdict.mark == mark
     assert why in verdict.why
+    assert verdict.is_undecided is verdict.why.startswith("Undecided: ")
+
+
+def test_a_weaker_claim_can_be_undecided_and_a_stored_verdict_says_so() -> None:
+    stored = is_below(replace(CLAIM, weaker="less is less", topics=("a topic",), model="dense"), estimate(-1, 1))
+    row = stored.as_dict()
+    assert (row["is_undecided"], row["topics"], row["model"]) == (True, ("a topic",), "dense")
+    assert untestable(CLAIM).as_dict()["is_undecided"] is False
 
 
 def printed_world(table: int) -> dict[Place, Loss]:

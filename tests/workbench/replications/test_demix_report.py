@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.replications.charts import charts
 from workbench.replications.demix.findings import findings_of
-from workbench.replications.demix.names import CODE, PAPER, READINGS, System, system
+from workbench.replications.demix.names import CODE, PAPER, READINGS, System, dense_dapt, system
 from workbench.replications.demix.reasons import reasons
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
@@ -54,7 +55,7 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
     jobs = (
         JobFacts("Train", "train-joint", "failed", 1.0),
         JobFacts("Score", "evaluate", "queued", None),
-        JobFacts("Report", "replicate", "running", None),
+        JobFacts("Report", "a kind of its own", "running", None, writes_report=True),
         JobFacts("Import", "import-corpus", "done", 1.0),
     )
     found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
@@ -63,6 +64,15 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
     assert summary(found).startswith("1 of ")
     assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
     assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(found)
+
+
+def test_the_reports_own_job_is_known_in_findings_of_before_jobs_said_that_they_write_it() -> None:
+    jobs = (JobFacts("Train", "train-joint", "failed", 1.0), JobFacts("Report", "replicate-demix", "running", None))
+    found = findings({}, jobs=jobs)
+    assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 running.")  # both say that they do not write it
+    for job in found["jobs"]:
+        del job["writes_report"]
+    assert summary(found).endswith(" 1 job is not done: 1 failed.")
 
 
 def test_weaker_claims_are_counted_by_themselves() -> None:
@@ -121,6 +131,55 @@ def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_e
     assert all(words in told[sentence] for sentence, words in against.items())
     own = told["DEMix (cached) has less perplexity than DEMix (naive) on the training domains"]
     assert "share of the text" not in own
+
+
+def adapted(nats: float) -> dict[Place, Loss]:
+    """Dense-DAPT with this loss on its target and on the training domains; Dense itself has 3 nats on all text."""
+    losses = losses_of({DENSE: 3.0}, [*DOMAINS, *NOVEL])
+    for novel in NOVEL:
+        losses |= losses_of({dense_dapt(novel): nats}, [*DOMAINS, novel])
+    return losses
+
+
+def reasons_by_sentence(found: dict[str, Any]) -> dict[str, str]:
+    return {claim["sentence"]: " ".join(why) for claim, why in not_reproduced(found, reasons)}
+
+
+def test_claims_on_adapting_are_explained_by_how_much_text_that_sees() -> None:
+    told = reasons_by_sentence(findings(adapted(3.1)))
+    tokens = "Adapting sees at most 1,000 tokens of its target."
+    assert tokens in told["dense-DAPT lowers the perplexity on its target"]
+    told = reasons_by_sentence(findings(adapted(2.9)))
+    assert tokens in told["dense-DAPT raises the perplexity on the training domains"]
+
+
+def test_reasons_follow_from_stored_fields_whatever_the_sentence_is() -> None:
+    found = json.loads(json.dumps(findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))))
+    for place, claim in enumerate(found["claims"]):
+        claim["sentence"] = f"claim {place}"
+    told = " ".join(reasons_by_sentence(found).values())
+    assert "Adapting sees at most" in told
+    assert "networks of Dense see all of it" in told
+
+
+def test_findings_of_before_these_fields_are_read_without_the_reasons_that_need_them() -> None:
+    found = findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))
+    for claim in (*found["claims"], *found["readings"]):
+        for name in ("topics", "model", "is_undecided"):
+            del claim[name]
+    told = reasons_by_sentence(found)
+    assert told["dense-DAPT lowers the perplexity on its target"].startswith("Reversed: ")
+    assert "Adapting sees at most" not in markdown(found)
+    assert "see all of it" not in page(found)
+
+
+@pytest.mark.parametrize(("seeds", "is_undecided", "explained"), [(2, True, True), (3, True, False), (2, False, False)])
+def test_few_seeds_are_a_reason_where_a_claim_is_undecided(seeds: int, is_undecided: bool, explained: bool) -> None:
+    found = findings(losses_of({NAIVE: 3.2, DENSE: 3.0}, DOMAINS)) | {"seeds": seeds}
+    for claim in found["claims"]:
+        claim["is_undecided"] = is_undecided
+    told = reasons_by_sentence(found)["DEMix (naive) has less perplexity than Dense on the training domains"]
+    assert (f"{seeds} seeds and this much test text cannot resolve" in told) is explained
 
 
 def test_the_paper_has_its_row_where_its_domains_are_not_ours() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -146,6 +147,54 @@ def test_a_best_rate_at_the_end_of_those_tried_is_a_reason() -> None:
     claim = next(one for one in found["claims"] if one["where"] == "§4.1")
     told = f"On all documents MoDE with 1 fresh expert is best at {max(rates):g}, the highest rate that was tried."
     assert told in reasons(found, claim)
+
+
+LORA = "no small change; the paper's 16 is of some two thousand."
+EXPERT = "An expert of 6 × 2 layers adds 150 % of the backbone's parameters here"
+RATE = "On all documents MoDE with 1 fresh expert is best at"
+
+
+def with_every_reason() -> dict[str, Any]:
+    """Findings whose numbers give every reason that a topic selects."""
+    rates = arms.by_rate(SIZE)["one"]
+    found = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
+    found["tables"]["3"][-1]["parameters added"] = 13_500  # of a backbone of 9,000
+    return found
+
+
+def sentences_with(found: dict[str, Any], reason: str) -> list[str]:
+    return [one["sentence"] for one in found["claims"] if any(reason in why for why in reasons(found, one))]
+
+
+def test_a_rank_of_lora_is_a_reason_for_the_claims_of_table_2_and_figure_3_about_it() -> None:
+    found = with_every_reason()
+    about_lora = [one for one in found["claims"] if LORA in " ".join(reasons(found, one))]
+    assert {one["where"] for one in about_lora} == {"Table 2", "Figure 3"}
+    assert all("LoRA" in one["sentence"] for one in about_lora)
+    others = [one for one in found["claims"] if one["where"] == "Figure 3" and one not in about_lora]
+    assert [one["sentence"].startswith("MoDE of ") for one in others] == [True]
+    assert len(sentences_with(found, EXPERT)) == 1
+    assert {one["where"] for one in found["claims"] if RATE in " ".join(reasons(found, one))} == {"§4.1"}
+
+
+def test_reasons_follow_from_stored_fields_whatever_the_sentence_is() -> None:
+    found = json.loads(json.dumps(with_every_reason()))
+    numbers = {reason: len(sentences_with(found, reason)) for reason in (LORA, EXPERT, RATE)}
+    assert all(numbers.values())
+    for claim in found["claims"]:
+        claim["sentence"] = "a claim"
+    assert {reason: len(sentences_with(found, reason)) for reason in (LORA, EXPERT, RATE)} == numbers
+
+
+def test_findings_of_before_these_fields_are_read_without_the_reasons_that_need_them() -> None:
+    found = with_every_reason()
+    for claim in found["claims"]:
+        for name in ("topics", "model", "is_undecided"):
+            del claim[name]
+    assert not any(sentences_with(found, reason) for reason in (LORA, EXPERT, RATE))
+    assert len(sentences_with(found, "A training here sees 2.40 M tokens")) == len(found["claims"])
+    assert "Claims that were not reproduced" in markdown(found)
+    assert "Claims that were not reproduced" in page(found)
 
 
 def test_what_cannot_be_tested_says_why() -> None:

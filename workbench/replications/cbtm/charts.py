@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import plotly.graph_objects as go
 
 from workbench.palette import COLOURS
+from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.report import best_words
 from workbench.replications.drawing import Chart, Rows, figure, grouped, heatmap, ratio_heatmap
 from workbench.replications.findings import Findings
@@ -72,7 +73,7 @@ def _upcycled(findings: Findings) -> Chart | None:
 
 def _temperature(findings: Findings) -> Chart | None:
     rows: Rows = findings["tables"]["9"]
-    names = [name for name in rows[0] if name != "T" and not name.startswith("paper")] if rows else []
+    names = [name for name in rows[0] if paper.column(name) in rows[0]] if rows else []
     if not names or any(row[names[-1]] is None for row in rows):
         return None
     drawn = figure("temperature T", "perplexity (per token)")

@@ -51,3 +51,8 @@ def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | No
     if row is None:
         return None
     return row[0] if top_k == 1 else row[TEMPERATURES.index(temperature)]
+
+
+def column(name: str) -> str:
+    """The column of the paper's numbers that stands beside a column of ours."""
+    return f"paper: {name}"

@@ -57,7 +57,9 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Varia
     result = _difference(evidence, better, other)
     verdict = is_above(claim, result, unit="percentage points")
     why = "" if result is None else _too_little(evidence, better, other, result)
-    return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}") if why else verdict
+    if not why:
+        return verdict
+    return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}", is_undecided=True)
 
 
 def _too_little(evidence: CbtmEvidence, better: Variant, other: Variant, result: Estimate) -> str:

@@ -123,7 +123,7 @@ def by_temperature(evidence: CbtmEvidence) -> list[Row]:
         {
             "T": temperature,
             **{name: _value(evidence, in_grid(arm, top_k, temperature)) for top_k, name in names.items()},
-            **{f"paper: {name}": paper.printed(arm.num_models, top_k, temperature) for top_k, name in names.items()},
+            **{paper.column(name): paper.printed(arm.num_models, top_k, temperature) for top_k, name in names.items()},
         }
         for temperature in TEMPERATURES
     ]

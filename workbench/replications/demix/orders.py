@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workbench.replications.demix import paper
 from workbench.replications.demix.evidence import DemixEvidence
-from workbench.replications.demix.names import Mode, Reading, system
+from workbench.replications.demix.names import METHODS, Mode, Reading, system
 from workbench.replications.verdicts import Claim, Verdict, is_below
 
 WORDS: Mapping[Mode, str] = {
@@ -20,6 +20,7 @@ WORDS: Mapping[Mode, str] = {
     "updating": "DEMix (updating)",
     "cached": "DEMix (cached)",
 }
+FULL_DATA = "full data"  # topic: a model whose feed-forward networks see all text
 _READ: tuple[Mode, ...] = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
 
 
@@ -41,7 +42,13 @@ class Order:
         lower, higher = (self.numbers[one][0] for one in (self.lower, self.higher))
         text = "the training domains" if self.table == 3 else "the novel domains"
         sentence = f"{WORDS[self.lower]} has less perplexity than {WORDS[self.higher]} on {text}"
-        return Claim(f"Table {self.table}", sentence, f"{lower} < {higher}")
+        topics = (FULL_DATA,) if self.is_against_full_data else ()
+        return Claim(f"Table {self.table}", sentence, f"{lower} < {higher}", topics=topics, model=self.higher)
+
+    @property
+    def is_against_full_data(self) -> bool:
+        """Whether DEMix is compared on the training domains with a model whose feed-forward networks see all text."""
+        return self.table == 3 and self.lower in ("naive", "cached") and self.higher in METHODS
 
     @property
     def is_read(self) -> bool:

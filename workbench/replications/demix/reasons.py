@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workbench.replications.demix.names import METHODS, PAPER, Mode
-from workbench.replications.demix.orders import ORDERS, WORDS
+from workbench.replications.demix.growth import ADAPTING
+from workbench.replications.demix.names import PAPER, Mode
+from workbench.replications.demix.orders import FULL_DATA, WORDS
 from workbench.replications.findings import Findings
 from workbench.replications.report import amount
 from workbench.replications.verdicts import REPRODUCED
@@ -14,20 +15,13 @@ from workbench.replications.verdicts import REPRODUCED
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """Possible reasons why a claim was not reproduced."""
-    if method := _AGAINST_FULL_DATA.get(claim["sentence"]):
-        yield tokens_of_an_expert(findings, method)
-    if "DAPT" in claim["sentence"]:
+    topics = claim.get("topics", ())  # reports of older versions have none
+    if FULL_DATA in topics:
+        yield tokens_of_an_expert(findings, claim["model"])
+    if ADAPTING in topics:
         yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
     if better := _other_readings(findings, claim):
         yield f"It is reproduced under another reading of the posterior: {'; '.join(better)}."
-
-
-# The claims that DEMix is better than a model whose feed-forward networks see all text, by the method of that model.
-_AGAINST_FULL_DATA: dict[str, Mode] = {
-    order.claim.sentence: order.higher
-    for order in ORDERS
-    if order.table == 3 and order.lower in ("naive", "cached") and order.higher in METHODS
-}
 
 
 def tokens_of_an_expert(findings: Findings, method: Mode) -> str:

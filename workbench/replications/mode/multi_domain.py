@@ -9,7 +9,7 @@ from workbench.replications.findings import Row, interval_columns
 from workbench.replications.mode import arms, paper
 from workbench.replications.mode.evidence import ModeEvidence, on
 from workbench.replications.mode.names import BACKBONE, Arm
-from workbench.replications.mode.orders import COMPARABLE, best_has_more, has_more, is_comparable
+from workbench.replications.mode.orders import COMPARABLE, LEARNING_RATE, best_has_more, has_more, is_comparable
 from workbench.replications.verdicts import Claim, Verdict
 
 Column = Literal["first", "second", "retention", "average"]
@@ -96,7 +96,7 @@ def _at_the_best_rate(evidence: ModeEvidence) -> Iterator[Verdict]:
     for less in ("full", "lora"):
         sentence = f"{rows['one']} is above {rows[less]} on average, each at its best rate of {_listed(rates['one'])}"
         paper_values = f"{paper.TABLE_1['one'][3]:.2f} > {paper.TABLE_1[less][3]:.2f} at 0.001 for all"
-        claim = Claim("§4.1", sentence, paper_values)
+        claim = Claim("§4.1", sentence, paper_values, topics=(LEARNING_RATE,), model=str(rows["one"]))
         yield best_has_more(
             evidence, claim, rates["one"], rates[less], evidence.subject.judged, lambda rate: f"{rate:g}"
         )

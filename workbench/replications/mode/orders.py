@@ -12,6 +12,10 @@ from workbench.replications.verdicts import Claim, Verdict, is_above, is_within,
 
 COMPARABLE = 0.5  # percentage points: what is “comparable” falls by less than this
 POINTS = "percentage points"
+# topics of claims
+LORA_RANK = "rank of LoRA"
+EXPERT_SIZE = "size of the expert"
+LEARNING_RATE = "learning rate"
 Key = TypeVar("Key")
 
 

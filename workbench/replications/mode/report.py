@@ -8,7 +8,7 @@ from typing import Any
 from workbench.replications.findings import Findings
 from workbench.replications.mode import paper
 from workbench.replications.mode.names import Arm
-from workbench.replications.mode.orders import COMPARABLE
+from workbench.replications.mode.orders import COMPARABLE, EXPERT_SIZE, LEARNING_RATE, LORA_RANK
 from workbench.replications.report import (
     Section,
     amount,
@@ -159,14 +159,15 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
         f"{amount(budget['seeding_tokens'])}; the paper's trainings have 50,000 steps of 128 sequences."
     )
-    if claim["where"] in ("Table 2", "Figure 3") and "LoRA" in claim["sentence"]:
+    topics = claim.get("topics", ())  # reports of older versions have none
+    if LORA_RANK in topics:
         rank, width = budget["lora"]["rank"], budget["shape"]["width"]
         if width < _PAPERS_WIDTH / 4:
             yield f"Rank {rank} of a width of {width} is no small change; the paper's 16 is of some two thousand."
-    if claim["where"] == "Table 3" and "retains" in claim["sentence"]:
+    if EXPERT_SIZE in topics:
         yield from _largest_expert(findings)
-    if claim["where"] == "§4.1":
-        yield from _rate_at_the_end(findings, claim)
+    if LEARNING_RATE in topics:
+        yield from _rate_at_the_end(findings, claim["model"])
 
 
 def _largest_expert(findings: Findings) -> Iterator[str]:
@@ -184,9 +185,9 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
         yield f"{sentence}, and {100 * theirs:.0f} % of the paper's."
 
 
-def _rate_at_the_end(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    """Whether what should be ahead is best at the lowest or highest rate that was tried."""
-    rows = [row for row in findings["tables"]["rates"] if claim["sentence"].startswith(row["model"])]
+def _rate_at_the_end(findings: Findings, model: str) -> Iterator[str]:
+    """Whether a model is best at the lowest or highest rate that was tried."""
+    rows = [row for row in findings["tables"]["rates"] if row["model"] == model]
     best = max(rows, key=lambda row: row["average"] or 0.0)
     for end, row in (("lowest", rows[0]), ("highest", rows[-1])):
         if row is best:

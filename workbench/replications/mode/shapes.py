@@ -8,7 +8,14 @@ from workbench.replications.findings import Row, interval_columns
 from workbench.replications.mode import arms, paper
 from workbench.replications.mode.evidence import ModeEvidence, on
 from workbench.replications.mode.names import Arm
-from workbench.replications.mode.orders import COMPARABLE, best_has_more, has_more, is_alike
+from workbench.replications.mode.orders import (
+    COMPARABLE,
+    EXPERT_SIZE,
+    LORA_RANK,
+    best_has_more,
+    has_more,
+    is_alike,
+)
 from workbench.replications.verdicts import Claim, Verdict
 
 Cell = tuple[int, int]
@@ -32,18 +39,20 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
         "Table 2",
         f"{own} is above {other} on {target[0]}",
         _stand_ins(f"{first[0]} > {last[0]}", (16, 2048), (chosen, largest)),
+        topics=(LORA_RANK,),
     )
     yield has_more(evidence, claim, own, other, target)
     claim = Claim(
         "Table 2",
         f"{own} retains more than {other}",
         _stand_ins(f"{first[1]} > {last[1]}", (16, 2048), (chosen, largest)),
+        topics=(LORA_RANK,),
     )
     yield has_more(evidence, claim, own, other, retained)
     if min(by_rank) < chosen:
         least = by_rank[min(by_rank)]
         printed = _stand_ins("48.76 > 48.64", (8, 16), (min(by_rank), chosen))
-        claim = Claim("Table 2", f"{least} retains more than {own}", printed)
+        claim = Claim("Table 2", f"{least} retains more than {own}", printed, topics=(LORA_RANK,))
         yield has_more(evidence, claim, least, own, retained)
 
 
@@ -58,9 +67,11 @@ def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
     own, more = arms.by_rank(size)[size.lora.rank], arms.in_ffn(size)
     target, retained = ([one] for one in evidence.subject.single)
     code, english = paper.TABLE_2[16]
-    claim = Claim("Table 2", f"{more}, is above {own} on {target[0]}", f"{paper.IN_FFN[0]} > {code}")
+    sentence = f"{more}, is above {own} on {target[0]}"
+    claim = Claim("Table 2", sentence, f"{paper.IN_FFN[0]} > {code}", topics=(LORA_RANK,))
     yield has_more(evidence, claim, more, own, target)
-    claim = Claim("Table 2", f"{own} retains more than {more}", f"{english} > {paper.IN_FFN[1]}")
+    sentence = f"{own} retains more than {more}"
+    claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}", topics=(LORA_RANK,))
     yield has_more(evidence, claim, own, more, retained)
 
 
@@ -96,7 +107,8 @@ def _blocks(evidence: ModeEvidence) -> Iterator[Verdict]:
         yield _is_better(evidence, apart, own, subject.single[0])
     most, least = (pick(cells, key=lambda cell: cell[0] * cell[1]) for pick in (max, min))
     sentence = f"{cells[most]} retains as much as {cells[least]} (within {COMPARABLE:g} points)"
-    claim = Claim("Table 3", sentence, f"{paper.TABLE_3[6, 2][1]} and {paper.TABLE_3[2, 1][1]}")
+    printed = f"{paper.TABLE_3[6, 2][1]} and {paper.TABLE_3[2, 1][1]}"
+    claim = Claim("Table 3", sentence, printed, topics=(EXPERT_SIZE,))
     yield is_alike(evidence, claim, cells[most], cells[least], [subject.retention])
 
 
@@ -111,7 +123,8 @@ def _parameters(evidence: ModeEvidence) -> Iterator[Verdict]:
     claim = Claim("Figure 3", f"{most} is above {least} on {target[0]}", paper.IN_FIGURE)
     yield has_more(evidence, claim, most, least, target)
     paper_values = "77.51 > 76.51 (tables 3 and 2)"
-    claim = Claim("Figure 3", f"the best number of layers is above the best rank of LoRA on {target[0]}", paper_values)
+    sentence = f"the best number of layers is above the best rank of LoRA on {target[0]}"
+    claim = Claim("Figure 3", sentence, paper_values, topics=(LORA_RANK,))
     yield best_has_more(evidence, claim, _named(by_layers), _named(by_rank), target)
 
 
