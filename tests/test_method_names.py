@@ -11,7 +11,8 @@ import pytest
 from engine.methods.registry import methods
 
 ROOT = Path(__file__).parents[1]
-OWN = (ROOT / "engine" / "methods", ROOT / "workbench" / "replications")  # a replication names what it compares
+# A replication names what it compares.
+OWN = (ROOT / "engine/methods", ROOT / "workbench/replications", ROOT / "workbench/papers")
 CONSTANTS = ("MODE", "AVERAGE", "DENSE", "DEMIX")  # names that a descriptor is imported under
 
 

@@ -45,7 +45,9 @@ class House:
 
     def row(self, job_id: str) -> Job:
         with database.reading(self.settings) as session:
-            return session.get_one(Job, job_id)
+            row = session.get_one(Job, job_id)
+            session.expunge(row)  # as it is now
+            return row
 
     def events(self, job_id: str) -> list[str]:
         with database.reading(self.settings) as session:

@@ -201,7 +201,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     app = AppTest.from_function(view, default_timeout=30).run()
     assert not app.exception
     shown = " ".join(element.value for element in [*app.markdown, *app.caption])
-    assert "ways to answer 1 task" in shown
+    assert "routing variants on 1 task" in shown
     assert "The clusters whose experts weigh most" in shown
 
 

@@ -159,7 +159,8 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when
         assert evaluations.perplexity_table(session, "small") == before
         rows = session.scalars(select(Evaluation)).all()
         counted = [scores.hits(get_storage(), row) for row in rows]
-    assert [int(hits.sum()) for hits in counted if hits is not None] == [row.num_correct for row in rows]
+        stored = [row.num_correct for row in rows]
+    assert [int(hits.sum()) for hits in counted if hits is not None] == stored
 
 
 @pytest.mark.parametrize(

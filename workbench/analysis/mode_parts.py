@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from engine.methods.mode.sizes import part_sizes
 from workbench.answers.parts import ExpertPart
-from workbench.kinds.mode_composition import parts_together
+from workbench.mode_composition import parts_together
 from workbench.registry.experts import expert_row
 from workbench.store.storage import Storage
 from workbench.tables import Expert

@@ -13,9 +13,9 @@ from engine.methods.mode.flops import Learning, training_flops
 from engine.models.flops import Shape
 from workbench.errors import BadSpec, NotFound
 from workbench.kinds.catalog import kind_named
-from workbench.kinds.mode_composition import composition
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.mode_composition import composition
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import seed_row
 from workbench.tables import Expert, Job, SeedModel

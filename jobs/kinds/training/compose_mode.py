@@ -24,8 +24,8 @@ from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inpu
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.retrained_baselines import name_now
-from workbench.kinds.mode_composition import ModePart, composition, num_blocks_of
 from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.mode_composition import ModePart, composition, num_blocks_of
 from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
 from workbench.tables import Expert, Mixture

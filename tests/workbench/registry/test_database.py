@@ -211,11 +211,12 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
         jobs = {job.id: (job.kind, job.spec["kind"]) for job in session.scalars(select(Job))}
         report, other = session.get_one(Report, "report"), session.get_one(Report, "overlap")
         kept = session.get_one(Job, "evaluate").spec
+        findings, overlap = report.findings, (other.kind, other.findings)
     assert jobs == {old: (new, new) for old, new in names.items()} | {"evaluate": ("evaluate", "evaluate")}
     assert kept == {"kind": "evaluate", "mixture": "overlap"}
-    assert [job["kind"] for job in report.findings["jobs"]] == ["evaluate", *names.values()]
-    assert report.findings["name"] == "replicate"
-    assert (other.kind, other.findings) == ("overlap", {"domains": ["law"]})
+    assert [job["kind"] for job in findings["jobs"]] == ["evaluate", *names.values()]
+    assert findings["name"] == "replicate"
+    assert overlap == ("overlap", {"domains": ["law"]})
 
 
 FLAT = {

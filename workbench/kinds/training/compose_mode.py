@@ -55,7 +55,7 @@ class ComposeMode(Spec):
 
 
 def _complaints(session: Session, spec: ComposeMode) -> list[str]:
-    from workbench.kinds.mode_composition import composition_complaints  # reads tables, which a spec does not need
+    from workbench.mode_composition import composition_complaints  # reads tables, which a spec does not need
 
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
