@@ -77,13 +77,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         folders = write_set(root, arguments.experts, arguments.tokens)
-        seconds, found = [], ours(root, folders)
+        seconds, result = [], ours(root, folders)
         for _ in range(arguments.runs):
             began = time.perf_counter()
             ours(root, folders)
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
-        np.testing.assert_allclose(found, peer(root, folders), rtol=1e-6)
+        np.testing.assert_allclose(result, peer(root, folders), rtol=1e-6)
         of_peer = time.perf_counter() - began
     print(
         json.dumps(

@@ -42,18 +42,18 @@ def unit_vectors(num_documents: int, num_groups: int) -> NDArray[np.float32]:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-Found = tuple[NDArray[np.int32], float, float]  # labels, seconds, processor seconds
+Result = tuple[NDArray[np.int32], float, float]  # labels, seconds, processor seconds
 
 
-def ours(vectors: NDArray[np.float32], config: ClusterConfig) -> Found:
+def ours(vectors: NDArray[np.float32], config: ClusterConfig) -> Result:
     """Labels by the workbench; the time includes k-means++."""
     began, worked = time.perf_counter(), time.process_time()
-    *_, found = kmeans(vectors, config)
-    assert isinstance(found, Clusters)
-    return found.labels_N, time.perf_counter() - began, time.process_time() - worked
+    *_, result = kmeans(vectors, config)
+    assert isinstance(result, Clusters)
+    return result.labels_N, time.perf_counter() - began, time.process_time() - worked
 
 
-def peer(vectors: NDArray[np.float32], config: ClusterConfig) -> Found:
+def peer(vectors: NDArray[np.float32], config: ClusterConfig) -> Result:
     """Labels by k-means-constrained; the time is without k-means++. It assigns once more than its iterations."""
     from k_means_constrained import KMeansConstrained
 
@@ -61,7 +61,7 @@ def peer(vectors: NDArray[np.float32], config: ClusterConfig) -> Found:
     start = first_centres(vectors - middle, config.num_clusters, config.seed) + middle
     least, rest = divmod(len(vectors), config.num_clusters)
     began, worked = time.perf_counter(), time.process_time()
-    found = KMeansConstrained(
+    result = KMeansConstrained(
         config.num_clusters,
         size_min=least,
         size_max=least + bool(rest),
@@ -70,7 +70,7 @@ def peer(vectors: NDArray[np.float32], config: ClusterConfig) -> Found:
         tol=0,
         init=start,
     ).fit(vectors)
-    labels = np.asarray(found.labels_, dtype=np.int32)
+    labels = np.asarray(result.labels_, dtype=np.int32)
     return labels, time.perf_counter() - began, time.process_time() - worked
 
 
@@ -97,8 +97,8 @@ def in_a_process(who: str, arguments: argparse.Namespace) -> dict[str, Any]:
     given = [str(value) for value in (arguments.documents, arguments.clusters, arguments.rounds)]
     command = [sys.executable, __file__, "--only", who, "--documents", given[0], "--clusters", given[1]]
     ended = subprocess.run([*command, "--rounds", given[2]], check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
+    result: dict[str, Any] = json.loads(ended.stdout)
+    return result
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ def posterior_seconds(num_experts: int, num_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, MultiExpertModel, list[Any]]:
+def requested_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, MultiExpertModel, list[Any]]:
     """The arguments, and 8 experts of the asked size: as one DEMix model, and as separate models."""
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
@@ -134,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
-    arguments, model, models = asked_models(parser)
+    arguments, model, models = requested_models(parser)
     prompt = torch.randint(0, model.vocab_size, (32,)).tolist()
     ratios, loop_speed, mixture_speed, dense_ratios, shares = [], [], [], [], []
     for number in range(arguments.pairs + 1):

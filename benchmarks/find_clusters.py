@@ -45,7 +45,7 @@ def measure(num_documents: int, num_clusters: int, sample_size: int) -> dict[str
     settings = Settings(home=folder / "home")
     database.migrate(settings)
     find = {"name": "c", "num_clusters": num_clusters, "sample_size": sample_size, "map_size": 0}
-    wishes: list[dict[str, Any]] = [
+    specs: list[dict[str, Any]] = [
         *(
             {"kind": "import-corpus", "name": path.stem, "path": str(path)}
             for path in write_text(folder, num_documents)
@@ -54,11 +54,11 @@ def measure(num_documents: int, num_clusters: int, sample_size: int) -> dict[str
         {"kind": "make-cluster-domains", "clustering": "c"},
     ]
     seconds = {}
-    for wish in wishes:
+    for job_spec in specs:
         began = time.perf_counter()
-        for _ in run_now(wish, settings=settings)[1]:
+        for _ in run_now(job_spec, settings=settings)[1]:
             pass
-        seconds[wish["kind"]] = round(time.perf_counter() - began, 1)
+        seconds[job_spec["kind"]] = round(time.perf_counter() - began, 1)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"documents": num_documents, "seconds": seconds, "peak_mb": round(peak_mb)}
 
@@ -70,18 +70,18 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=32)
     parser.add_argument("--sample", type=int, default=20_000)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    wish = parser.parse_args()
-    if wish.one:
-        print(json.dumps(measure(wish.documents, wish.clusters, wish.sample)))
+    job_spec = parser.parse_args()
+    if job_spec.one:
+        print(json.dumps(measure(job_spec.documents, job_spec.clusters, job_spec.sample)))
         return
-    found = []
-    for number in (wish.documents, 2 * wish.documents):
+    result = []
+    for number in (job_spec.documents, 2 * job_spec.documents):
         line = [sys.executable, __file__, "--one", "--documents", str(number)]
-        line += ["--clusters", str(wish.clusters), "--sample", str(wish.sample)]
+        line += ["--clusters", str(job_spec.clusters), "--sample", str(job_spec.sample)]
         out = subprocess.run(line, check=True, capture_output=True, text=True, env=os.environ).stdout
-        found.append(json.loads(out.splitlines()[-1]))
-    ratio = found[1]["peak_mb"] / found[0]["peak_mb"]
-    print(json.dumps({"claim": "memory for twice the documents", "ratio": round(ratio, 3), "runs": found}))
+        result.append(json.loads(out.splitlines()[-1]))
+    ratio = result[1]["peak_mb"] / result[0]["peak_mb"]
+    print(json.dumps({"claim": "memory for twice the documents", "ratio": round(ratio, 3), "runs": result}))
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def main() -> None:
     runs = [grow(embedder, pieces, centres_KD) for _ in range(arguments.runs)]
     scratch, difference = [], 0.0
     for position in range(EVERY - 1, arguments.tokens, EVERY):
-        whole = "".join(pieces[: position + 1])
+        full = "".join(pieces[: position + 1])
         began = time.perf_counter()
-        vectors_ND = embedder.embed([whole]).vectors_ND
+        vectors_ND = embedder.embed([full]).vectors_ND
         squared_distances(vectors_ND, centres_KD)
         scratch.append(time.perf_counter() - began)
         difference = max(difference, float(np.abs(vectors_ND[0] - runs[0][1][position]).max()))

@@ -109,9 +109,9 @@ def meet(rank: int, setting: Setting) -> tuple[torch.device, torch.Tensor]:
     group = control_group()
     rates(setting.size, device, lambda: None)  # warms up
     mine = rates(setting.size, device, lambda: dist.barrier(group))
-    found = [torch.empty(2, dtype=torch.float64) for _ in range(setting.num_processes)]
-    dist.all_gather(found, mine, group=group)
-    return device, torch.stack(found)
+    result = [torch.empty(2, dtype=torch.float64) for _ in range(setting.num_processes)]
+    dist.all_gather(result, mine, group=group)
+    return device, torch.stack(result)
 
 
 def rates(size: Size, device: torch.device, wait: Callable[[], Any], seconds: float = 1.0) -> torch.Tensor:
@@ -147,7 +147,7 @@ def seconds_of(what: Callable[[], Any], at_least: float, device: torch.device) -
 
 def echo(rank: int, device: torch.device, rounds: int = 20) -> list[float]:
     """Seconds of a message of each size between the first two processes, there and back, halved."""
-    found = []
+    result = []
     for num_bytes in MESSAGES:
         tensor, took = torch.zeros(num_bytes // 4, device=device), []
         for _ in range(rounds):
@@ -157,8 +157,8 @@ def echo(rank: int, device: torch.device, rounds: int = 20) -> list[float]:
             if device.type == "cuda":
                 torch.cuda.synchronize()
             took.append((time.perf_counter() - began) / 2)
-        found.append(statistics.median(took))
-    return found
+        result.append(statistics.median(took))
+    return result
 
 
 def expert_process(rank: int, setting: Setting) -> None:
@@ -192,14 +192,14 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     """Seconds of steps in one process and in all; the first two rounds are left out."""
     size, keys = setting.size, [f"e{rank}" for rank in range(1, setting.num_processes)]
     ids = torch.randint(0, size.vocabulary, (size.sequences, size.block + 1), device=device)
-    whole, shared = size.model(config, keys, device), size.model(config, [], device)
+    full, shared = size.model(config, keys, device), size.model(config, [], device)
     seconds: dict[str, list[float]] = {"one": [], "mpmd": []}
     with connected(shared, "") as shards:
         active = ActiveExperts(shared, keys, "all")
         team = ShardedProcessGroup(shards, active, TRAINING)
         team.broadcast(0)
         steps = {
-            "one": stepping(ActiveExperts(whole, keys, "all"), ids, SINGLE_PROCESS),
+            "one": stepping(ActiveExperts(full, keys, "all"), ids, SINGLE_PROCESS),
             "mpmd": stepping(active, ids, team),
         }
         for number in range(rounds + 2):
@@ -212,7 +212,9 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     return seconds
 
 
-def machines(setting: Setting, everybody: torch.Tensor, messages: list[float], alone: torch.Tensor) -> dict[str, Any]:
+def machines(
+    setting: Setting, everybody: torch.Tensor, messages: list[float], by_itself: torch.Tensor
+) -> dict[str, Any]:
     """The model's constants: of all processes at once, and of one with all cores."""
     small, large = messages
     per_byte = max(1e-15, (large - small) / (MESSAGES[1] - MESSAGES[0]))
@@ -220,7 +222,7 @@ def machines(setting: Setting, everybody: torch.Tensor, messages: list[float], a
         float(everybody[0, 0]), 1 / per_byte, max(0.0, small - MESSAGES[0] * per_byte), float(everybody[:, 1].min())
     )
     num_devices = 1 if setting.num_processes <= GPUS else setting.num_cores
-    one = Machine(float(alone[0]) / num_devices, updates_per_second=float(alone[1]) / num_devices)
+    one = Machine(float(by_itself[0]) / num_devices, updates_per_second=float(by_itself[1]) / num_devices)
     speeds = (everybody[:, 0] / everybody[0, 0]).tolist()
     return {"mpmd": mpmd, "one": one, "speeds": speeds, "devices": num_devices}
 
@@ -238,9 +240,11 @@ def predict(setting: Setting, config: ModeConfig, known: dict[str, Any]) -> dict
     }
 
 
-def point(picture: str, config: ModeConfig, measured: dict[str, list[float]], said: dict[str, float]) -> dict[str, Any]:
+def point(
+    picture: str, config: ModeConfig, measured: dict[str, list[float]], message: dict[str, float]
+) -> dict[str, Any]:
     ratios = [ours / one for one, ours in zip(measured["one"], measured["mpmd"], strict=True)]
-    ratio, predicted = statistics.median(ratios), said["mpmd"] / said["one"]
+    ratio, predicted = statistics.median(ratios), message["mpmd"] / message["one"]
     return {
         "picture": picture,
         "blocks": config.num_blocks,
@@ -251,7 +255,7 @@ def point(picture: str, config: ModeConfig, measured: dict[str, list[float]], sa
         "ratio_predicted": round(predicted, 3),
         "prediction_error": round(predicted / ratio - 1, 3),
         **{f"{name}_seconds": round(statistics.median(took), 4) for name, took in measured.items()},
-        **{f"{name}_seconds_predicted": round(seconds, 4) for name, seconds in said.items()},
+        **{f"{name}_seconds_predicted": round(seconds, 4) for name, seconds in message.items()},
     }
 
 
@@ -328,27 +332,27 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 3, 5], help="(b) layers in each of two blocks")
     parser.add_argument("--merges", type=int, nargs="+", default=[1, 3, 6], help="(c) of 6 layers in all")
     parser.add_argument("--figures", action="store_true", help="figure 4 by the cost model, too")
-    asked = parser.parse_args()
-    size = Size(asked.layers, asked.width, asked.vocabulary, asked.sequences, asked.block)
-    points = [("b", ModeConfig(2, layers, start="even")) for layers in asked.sizes]
-    points += [("c", ModeConfig(merges, 6 // merges, start="even")) for merges in asked.merges]
+    requested = parser.parse_args()
+    size = Size(requested.layers, requested.width, requested.vocabulary, requested.sequences, requested.block)
+    points = [("b", ModeConfig(2, layers, start="even")) for layers in requested.sizes]
+    points += [("c", ModeConfig(merges, 6 // merges, start="even")) for merges in requested.merges]
     with tempfile.TemporaryDirectory() as folder:
         setting = Setting(size, tuple(points), 0, cores, Path(folder))
         runs = [
-            run(replace(setting, num_processes=number, store=Path(folder, f"{number}")), asked.rounds)
-            for number in asked.processes
+            run(replace(setting, num_processes=number, store=Path(folder, f"{number}")), requested.rounds)
+            for number in requested.processes
         ]
     drawn = {}
-    if asked.figures:
+    if requested.figures:
         drawn = {"figures": {"measured": figures(measured_machine(runs[0]["constants"])), "chosen": figures(CHOSEN)}}
     print(
         json.dumps(
             {
                 "claim": "a training step with experts in separate processes over one in one process on the same cores",
                 "cores": cores,
-                "layers": asked.layers,
-                "width": asked.width,
-                "tokens_per_step": asked.sequences * asked.block,
+                "layers": requested.layers,
+                "width": requested.width,
+                "tokens_per_step": requested.sequences * requested.block,
                 "runs": runs,
                 **drawn,
             }

@@ -93,16 +93,19 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     torch.manual_seed(0)
-    width, config = asked.width, ModeConfig(asked.blocks, asked.layers // (3 * asked.blocks), start="even")
-    shape = ModelConfig(num_layers=asked.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=1024)
-    plain = fresh_model(shape, asked.vocabulary).to(asked.device).train()
+    width, config = (
+        requested.width,
+        ModeConfig(requested.blocks, requested.layers // (3 * requested.blocks), start="even"),
+    )
+    shape = ModelConfig(num_layers=requested.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=1024)
+    plain = fresh_model(shape, requested.vocabulary).to(requested.device).train()
     mode = ModeModel(copy.deepcopy(plain), config.num_blocks)
     mode.add_expert("law", config)
     active = ActiveExperts(mode, ["law"], "law").train()
-    ids = torch.randint(0, asked.vocabulary, (asked.sequences, asked.block + 1), device=asked.device)
-    rows = Rows.all_to("law", asked.sequences)
+    ids = torch.randint(0, requested.vocabulary, (requested.sequences, requested.block + 1), device=requested.device)
+    rows = Rows.all_to("law", requested.sequences)
     forwards: dict[str, Forward] = {
         "full": lambda x: plain(input_ids=x, use_cache=False).logits,
         "stage one": lambda x: active(x, rows),
@@ -117,9 +120,9 @@ def main() -> None:
         "full": megabytes(plain, forwards["full"], parameters["full"], ids),
         "stage one": megabytes(active, forwards["stage one"], parameters["stage one"], ids),
     }
-    trained, decoded = measure(steps, decoders, ids[:1, :64], asked)
+    trained, decoded = measure(steps, decoders, ids[:1, :64], requested)
     sizes = Shape.of(plain.config.to_dict())
-    flops = active.training_flops(asked.block, experts_only=True) / training_flops(sizes, asked.block)
+    flops = active.training_flops(requested.block, experts_only=True) / training_flops(sizes, requested.block)
     print(
         json.dumps(
             {
@@ -131,10 +134,10 @@ def main() -> None:
                 "megabytes_ratio": round(memory["stage one"] / memory["full"], 3),
                 "expert_over_backbone": round(mode.num_added("law") / sum(p.numel() for p in plain.parameters()), 3),
                 "tokens_per_step": ids[:, 1:].numel(),
-                "layers": asked.layers,
-                "blocks": asked.blocks,
+                "layers": requested.layers,
+                "blocks": requested.blocks,
                 "width": width,
-                "device": asked.device,
+                "device": requested.device,
                 "threads": torch.get_num_threads(),
             }
         )
@@ -142,18 +145,18 @@ def main() -> None:
 
 
 def measure(
-    steps: Mapping[str, Callable[[], None]], decoders: Mapping[str, Any], prompt: torch.Tensor, asked: Any
+    steps: Mapping[str, Callable[[], None]], decoders: Mapping[str, Any], prompt: torch.Tensor, requested: Any
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Seconds of every step, and per token of every decoding; the first two rounds are left out."""
     trained: dict[str, list[float]] = {name: [] for name in steps}
     decoded: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(asked.rounds + 2):
+    for number in range(requested.rounds + 2):
         for name, step in steps.items():
             began = time.perf_counter()
             step()
             if prompt.is_cuda:
                 torch.cuda.synchronize()
-            took = (time.perf_counter() - began, decode(decoders[name], prompt, asked.tokens))
+            took = (time.perf_counter() - began, decode(decoders[name], prompt, requested.tokens))
             if number >= 2:
                 trained[name].append(took[0])
                 decoded[name].append(took[1])

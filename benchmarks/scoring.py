@@ -20,7 +20,7 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from decoding import asked_models  # noqa: E402
+from decoding import requested_models  # noqa: E402
 
 from engine.inference.scores import score_text  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=32)
     parser.add_argument("--block-size", type=int, default=256)
-    arguments, model, models = asked_models(parser)
+    arguments, model, models = requested_models(parser)
     num_tokens = arguments.blocks * arguments.block_size + 1
     tokens = np.random.default_rng(0).integers(0, model.vocab_size, num_tokens, dtype=np.uint16)
     ratios, speeds = [], []
@@ -61,12 +61,12 @@ def main() -> None:
         began = time.perf_counter()
         expected = by_loop(models, tokens, arguments.block_size)
         middle = time.perf_counter()
-        found = by_workbench(model, tokens, arguments.block_size)
+        result = by_workbench(model, tokens, arguments.block_size)
         ended = time.perf_counter()
-        assert torch.allclose(found, expected, atol=1e-4)
+        assert torch.allclose(result, expected, atol=1e-4)
         if number:
             ratios.append((middle - began) / (ended - middle))
-            speeds.append(found.numel() / (ended - middle))
+            speeds.append(result.numel() / (ended - middle))
     print(
         json.dumps(
             {

@@ -81,14 +81,14 @@ def mixed(mixing: Mixing, ids: Sequence[int]) -> None:
 
 
 @torch.inference_mode()
-def alone(lm: Any, cache: DynamicCache, ids: Sequence[int]) -> None:
+def by_itself(lm: Any, cache: DynamicCache, ids: Sequence[int]) -> None:
     """The same with one model."""
     lm(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True).logits[0, -1].float().log_softmax(-1)
 
 
-def seconds_of(function: Callable[..., None], *told: Any) -> float:
+def seconds_of(function: Callable[..., None], *shown: Any) -> float:
     began = time.thread_time()
-    function(*told)
+    function(*shown)
     return time.thread_time() - began
 
 
@@ -107,8 +107,8 @@ def compare_speed(
         prompt, rest = ids[:32], ids[32 : 32 + num_tokens]
         mixing, cache = Mixing(ensemble, ensemble.keys, gate_of(clustering, tokenizer, 2)), DynamicCache()
         mixed(mixing, prompt)
-        alone(lm, cache, prompt)
-        pairs = [(seconds_of(mixed, mixing, [one]), seconds_of(alone, lm, cache, [one])) for one in rest]
+        by_itself(lm, cache, prompt)
+        pairs = [(seconds_of(mixed, mixing, [one]), seconds_of(by_itself, lm, cache, [one])) for one in rest]
         if run:
             ours, theirs = zip(*pairs, strict=True)
             medians.append(statistics.median(ours) / statistics.median(theirs))

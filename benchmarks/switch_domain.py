@@ -36,7 +36,7 @@ from engine.models.families import fresh_model, load_model  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
 
 
-def save_whole(lm: Any, folder: Path) -> ArtifactRef:
+def save_full(lm: Any, folder: Path) -> ArtifactRef:
     """A whole model's folder, as fine-tuning leaves one."""
     with new_folder(folder) as new:
         lm.save_pretrained(new)
@@ -60,7 +60,7 @@ def forget(kept: ArtifactRef) -> None:
 
 
 @torch.inference_mode()
-def load_whole(kept: ArtifactRef, device: str) -> None:
+def load_full(kept: ArtifactRef, device: str) -> None:
     """A whole model, checked, on the device, after its first answer."""
     kept.check()
     model = load_model(kept.folder).to(device).eval()
@@ -81,26 +81,30 @@ def timed(do: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def measure(root: Path, asked: Any) -> dict[str, Any]:
+def measure(root: Path, requested: Any) -> dict[str, Any]:
     """Seconds of every loading, and the bytes that each reads; the first round is left out."""
     shape = ModelConfig(
-        num_layers=asked.layers, width=asked.width, num_heads=4, ffn_width=4 * asked.width, max_positions=256
+        num_layers=requested.layers,
+        width=requested.width,
+        num_heads=4,
+        ffn_width=4 * requested.width,
+        max_positions=256,
     )
-    config = ModeConfig(asked.blocks, asked.layers // (3 * asked.blocks), start="even")
-    base = save_whole(fresh_model(shape, asked.vocabulary, seed=0), root / "base")
+    config = ModeConfig(requested.blocks, requested.layers // (3 * requested.blocks), start="even")
+    base = save_full(fresh_model(shape, requested.vocabulary, seed=0), root / "base")
     # Every round has folders of its own: a domain that was there before would be no switch.
     wholes, experts = [], []
-    for number in range(asked.rounds + 1):
-        wholes.append(save_whole(fresh_model(shape, asked.vocabulary, seed=1 + number), root / f"whole-{number}"))
+    for number in range(requested.rounds + 1):
+        wholes.append(save_full(fresh_model(shape, requested.vocabulary, seed=1 + number), root / f"whole-{number}"))
         experts.append(save_expert(load_model(base.folder), base, config, root / f"expert-{number}"))
-    hosted = LoadedBase(base, asked.device)
+    hosted = LoadedBase(base, requested.device)
     seconds: dict[str, list[float]] = {"whole": [], "expert": []}
-    for number, (whole, expert) in enumerate(zip(wholes, experts, strict=True)):
-        if asked.cold:
-            forget(whole), forget(expert)
+    for number, (full, expert) in enumerate(zip(wholes, experts, strict=True)):
+        if requested.cold:
+            forget(full), forget(expert)
         took = {
-            "whole": timed(lambda kept=whole: load_whole(kept, asked.device)),  # type: ignore[misc]
-            "expert": timed(lambda key=f"domain-{number}", kept=expert: switch(hosted, key, kept, asked.device)),  # type: ignore[misc]
+            "whole": timed(lambda kept=full: load_full(kept, requested.device)),  # type: ignore[misc]
+            "expert": timed(lambda key=f"domain-{number}", kept=expert: switch(hosted, key, kept, requested.device)),  # type: ignore[misc]
         }
         for name, one in took.items():
             seconds[name] += [one] if number else []  # the first switch loads the backbone, too
@@ -125,20 +129,20 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--cold", action="store_true", help="read from the disk and not from memory")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="workbench-switch-") as folder:
-        found = measure(Path(folder), asked)
+        result = measure(Path(folder), requested)
     print(
         json.dumps(
             {
                 "claim": "loading an expert / loading a whole model <= 0.5, in seconds and in bytes",
-                **found,
-                "layers": asked.layers,
-                "blocks": asked.blocks,
-                "width": asked.width,
-                "vocabulary": asked.vocabulary,
-                "cold": asked.cold,
-                "device": asked.device,
+                **result,
+                "layers": requested.layers,
+                "blocks": requested.blocks,
+                "width": requested.width,
+                "vocabulary": requested.vocabulary,
+                "cold": requested.cold,
+                "device": requested.device,
                 "threads": torch.get_num_threads(),
             }
         )

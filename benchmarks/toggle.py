@@ -228,10 +228,10 @@ def main() -> None:
             files = fill(session, get_storage(settings), arguments.domains, arguments.tokens)
         first_prior, before_mb = priors(2)[0], memory_mb()
         first_seconds = seconds(lambda: ours(settings, PosteriorGateConfig(), first_prior))
-        told = {name: ours(settings, gate, prior) for name, gate in GATES.items() for prior in priors(2)}
+        shown = {name: ours(settings, gate, prior) for name, gate in GATES.items() for prior in priors(2)}
         peak_mb = memory_mb()
         for name, gate in GATES.items():
-            np.testing.assert_allclose(told[name], peer(files, gate, priors(2)[-1]), rtol=1e-9)
+            np.testing.assert_allclose(shown[name], peer(files, gate, priors(2)[-1]), rtol=1e-9)
         gates = {name: measure(settings, files, gate, arguments.runs) for name, gate in GATES.items()}
         database.close_engines()
     print(

@@ -41,8 +41,8 @@ def foreign_imports() -> list[tuple[str, str, str]]:
 def declared(*extras: str) -> dict[str, Requirement]:
     """The requirements by canonical name, with those of these extras."""
     lines = [*PROJECT["dependencies"], *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
-    found = [Requirement(line) for line in lines]
-    return {canonicalize_name(one.name): one for one in found}
+    result = [Requirement(line) for line in lines]
+    return {canonicalize_name(one.name): one for one in result}
 
 
 def test_every_library_that_is_imported_is_declared() -> None:

@@ -32,11 +32,11 @@ def unpickling(source: str) -> Iterator[str]:
 
 def test_nothing_that_ships_unpickles_or_runs_code_of_a_model() -> None:
     modules = [
-        file for room in ("engine", "workbench", "jobs", "ui", "alembic") for file in (ROOT / room).rglob("*.py")
+        file for page in ("engine", "workbench", "jobs", "ui", "alembic") for file in (ROOT / page).rglob("*.py")
     ]
-    found = {str(file.relative_to(ROOT)): list(unpickling(file.read_text(encoding="utf-8"))) for file in modules}
-    assert len(found) > 100
-    assert {name: what for name, what in found.items() if what} == {}
+    result = {str(file.relative_to(ROOT)): list(unpickling(file.read_text(encoding="utf-8"))) for file in modules}
+    assert len(result) > 100
+    assert {name: what for name, what in result.items() if what} == {}
 
 
 @pytest.mark.parametrize(

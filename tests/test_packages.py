@@ -25,15 +25,15 @@ from workbench.registry.database import reading, transaction
 ROOT = Path(__file__).parents[1]
 
 
-ROOMS = ("engine", "workbench", "jobs", "ui", "alembic")
+PAGES = ("engine", "workbench", "jobs", "ui", "alembic")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a source distribution, as a package index has both."""
     tree, folder = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheels")
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, tree / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for page in PAGES:
+        shutil.copytree(ROOT / page, tree / page, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "Procfile"):
         shutil.copy(ROOT / name, tree)
     code = f"from setuptools import build_meta; print(build_meta.build_sdist({str(folder)!r}))"
@@ -41,8 +41,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [source] = folder.glob("*.tar.gz")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     _run([*pip, "--wheel-dir", str(folder), str(source)], folder)
-    [found] = folder.glob("*.whl")
-    return found
+    [result] = folder.glob("*.whl")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def _run(command: list[str], folder: Path) -> str:
 
 def test_the_wheel_holds_every_file_of_the_house(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = {str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()}
+    files = {str(path.relative_to(ROOT)) for page in PAGES for path in (ROOT / page).rglob("*") if path.is_file()}
     kept = {name for name in files if "__pycache__" not in name and not name.endswith(".mako")}
     assert held == {name.replace("alembic/", "workbench/migrations/", 1) for name in kept}
 
@@ -83,15 +83,15 @@ def test_the_installed_workbench_starts_from_any_folder(installed: Path, tmp_pat
         job_id = create_job(session, SelfCheck())
     api, studio = _free_ports()
     ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
-    with subprocess.Popen([workbench, "up", "--no-browser"], cwd=tmp_path, env={**os.environ, **ports}) as house:
+    with subprocess.Popen([workbench, "up", "--no-browser"], cwd=tmp_path, env={**os.environ, **ports}) as servers:
         try:
             _answers(f"http://127.0.0.1:{api}/healthz")
             _answers(f"http://127.0.0.1:{studio}/_stcore/health")
             _starts(job_id)
         finally:
-            house.send_signal(signal.SIGINT)
-            house.wait(60)
-    assert house.returncode == 130
+            servers.send_signal(signal.SIGINT)
+            servers.wait(60)
+    assert servers.returncode == 130
 
 
 def _free_ports() -> Iterator[int]:

@@ -50,7 +50,7 @@ for command in json.loads(sys.argv[1]):
 
 
 @dataclass(frozen=True)
-class House:
+class RunningWorkbench:
     """Where the running servers are to be found."""
 
     settings: Settings
@@ -65,7 +65,7 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def servers(tmp_path: Path) -> Iterator[RunningWorkbench]:
     """`workbench up` in a home with three domains, a DEMix model of two of them, and its scores."""
     settings = Settings(home=tmp_path / "home", api_port=free_port(), studio_port=free_port())
     run_all(settings, "migrate")
@@ -80,8 +80,8 @@ def house(tmp_path: Path) -> Iterator[House]:
         try:
             corpus = write_corpus(tmp_path / "texts.jsonl")
             run_all(settings, *(command.format(corpus=corpus) for command in COMMANDS))
-            wait_until_up(House(settings), up)
-            yield House(settings)
+            wait_until_up(RunningWorkbench(settings), up)
+            yield RunningWorkbench(settings)
         finally:
             stop(up)
 
@@ -125,10 +125,10 @@ def answers(url: str, token: str) -> bool:
         return False
 
 
-def wait_until_up(house: House, up: subprocess.Popen[bytes], is_whole: bool = True) -> None:
+def wait_until_up(servers: RunningWorkbench, up: subprocess.Popen[bytes], is_full: bool = True) -> None:
     deadline = time.monotonic() + START_SECONDS
-    places = [f"{house.studio}/_stcore/health"] + [house.playground] * is_whole
-    token = house.settings.token.get_secret_value()
+    places = [f"{servers.studio}/_stcore/health"] + [servers.playground] * is_full
+    token = servers.settings.token.get_secret_value()
     while not all(answers(place, token) for place in places):
         assert up.poll() is None, "the house ended by itself"
         assert time.monotonic() < deadline, "the servers did not come up in time"
@@ -147,10 +147,10 @@ def stop(up: subprocess.Popen[bytes]) -> None:
 
 def write_corpus(path: Path) -> Path:
     """Three kinds of text that nobody would mistake for each other."""
-    dice = random.Random(0)
+    generator = random.Random(0)
     texts = {"code": code, "law": law, "kitchen": kitchen}
     records = [
-        {"text": "".join(line(dice) for _ in range(8)), "domain": domain}
+        {"text": "".join(line(generator) for _ in range(8)), "domain": domain}
         for domain, line in texts.items()
         for _ in range(120)
     ]
@@ -158,19 +158,21 @@ def write_corpus(path: Path) -> Path:
     return path
 
 
-def code(dice: random.Random) -> str:
-    a, b, c = (dice.choice("abcxyz") for _ in range(3))
-    return f"def f{dice.randint(0, 99)}({a}, {b}):\n    {c} = {a} {dice.choice('+-*')} {b}\n    return {c}\n"
+def code(generator: random.Random) -> str:
+    a, b, c = (generator.choice("abcxyz") for _ in range(3))
+    return f"def f{generator.randint(0, 99)}({a}, {b}):\n    {c} = {a} {generator.choice('+-*')} {b}\n    return {c}\n"
 
 
-def law(dice: random.Random) -> str:
-    who, what = dice.choice(("tenant", "owner", "court")), dice.choice(("rent", "land", "sum"))
-    return f"The {who} shall pay the {what} under section {dice.randint(1, 99)} of this act.\n"
+def law(generator: random.Random) -> str:
+    who, what = generator.choice(("tenant", "owner", "court")), generator.choice(("rent", "land", "sum"))
+    return f"The {who} shall pay the {what} under section {generator.randint(1, 99)} of this act.\n"
 
 
-def kitchen(dice: random.Random) -> str:
-    what = dice.choice(("flour", "sugar", "milk", "rice"))
-    return f"Mix {dice.randint(2, 9)} cups of {what} and bake for {dice.randint(10, 60)} minutes until golden.\n"
+def kitchen(generator: random.Random) -> str:
+    what = generator.choice(("flour", "sugar", "milk", "rice"))
+    return (
+        f"Mix {generator.randint(2, 9)} cups of {what} and bake for {generator.randint(10, 60)} minutes until golden.\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +193,8 @@ def page(chromium: Browser) -> Iterator[Page]:
     page = context.new_page()
     page.set_default_timeout(QUICK)
     expect.set_options(timeout=QUICK)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     yield page
     context.close()
-    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))] == []
+    assert [url for url in requested if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))] == []

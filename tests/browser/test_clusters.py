@@ -27,15 +27,15 @@ PLACE = """() => {
 }"""
 
 
-def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(house: Any, page: Page) -> None:
-    find(page, house)
+def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(servers: Any, page: Page) -> None:
+    find(page, servers)
     read_one(page)
     choose_all(page)
-    assert is_a_domain_of_all(house)
+    assert is_a_domain_of_all(servers)
 
 
-def find(page: Page, house: Any) -> None:
-    page.goto(f"{house.studio}/clusters")
+def find(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.studio}/clusters")
     expect(page.get_by_text("There is no clustering yet.")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("topics")
     page.get_by_label("Number of clusters", exact=True).fill("3")
@@ -75,10 +75,10 @@ def choose_all(page: Page) -> None:
     expect(page.get_by_text("Train on it")).to_be_visible(timeout=DONE)
 
 
-def is_a_domain_of_all(house: Any) -> bool:
+def is_a_domain_of_all(servers: Any) -> bool:
     try:
-        with reading(house.settings) as session:
+        with reading(servers.settings) as session:
             chosen = next(one for one in list_domains(session) if one.name == CHOSEN)
-            return chosen.num_documents == map_points(session, get_storage(house.settings), "topics").num_points
+            return chosen.num_documents == map_points(session, get_storage(servers.settings), "topics").num_points
     finally:
         close_engines()

@@ -30,15 +30,15 @@ for (const side of ["left", "right"]) {
 """
 
 
-def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(house: Any, page: Page) -> None:
-    train(page, house)
+def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(servers: Any, page: Page) -> None:
+    train(page, servers)
     see_it_in_the_registry(page)
-    switch_it_off_and_on(page, house)
-    compare(page, house)
+    switch_it_off_and_on(page, servers)
+    compare(page, servers)
 
 
-def train(page: Page, house: Any) -> None:
-    page.goto(f"{house.studio}/train")
+def train(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.studio}/train")
     page.get_by_label("Name", exact=True).fill(EXPERT)
     page.get_by_text("Training details").click()
     for label, value in (("Steps", "30"), ("Block size", "32")):
@@ -58,11 +58,11 @@ def see_it_in_the_registry(page: Page) -> None:
     expect(page.get_by_text(f"→ expert {EXPERT}")).to_be_visible()
 
 
-def switch_it_off_and_on(page: Page, house: Any) -> None:
+def switch_it_off_and_on(page: Page, servers: Any) -> None:
     for wanted in (False, True):
         page.locator("label").filter(has_text="Enabled").click()
         expect(page.get_by_label("Enabled", exact=True)).to_be_checked(checked=wanted)
-        eventually(lambda wanted=wanted: is_enabled(house) is wanted)
+        eventually(lambda wanted=wanted: is_enabled(servers) is wanted)
         expect(page.get_by_label("Enabled", exact=True)).to_be_checked(checked=wanted)
 
 
@@ -73,21 +73,21 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def is_enabled(house: Any) -> bool:
+def is_enabled(servers: Any) -> bool:
     try:
-        with reading(house.settings) as session:
+        with reading(servers.settings) as session:
             return get_expert(session, EXPERT).enabled
     finally:
         close_engines()
 
 
-def compare(page: Page, house: Any) -> None:
-    page.goto(f"{house.playground}?left=first&right={EXPERT}")
+def compare(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.playground}?left=first&right={EXPERT}")
     panes = [page.locator(".pane").nth(place) for place in (0, 1)]
     expect(panes[0].get_by_label(EXPERT)).to_be_checked()
     panes[0].get_by_label("first/law").uncheck()
     generate_both(page)  # the first answer also loads the weights
-    told_by_their_experts_alone(page)
+    check_weights_tables(page)
     for pane in panes:
         pane.get_by_text("Sampling").click()
         # Long enough to be caught in the act; the likeliest token is never the end of the document here.
@@ -106,7 +106,7 @@ def generate_both(page: Page) -> None:
         expect(page.locator(f"#{side}-answer")).to_contain_text("Finished:", timeout=60_000)
 
 
-def told_by_their_experts_alone(page: Page) -> None:
+def check_weights_tables(page: Page) -> None:
     names = "#{}-answer table td:first-child"
     assert sorted(page.locator(names.format("left")).all_inner_texts()) == sorted([EXPERT, "first/code"])
     assert page.locator(names.format("right")).all_inner_texts() == [EXPERT]

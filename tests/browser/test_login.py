@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import House, environment, free_port, stop, wait_until_up
+from tests.browser.conftest import RunningWorkbench, environment, free_port, stop, wait_until_up
 from tests.ui.studio.conftest import fill
 from ui.serving.browser import page_to_open
 from ui.serving.login import login_link
@@ -64,45 +64,45 @@ def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
 
 
 @contextmanager
-def running(settings: Settings, *command: str) -> Iterator[House]:
+def running(settings: Settings, *command: str) -> Iterator[RunningWorkbench]:
     """A command that starts servers; the studio answers, and where there is one the API."""
     with (settings.root / "test.log").open("w") as log:
         up = subprocess.Popen(
             [sys.executable, *command], env=environment(settings), stdout=log, stderr=log, start_new_session=True
         )
         try:
-            wait_until_up(House(settings), up, is_whole="up" in command)
-            yield House(settings)
+            wait_until_up(RunningWorkbench(settings), up, is_full="up" in command)
+            yield RunningWorkbench(settings)
         finally:
             stop(up)
 
 
 def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Settings, page: Page) -> None:
     command = ("-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser")
-    with running(settings, *command) as house:
-        a_stranger_sees_a_form(house, page)
-        a_link_lets_in_once(house, page)
-        the_token_may_be_typed(house, page)
-        the_page_that_the_browser_is_opened_with_leads_in(house, page)
+    with running(settings, *command) as servers:
+        a_stranger_sees_a_form(servers, page)
+        a_link_lets_in_once(servers, page)
+        the_token_may_be_typed(servers, page)
+        the_page_that_the_browser_is_opened_with_leads_in(servers, page)
 
 
-def a_stranger_sees_a_form(house: House, page: Page) -> None:
-    page.goto(f"{house.studio}/jobs")
+def a_stranger_sees_a_form(servers: RunningWorkbench, page: Page) -> None:
+    page.goto(f"{servers.studio}/jobs")
     expect(page.get_by_text("This workbench requires a login.")).to_be_visible()
     expect(page.get_by_text(OVERVIEW)).to_have_count(0)
 
 
-def a_link_lets_in_once(house: House, page: Page) -> None:
-    link = login_link(house.settings)
+def a_link_lets_in_once(servers: RunningWorkbench, page: Page) -> None:
+    link = login_link(servers.settings)
     page.goto(link)
-    page.wait_for_url(f"{house.studio}/")
+    page.wait_for_url(f"{servers.studio}/")
     expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
     [cookie] = [one for one in page.context.cookies() if one["name"].startswith("workbench_")]
     assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
 
     page.get_by_role("link", name="Playground").click()
     expect(page.frame_locator("iframe").get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
-    page.goto(house.playground)
+    page.goto(servers.playground)
     expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
 
     page.context.clear_cookies()
@@ -110,8 +110,8 @@ def a_link_lets_in_once(house: House, page: Page) -> None:
     expect(page.get_by_text("This link was already used or has expired.")).to_be_visible()
 
 
-def the_token_may_be_typed(house: House, page: Page) -> None:
-    page.goto(house.playground)
+def the_token_may_be_typed(servers: RunningWorkbench, page: Page) -> None:
+    page.goto(servers.playground)
     page.get_by_label("enter the token").fill("not it")
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_text("The token is wrong.")).to_be_visible()
@@ -121,8 +121,8 @@ def the_token_may_be_typed(house: House, page: Page) -> None:
     page.context.clear_cookies()
 
 
-def the_page_that_the_browser_is_opened_with_leads_in(house: House, page: Page) -> None:
-    address = page_to_open(house.settings)
+def the_page_that_the_browser_is_opened_with_leads_in(servers: RunningWorkbench, page: Page) -> None:
+    address = page_to_open(servers.settings)
     assert address.startswith("file:///")
     page.goto(address)
     expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
@@ -130,23 +130,23 @@ def the_page_that_the_browser_is_opened_with_leads_in(house: House, page: Page) 
 
 @pytest.mark.parametrize("settings", [TOKEN, ""], indirect=True, ids=["token", "no-token"])
 def test_a_page_on_another_port_gets_nothing(settings: Settings, page: Page, elsewhere: tuple[Path, str]) -> None:
-    with running(settings, "-m", "ui.serving.studio_server") as house:
+    with running(settings, "-m", "ui.serving.studio_server") as servers:
         if settings.token.get_secret_value():
             page.goto(login_link(settings))
-            page.wait_for_url(f"{house.studio}/")
-        it_is_refused(house, page, *elsewhere)
-        page.set_content(f'<a href="{house.studio}/">a link</a>')
+            page.wait_for_url(f"{servers.studio}/")
+        it_is_refused(servers, page, *elsewhere)
+        page.set_content(f'<a href="{servers.studio}/">a link</a>')
         page.get_by_role("link").click()
         expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
 
 
-def it_is_refused(house: House, page: Page, folder: Path, address: str) -> None:
-    (folder / "harm.html").write_text(HARM.replace("STUDIO", house.studio), encoding="utf-8")
+def it_is_refused(servers: RunningWorkbench, page: Page, folder: Path, address: str) -> None:
+    (folder / "harm.html").write_text(HARM.replace("STUDIO", servers.studio), encoding="utf-8")
     answers: dict[str, int] = {}
     page.on("response", lambda response: answers.update({response.url: response.status}))
     page.goto(f"{address}/harm.html")
     page.wait_for_function("window.came.socket && window.came.file")
     assert page.evaluate("window.came.socket") == "refused"
-    asked = [f"{house.studio}/_stcore/health", f"{house.studio}/"]
-    assert {url: answers.get(url) for url in asked} == dict.fromkeys(asked, 403)
+    requested = [f"{servers.studio}/_stcore/health", f"{servers.studio}/"]
+    assert {url: answers.get(url) for url in requested} == dict.fromkeys(requested, 403)
     expect(page.frame_locator("#frame").get_by_text(OVERVIEW)).to_have_count(0)

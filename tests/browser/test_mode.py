@@ -18,17 +18,17 @@ SECOND = (
 SCORES = tuple(f"evaluate run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
 
 
-def test_two_experts_are_trained_composed_and_looked_at(house: Any, page: Page) -> None:
-    train(page, house)
-    run_all(house.settings, SECOND)
+def test_two_experts_are_trained_composed_and_looked_at(servers: Any, page: Page) -> None:
+    train(page, servers)
+    run_all(servers.settings, SECOND)
     compose(page)
     look_at_its_parts(page)
-    run_all(house.settings, *SCORES)
-    compare_what_was_kept(page, house)
+    run_all(servers.settings, *SCORES)
+    compare_what_was_kept(page, servers)
 
 
-def train(page: Page, house: Any) -> None:
-    page.goto(f"{house.studio}/train")
+def train(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.studio}/train")
     page.get_by_role("radio", name="MoDE expert").click()
     expect(page.get_by_text("Shape of the expert")).to_be_visible()
     expect(page.get_by_label("Name", exact=True)).to_have_count(1)  # that of the form before is gone
@@ -67,8 +67,8 @@ def look_at_its_parts(page: Page) -> None:
         expect(page.get_by_text(f"expert {part} → expert both/composed")).to_be_visible()
 
 
-def compare_what_was_kept(page: Page, house: Any) -> None:
-    page.goto(f"{house.studio}/specialization")
+def compare_what_was_kept(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.studio}/specialization")
     page.get_by_role("radio", name="Learning vs. forgetting").click()
     expect(page.get_by_text("Learning (up) vs. retention (right)")).to_be_visible()
     expect(page.get_by_text("Kept most:")).to_be_visible()

@@ -44,8 +44,8 @@ def test_a_second_writing_replaces_the_first(tmp_path: Path) -> None:
 def test_every_kind_of_damage_is_found_and_named(tmp_path: Path, name: str) -> None:
     sha256 = make(tmp_path / "x")
     file = tmp_path / "x" / name
-    whole = file.read_bytes()
-    for damaged in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), whole + b"!"):
+    full = file.read_bytes()
+    for damaged in (full[:-1], full[:-1] + bytes([full[-1] ^ 1]), full + b"!"):
         file.write_bytes(damaged)
         with pytest.raises(DamagedFile):
             verify_folder(tmp_path / "x", sha256)

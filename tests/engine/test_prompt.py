@@ -26,7 +26,7 @@ def gate(model: MultiExpertModel) -> Any:
     return build_gate(PosteriorGateConfig(), [1.0] * len(model.keys))
 
 
-def said(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:
+def message(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:
     return list(generate(model, model.keys, gate(model), tokenizer, prompt, GREEDY))
 
 
@@ -38,14 +38,14 @@ def test_a_text_its_ids_and_its_spelled_out_beginning_say_the_same(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
-    expected = said(model, tokenizer, PROMPT)
+    expected = message(model, tokenizer, PROMPT)
 
-    assert said(model, tokenizer, ids) == said(model, tokenizer, tokenizer.bos_token + PROMPT) == expected
+    assert message(model, tokenizer, ids) == message(model, tokenizer, tokenizer.bos_token + PROMPT) == expected
 
 
 def test_ids_get_nothing_before_them(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(PROMPT)
-    done = said(model, tokenizer, ids)[-1]
+    done = message(model, tokenizer, ids)[-1]
 
     assert isinstance(done, Done)
     assert done.num_prompt_tokens == len(ids)
@@ -78,7 +78,7 @@ def test_an_echo_has_the_likelihoods_of_the_text(model: MultiExpertModel, tokeni
 
 
 def test_the_most_probable_token_has_one_number(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    ids = [tokenizer.bos_id, *(one.id for one in said(model, tokenizer, "") if isinstance(one, Token))]
+    ids = [tokenizer.bos_id, *(one.id for one in message(model, tokenizer, "") if isinstance(one, Token))]
     read = echo(model, tokenizer, ids)
 
     assert [best and best[1] for best in read.best] == list(read.logprobs)
@@ -88,7 +88,7 @@ def test_an_echo_of_nothing_has_no_tokens(model: MultiExpertModel, tokenizer: To
     assert echo(model, tokenizer, "") == Echo([], [], [], 1)
 
 
-@pytest.mark.parametrize("read", [said, echo])
+@pytest.mark.parametrize("read", [message, echo])
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
     model: MultiExpertModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:
@@ -102,16 +102,16 @@ def test_every_text_that_fits_is_read(model: MultiExpertModel, tokenizer: Tokeni
     text = longest * (model.max_positions - 2)
 
     assert len(tokenizer.encode(text)) < model.max_positions
-    assert said(model, tokenizer, text)
+    assert message(model, tokenizer, text)
 
 
 def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     for foreign in (-1, model.vocab_size):
         with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, got {foreign}"):
-            said(model, tokenizer, [0, foreign])
+            message(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
     with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} fit"):
-        said(model, tokenizer, full)
+        message(model, tokenizer, full)
     assert len(echo(model, tokenizer, full).tokens) == model.max_positions
     with pytest.raises(ContextLengthExceeded):
         echo(model, tokenizer, [*full, 1])

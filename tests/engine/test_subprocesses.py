@@ -12,7 +12,7 @@ import pytest
 from engine.subprocesses import python_command, python_environment
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("engine", "workbench", "jobs", "ui")
+PAGES = ("engine", "workbench", "jobs", "ui")
 OWN_PYTHON = {"engine/subprocesses.py", "ui/serving/up.py"}  # the second puts its folder onto the PATH
 
 
@@ -48,7 +48,7 @@ def test_installed_as_well_no_empty_entry_stands_for_the_current_folder(
 
 
 def test_every_process_is_started_by_the_safe_command() -> None:
-    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    files = [path for page in PAGES for path in (ROOT / page).rglob("*.py")]
     by_hand = {str(path.relative_to(ROOT)) for path in files if "executable" in _attributes(path)}
     assert by_hand == OWN_PYTHON
     lines = (ROOT / "Procfile").read_text(encoding="utf-8").splitlines()

@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_kind, here and in the processes of the tests
 
 from tiny_kind import tiny_evaluate
-from world import House
+from world import RunningWorkbench
 
 from workbench.kinds.catalog import known_kinds
 from workbench.settings import get_settings
@@ -30,7 +30,7 @@ QUICK = {
 
 
 @pytest.fixture
-def house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorkbench]:
     """A house whose clock is quick; nothing that was started in it survives the test."""
     assert home
     for name, value in QUICK.items():
@@ -38,12 +38,12 @@ def house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     get_settings.cache_clear()
     monkeypatch.setitem(known_kinds(), "evaluate", tiny_evaluate())
     monkeypatch.setattr("jobs.queue.submit.validate_against_registry", lambda *_: None)  # the tiny kind needs nothing
-    house = House(get_settings())
-    yield house
-    for process in house.processes:
+    servers = RunningWorkbench(get_settings())
+    yield servers
+    for process in servers.processes:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-    for process in house.processes:
+    for process in servers.processes:
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

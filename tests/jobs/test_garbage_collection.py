@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tiny_kind import wish
-from world import House
+from tiny_kind import job_spec
+from world import RunningWorkbench
 
 from jobs import garbage_collection
 from jobs.queue import submit
@@ -32,8 +32,8 @@ from workbench.tables import Artifact
 
 
 @pytest.fixture
-def uploads(house: House) -> Path:
-    return garbage_collection.uploads_folder(house.settings.root)
+def uploads(servers: RunningWorkbench) -> Path:
+    return garbage_collection.uploads_folder(servers.settings.root)
 
 
 def upload(uploads: Path, hours: float) -> Path:
@@ -56,42 +56,46 @@ def create(path: Path) -> str:
         return rows.create_job(session, ImportCorpus(name="law", path=str(path)))
 
 
-def test_the_folder_of_a_job_without_a_row_goes(house: House) -> None:
-    job_id, events = submit.run_now(wish("problem"))
+def test_the_folder_of_a_job_without_a_row_goes(servers: RunningWorkbench) -> None:
+    job_id, events = submit.run_now(job_spec("problem"))
     with pytest.raises(Exception, match="rate"):
         list(events)
-    mine = house.settings.jobs_folder / job_id
+    mine = servers.settings.jobs_folder / job_id
     orphan, foreign = mine.with_name("a" * 32), mine.with_name("notes")
     young = mine.with_name("b" * 32)
     for folder in (orphan, foreign, young):
         (folder / "work").mkdir(parents=True)
     for folder in (mine, orphan, foreign):
         aged(folder, 25)
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert [one.exists() for one in (mine, young, foreign, orphan)] == [True, True, True, False]
-    [entry] = garbage_collection.trashed(house.settings)
+    [entry] = garbage_collection.trashed(servers.settings)
     assert (entry.kind, entry.id) == ("job", orphan.name)
-    garbage_collection.restore(house.settings, [entry])
+    garbage_collection.restore(servers.settings, [entry])
     assert (orphan / "work").is_dir()
 
 
-def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(house: House, uploads: Path) -> None:
+def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(
+    servers: RunningWorkbench, uploads: Path
+) -> None:
     young, old, wanted, of_one_file = (upload(uploads, hours) for hours in (0.5, 2, 2, 2))
     job_id = create(wanted)
     create(of_one_file / "0001.txt")
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert [one.exists() for one in (young, old, wanted, of_one_file)] == [True, False, True, True]
     submit.request_stop(job_id, "cancel")
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert [one.exists() for one in (young, wanted, of_one_file)] == [True, False, True]
 
 
-def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(house: House, uploads: Path) -> None:
+def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(
+    servers: RunningWorkbench, uploads: Path
+) -> None:
     named, forgotten = upload(uploads, 2), upload(uploads, 2)
     for folder in (named, forgotten):
         garbage_collection.names_file(folder).write_text("{}", encoding="utf-8")
     submit.request_stop(create(named), "cancel")
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert [garbage_collection.names_file(one).exists() for one in (named, forgotten)] == [True, False]
 
 
@@ -131,17 +135,19 @@ def lose_registry(settings: Settings) -> None:
     database.migrate(settings)
 
 
-def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(house: House) -> None:
-    kept = keep_artifacts(house.settings, 5)
-    lose_registry(house.settings)
+def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 5)
+    lose_registry(servers.settings)
     with pytest.raises(RegistryMismatch):
-        garbage_collection.sweep(house.settings)
+        garbage_collection.sweep(servers.settings)
     assert all(folder.is_dir() for folder in kept)
 
 
-def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(house: House, tmp_path: Path) -> None:
-    kept = keep_artifacts(house.settings, 5)
-    second = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(
+    servers: RunningWorkbench, tmp_path: Path
+) -> None:
+    kept = keep_artifacts(servers.settings, 5)
+    second = Settings(home=tmp_path / "second", artifacts=servers.settings.artifacts_folder)
     database.migrate(second)
     with pytest.raises(RegistryMismatch):
         garbage_collection.sweep(second)
@@ -154,73 +160,73 @@ def forget_owner(settings: Settings) -> None:
     shutil.rmtree(settings.artifacts_folder / "records")
 
 
-def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(house: House) -> None:
-    kept = keep_artifacts(house.settings, 5)
-    forget_owner(house.settings)
-    lose_registry(house.settings)
-    kept += keep_artifacts(house.settings, 1)  # it is in use already when it first sweeps
+def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 5)
+    forget_owner(servers.settings)
+    lose_registry(servers.settings)
+    kept += keep_artifacts(servers.settings, 1)  # it is in use already when it first sweeps
     with pytest.raises(RegistryMismatch, match="knows 1 of 6 artifacts"):
-        garbage_collection.sweep(house.settings)
+        garbage_collection.sweep(servers.settings)
     assert all(folder.is_dir() for folder in kept)
 
 
-def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(house: House) -> None:
-    kept = keep_artifacts(house.settings, 5)
-    forget_owner(house.settings)
-    orphan = leave_orphan(house.settings)
-    garbage_collection.sweep(house.settings)
+def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 5)
+    forget_owner(servers.settings)
+    orphan = leave_orphan(servers.settings)
+    garbage_collection.sweep(servers.settings)
     assert orphan.is_dir()  # another registry may still have to record it
-    age_owner(house.settings)
-    garbage_collection.sweep(house.settings)
-    storage = get_storage(house.settings)
+    age_owner(servers.settings)
+    garbage_collection.sweep(servers.settings)
+    storage = get_storage(servers.settings)
     assert storage.ids() == {folder.name for folder in kept}
     assert all(storage.records.is_live(folder.name) for folder in kept)
-    with database.reading(house.settings) as session:
+    with database.reading(servers.settings) as session:
         assert storage.owner() == stores.find_registry_id(session)
 
 
 @pytest.mark.parametrize(("known", "unknown", "hours"), [(1, 1, 30), (5, 1, 72)])
 def test_a_registry_claims_nothing_that_it_does_not_know_for_certain(
-    house: House, known: int, unknown: int, hours: float
+    servers: RunningWorkbench, known: int, unknown: int, hours: float
 ) -> None:
-    kept = keep_artifacts(house.settings, known)
-    forget_owner(house.settings)
-    kept += [leave_orphan(house.settings, name, hours) for name in "ab"[:unknown]]
+    kept = keep_artifacts(servers.settings, known)
+    forget_owner(servers.settings)
+    kept += [leave_orphan(servers.settings, name, hours) for name in "ab"[:unknown]]
     with pytest.raises(RegistryMismatch, match=f"knows {known} of {known + unknown} artifacts"):
-        garbage_collection.sweep(house.settings)
-    assert get_storage(house.settings).owner() is None
+        garbage_collection.sweep(servers.settings)
+    assert get_storage(servers.settings).owner() is None
     assert all(folder.is_dir() for folder in kept)
 
 
 @pytest.mark.parametrize("first", ["larger", "smaller"])
 def test_two_registries_of_the_version_before_that_share_artifacts_lose_none(
-    house: House, tmp_path: Path, first: str
+    servers: RunningWorkbench, tmp_path: Path, first: str
 ) -> None:
-    smaller = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+    smaller = Settings(home=tmp_path / "second", artifacts=servers.settings.artifacts_folder)
     database.migrate(smaller)
-    kept = keep_artifacts(house.settings, 3, 50) + keep_artifacts(smaller, 2)
-    forget_owner(house.settings)
-    for settings in (house.settings, smaller)[:: 1 if first == "larger" else -1]:
+    kept = keep_artifacts(servers.settings, 3, 50) + keep_artifacts(smaller, 2)
+    forget_owner(servers.settings)
+    for settings in (servers.settings, smaller)[:: 1 if first == "larger" else -1]:
         with suppress(RegistryMismatch):
             garbage_collection.sweep(settings)
-    age_owner(house.settings)
-    garbage_collection.sweep(house.settings)
+    age_owner(servers.settings)
+    garbage_collection.sweep(servers.settings)
     with pytest.raises(RegistryMismatch):
         garbage_collection.sweep(smaller)
     assert all(folder.is_dir() for folder in kept)
 
 
-def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(house: House) -> None:
-    keep_artifacts(house.settings, 2)
-    (house.settings.artifacts_folder / OWNER).write_text("")
-    orphan = leave_orphan(house.settings)
+def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(servers: RunningWorkbench) -> None:
+    keep_artifacts(servers.settings, 2)
+    (servers.settings.artifacts_folder / OWNER).write_text("")
+    orphan = leave_orphan(servers.settings)
     with pytest.raises(RegistryMismatch, match="registry rebuild"):
-        garbage_collection.sweep(house.settings)
+        garbage_collection.sweep(servers.settings)
     assert orphan.is_dir()
-    storage = get_storage(house.settings)
-    with database.transaction(house.settings) as session:
+    storage = get_storage(servers.settings)
+    with database.transaction(servers.settings) as session:
         rebuild(session, storage)
-    with database.reading(house.settings) as session:
+    with database.reading(servers.settings) as session:
         assert storage.owner() == stores.find_registry_id(session)
 
 
@@ -242,98 +248,104 @@ def put_back(settings: Settings, registry: bytes) -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "refused"), [(2, 5, True), (5, 2, False)])
-def test_an_older_registry_takes_nothing_that_came_later(house: House, before: int, after: int, refused: bool) -> None:
-    kept = keep_artifacts(house.settings, before)
-    older = copy_of_registry(house.settings)
-    kept += keep_artifacts(house.settings, after)
-    put_back(house.settings, older)
+def test_an_older_registry_takes_nothing_that_came_later(
+    servers: RunningWorkbench, before: int, after: int, refused: bool
+) -> None:
+    kept = keep_artifacts(servers.settings, before)
+    older = copy_of_registry(servers.settings)
+    kept += keep_artifacts(servers.settings, after)
+    put_back(servers.settings, older)
     if refused:
         with pytest.raises(RegistryMismatch, match="knows 2 of 7 artifacts"):
-            garbage_collection.sweep(house.settings)
+            garbage_collection.sweep(servers.settings)
     else:
-        garbage_collection.sweep(house.settings)
+        garbage_collection.sweep(servers.settings)
     assert all(folder.is_dir() for folder in kept)
 
 
-def test_two_homes_with_one_registry_and_one_folder_of_artifacts_sweep_both(house: House, tmp_path: Path) -> None:
-    kept = keep_artifacts(house.settings, 3)
-    url, folder = house.settings.database, house.settings.artifacts_folder
+def test_two_homes_with_one_registry_and_one_folder_of_artifacts_sweep_both(
+    servers: RunningWorkbench, tmp_path: Path
+) -> None:
+    kept = keep_artifacts(servers.settings, 3)
+    url, folder = servers.settings.database, servers.settings.artifacts_folder
     second = Settings(home=tmp_path / "second", database_url=url, artifacts=folder)
     kept += keep_artifacts(second, 3)
-    for settings, name in ((second, "a"), (house.settings, "b")):
+    for settings, name in ((second, "a"), (servers.settings, "b")):
         orphan = leave_orphan(settings, name)
         garbage_collection.sweep(settings)
         assert not orphan.exists()
     assert all(one.is_dir() for one in kept)
 
 
-def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_are(house: House) -> None:
-    kept = keep_artifacts(house.settings, 4)
-    with database.transaction(house.settings) as session:
+def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_are(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 4)
+    with database.transaction(servers.settings) as session:
         for folder in kept[1:]:
             session.delete(session.get_one(Artifact, folder.name))
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert [folder.is_dir() for folder in kept] == [True, False, False, False]
-    assert {one.id for one in garbage_collection.trashed(house.settings)} == {folder.name for folder in kept[1:]}
-    assert garbage_collection.empty_trashes(house.settings, 0)[0] == 3
-    assert get_storage(house.settings).records.ids() == {kept[0].name}
+    assert {one.id for one in garbage_collection.trashed(servers.settings)} == {folder.name for folder in kept[1:]}
+    assert garbage_collection.empty_trashes(servers.settings, 0)[0] == 3
+    assert get_storage(servers.settings).records.ids() == {kept[0].name}
 
 
-def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(house: House) -> None:
-    kept = keep_artifacts(house.settings, 2)
-    lose_registry(house.settings)
-    storage = get_storage(house.settings)
-    with database.transaction(house.settings) as session:
+def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 2)
+    lose_registry(servers.settings)
+    storage = get_storage(servers.settings)
+    with database.transaction(servers.settings) as session:
         assert stores.adopt(session, storage) == 2
-    garbage_collection.sweep(house.settings)
+    garbage_collection.sweep(servers.settings)
     assert storage.trash.ids() == {folder.name for folder in kept}
 
 
-def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = keep_artifacts(house.settings, 2)
-    lose_registry(house.settings)
-    scheduler = Scheduler(house.settings)
+def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(
+    servers: RunningWorkbench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = keep_artifacts(servers.settings, 2)
+    lose_registry(servers.settings)
+    scheduler = Scheduler(servers.settings)
     scheduler._swept_at -= SWEEP_SECONDS + 1
     scheduler.round()
-    said = capsys.readouterr().err
-    assert "error: The artifacts in" in said
-    assert "belong to another registry. Nothing is removed." in said
+    message = capsys.readouterr().err
+    assert "error: The artifacts in" in message
+    assert "belong to another registry. Nothing is removed." in message
     assert all(folder.is_dir() for folder in kept)
-    assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
+    assert list_backups(servers.settings) == []  # an empty registry's backups must not push out the good ones
 
 
-def test_what_cannot_be_restored_stops_nothing_else(house: House) -> None:
-    kept = keep_artifacts(house.settings, 3)
-    with database.transaction(house.settings) as session:
+def test_what_cannot_be_restored_stops_nothing_else(servers: RunningWorkbench) -> None:
+    kept = keep_artifacts(servers.settings, 3)
+    with database.transaction(servers.settings) as session:
         for folder in kept[:2]:
             session.delete(session.get_one(Artifact, folder.name))
-    orphan = house.settings.jobs_folder / ("c" * 32)
+    orphan = servers.settings.jobs_folder / ("c" * 32)
     orphan.mkdir(parents=True)
     aged(orphan, 48)
-    garbage_collection.sweep(house.settings)
-    entries = garbage_collection.trashed(house.settings)
+    garbage_collection.sweep(servers.settings)
+    entries = garbage_collection.trashed(servers.settings)
     taken = sorted(kept[:2])[0]
     taken.mkdir()
-    report = garbage_collection.restore(house.settings, entries)
+    report = garbage_collection.restore(servers.settings, entries)
     assert [folder.is_dir() for folder in (*kept, orphan)] == [True] * 4
     assert [(one.thing, one.name) for one in report.left] == [("artifact", taken.name)]
-    assert [one.id for one in garbage_collection.trashed(house.settings)] == [taken.name]
+    assert [one.id for one in garbage_collection.trashed(servers.settings)] == [taken.name]
     with pytest.raises(StorageError, match="exists already"):
-        garbage_collection.restore(house.settings, garbage_collection.trashed(house.settings))
+        garbage_collection.restore(servers.settings, garbage_collection.trashed(servers.settings))
 
 
-def test_only_what_goes_from_the_trash_is_sized(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = keep_artifacts(house.settings, 2)
-    trash, sized = get_storage(house.settings).trash, []
+def test_only_what_goes_from_the_trash_is_sized(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = keep_artifacts(servers.settings, 2)
+    trash, sized = get_storage(servers.settings).trash, []
     old, young = (trash.put(folder, "artifact") for folder in kept)
     old = old.rename(old.with_name(f"20200101T000000Z-artifact-{kept[0].name}"))
     monkeypatch.setattr(Trashed, "size_bytes", property(lambda one: sized.append(one.path) or 7))
-    assert garbage_collection.empty_trashes(house.settings) == (1, 7)
+    assert garbage_collection.empty_trashes(servers.settings) == (1, 7)
     assert (sized, young.is_dir()) == ([old], True)
 
 
-def test_the_scheduler_backs_up_once_a_day(house: House) -> None:
-    keep_artifacts(house.settings, 1)
+def test_the_scheduler_backs_up_once_a_day(servers: RunningWorkbench) -> None:
+    keep_artifacts(servers.settings, 1)
     for _ in range(2):
-        Scheduler(house.settings).round()
-    assert len(list_backups(house.settings)) == 1
+        Scheduler(servers.settings).round()
+    assert len(list_backups(servers.settings)) == 1

@@ -33,7 +33,7 @@ def tiny_evaluate() -> Kind[Evaluate]:
     return replace(KIND, runner="tiny_kind:run")
 
 
-def wish(how: str = "count", steps: int = 100, milliseconds: int = 8) -> Evaluate:
+def job_spec(how: str = "count", steps: int = 100, milliseconds: int = 8) -> Evaluate:
     """A spec that makes a job of this kind."""
     return Evaluate(mixture=how, max_tokens=steps, block_size=milliseconds)
 

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 
 
 @dataclass
-class House:
+class RunningWorkbench:
     """A registry with its settings, and the processes that a test started."""
 
     settings: Settings
@@ -66,12 +66,12 @@ class House:
 
     def runners(self, job_id: str) -> list[psutil.Process]:
         """The living processes that run the job."""
-        found = []
+        result = []
         for process in psutil.process_iter(["cmdline", "status"]):
             command = process.info["cmdline"] or []
             if job_id in command and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        return found
+                result.append(process)
+        return result
 
     def wait_for(self, job_id: str, *states: str, seconds: float = 30) -> JobCard:
         """The job's card once it is in one of the states."""

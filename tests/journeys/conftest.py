@@ -85,8 +85,8 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path)
     for name in WORDS:
         work({"kind": "import-corpus", "name": name, "path": str(write_domain(folder, name))}, settings)
     work({"kind": "make-seed", "name": "seed", "domains": two, "vocab_size": 320, "shape": SHAPE}, settings)
-    wish = {"kind": "train-joint", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
-    card = work(wish, settings)
+    job_spec = {"kind": "train-joint", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
+    card = work(job_spec, settings)
     assert card.state == "done", card.error
     close_engines()
     return folder
@@ -132,8 +132,8 @@ def branch_train_merge(
 ) -> list[JobCard]:
     """The cards of the jobs of `train clusters`, carried out here; from the seed unless told otherwise."""
     begin = {"branch_from": branch_from} if branch_from else {"seed_model": "seed"}
-    wish = {"clustering": clustering, "name": name, **begin, "training": {**BRANCHES, **training}}
-    ids = submit_training(parse_as(TrainClusters, wish), settings)
+    job_spec = {"clustering": clustering, "name": name, **begin, "training": {**BRANCHES, **training}}
+    ids = submit_training(parse_as(TrainClusters, job_spec), settings)
     for id in ids:
         with reading(settings) as session:
             is_waiting = jobs.get_job(session, id).state == "queued"

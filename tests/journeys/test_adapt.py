@@ -101,14 +101,14 @@ def test_the_whole_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(t
 
 
 def test_the_adapted_model_forgets_and_a_new_expert_does_not(trained: Do) -> None:
-    whole = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
-    alone = trained(WATCHED)
-    assert all(card.state == "done" for card in (whole, alone)), (whole.error, alone.error)
-    for card in (whole, alone):
+    full = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    by_itself = trained(WATCHED)
+    assert all(card.state == "done" for card in (full, by_itself)), (full.error, by_itself.error)
+    for card in (full, by_itself):
         assert list(curve(card.id, "sea")) == list(curve(card.id, "court")) == [0, 4, 8, 12]
         assert curve(card.id, "sea")[12] < curve(card.id, "sea")[0] - 0.3
-    assert curve(whole.id, "court")[12] > curve(whole.id, "court")[0] + 0.5
-    assert curve(alone.id, "court")[12] == pytest.approx(curve(alone.id, "court")[0], abs=0.1)
+    assert curve(full.id, "court")[12] > curve(full.id, "court")[0] + 0.5
+    assert curve(by_itself.id, "court")[12] == pytest.approx(curve(by_itself.id, "court")[0], abs=0.1)
 
 
 def dev_loss(expert: str, domain: str) -> float:
@@ -155,22 +155,22 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
 def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"}).state == "done"
     for mixture in ("small", "dapt"):
-        wish = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
-        assert trained(wish).state == "done"
+        job_spec = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
+        assert trained(job_spec).state == "done"
     assert main(["evaluate", "forgetting", "small/court", "dapt", "--json"]) == 0
-    told = {row["domain"]: row for row in json.loads(capsys.readouterr().out)["domains"]}
-    assert told["court"]["change_percent"] > 20
-    assert told["sea"]["change_percent"] < -20
+    shown = {row["domain"]: row for row in json.loads(capsys.readouterr().out)["domains"]}
+    assert shown["court"]["change_percent"] > 20
+    assert shown["sea"]["change_percent"] < -20
     assert main(["evaluate", "forgetting", "small", "dapt"]) == 0
-    told = capsys.readouterr().out
-    assert "On average over 2 train domains: +" in told
-    assert "On the target: -" in told
+    shown = capsys.readouterr().out
+    assert "On average over 2 train domains: +" in shown
+    assert "On the target: -" in shown
 
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])
 def test_a_baseline_is_adapted_as_what_it_is(trained: Do, method: str, parent: str) -> None:
-    wish = {"kind": "train-joint", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
-    assert trained({**wish, "method": method, "training": TRAINING}).state == "done"
+    job_spec = {"kind": "train-joint", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
+    assert trained({**job_spec, "method": method, "training": TRAINING}).state == "done"
     card = trained({**WATCHED, "name": "dapt", "mixture": "base", "whole": True, "parent": f"base/{parent}"})
     assert card.state == "done", card.error
     with reading() as session:
@@ -190,11 +190,11 @@ def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(train
     losses = curve(card.id, "sea")
     assert max(losses) < 200
     with reading() as session:
-        told = [event.message for event in jobs.events(session, card.id)]
+        shown = [event.message for event in jobs.events(session, card.id)]
         perplexity = experts.get_expert(session, "sailor").metrics["dev_perplexity"]
     best = min(losses, key=losses.__getitem__)
     assert any(
-        f"Stopped early, after step {max(losses)} of 200: the weights are those of step {best}" in one for one in told
+        f"Stopped early, after step {max(losses)} of 200: the weights are those of step {best}" in one for one in shown
     )
     assert math.log(perplexity) == pytest.approx(losses[best])
     assert dev_loss("sailor", "sea") == pytest.approx(losses[best], rel=1e-5)
@@ -202,7 +202,7 @@ def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(train
 
 @pytest.mark.parametrize("kind", ["train-expert", "train-joint"])
 def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throughput(trained: Do, kind: str) -> None:
-    wish = (
+    job_spec = (
         NEW
         if kind == "train-expert"
         else {
@@ -213,7 +213,7 @@ def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throug
             "training": TRAINING,
         }
     )
-    job_id, events = run_now(wish)
+    job_id, events = run_now(job_spec)
     assert any(isinstance(event, Saved) and event.step == 12 for event in events)
     events.close()  # type: ignore[attr-defined]
     card = resumed(job_id)
@@ -233,16 +233,16 @@ def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained
             name: experts.get_expert(session, name).config["learning_rate"]
             for name in (card.result["parent"], "sailor")
         }
-        told = " ".join(event.message for event in jobs.events(session, card.id))
+        shown = " ".join(event.message for event in jobs.events(session, card.id))
     assert rates == {card.result["parent"]: 5e-3, "sailor": pytest.approx(5e-4)}
     points = {point.value for point in _points(card.id, "learning_rate")}
     assert max(points) <= 5e-4 * 1.000001
-    assert f"The peak learning rate is 0.0005: a tenth of what “{card.result['parent']}” was trained with." in told
+    assert f"The peak learning rate is 0.0005: a tenth of what “{card.result['parent']}” was trained with." in shown
     share = card.result["parent_posterior"][card.result["parent"]]
     assert card.result["parent_blocks"] > 1
     assert (
         f"The parent is “{card.result['parent']}”: its mean posterior is {share:.2f} over "
-        f"{card.result['parent_blocks']} held-out blocks of 32 tokens." in told
+        f"{card.result['parent_blocks']} held-out blocks of 32 tokens." in shown
     )
     with reading() as session:
         assert experts.get_expert(session, "sailor").metrics["parent_blocks"] == card.result["parent_blocks"]
@@ -259,10 +259,10 @@ def test_a_copy_of_a_copy_of_a_copy_learns_at_the_rate_of_the_first_copy(
         parent = name
     with reading() as session:
         made = [experts.get_expert(session, name) for name in ("child", "grandchild", "last")]
-        told = " ".join(event.message for event in jobs.events(session, card.id))
+        shown = " ".join(event.message for event in jobs.events(session, card.id))
     assert [one.parent for one in made] == ["small/court", "child", "grandchild"]
     assert [one.config["learning_rate"] for one in made] == [pytest.approx(5e-4)] * 3
-    assert "The peak learning rate is 0.0005: a tenth of what “small/court” was trained with." in told
+    assert "The peak learning rate is 0.0005: a tenth of what “small/court” was trained with." in shown
     assert trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 32}).state == "done"
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["learning_rate"] == pytest.approx(5e-4)

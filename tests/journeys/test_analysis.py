@@ -51,16 +51,16 @@ def scored(trained: Do) -> Do:
     return trained
 
 
-def ask(service: Callable[..., Any], *names: str, **told: Any) -> Any:
+def ask(service: Callable[..., Any], *names: str, **output: Any) -> Any:
     with reading() as session:
-        return service(session, get_storage(), *names, **told)
+        return service(session, get_storage(), *names, **output)
 
 
 @pytest.mark.usefixtures("scored")
 def test_each_domains_text_is_taken_for_its_own_experts() -> None:
-    found = ask(posterior_map, "small", num_blocks=8)
-    assert (found.experts, found.homes) == (EXPERTS, ["court", "kitchen"])
-    rows = {row.domain: row for row in found.domains}
+    outcome = ask(posterior_map, "small", num_blocks=8)
+    assert (outcome.experts, outcome.homes) == (EXPERTS, ["court", "kitchen"])
+    rows = {row.domain: row for row in outcome.domains}
     assert rows["court"].posterior[0] > 0.9
     assert rows["kitchen"].posterior[1] > 0.9
     for row in rows.values():
@@ -75,8 +75,8 @@ def test_each_domains_text_is_taken_for_its_own_experts() -> None:
 
 @pytest.mark.usefixtures("scored")
 def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter() -> None:
-    def sea(**told: Any) -> list[float]:
-        rows = ask(posterior_map, "small", **told).domains
+    def sea(**output: Any) -> list[float]:
+        rows = ask(posterior_map, "small", **output).domains
         return next(list(row.posterior) for row in rows if row.domain == "sea")
 
     default = sea()
@@ -87,8 +87,8 @@ def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter
 
 @pytest.mark.usefixtures("scored")
 def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
-    found = ask(posterior_map, "small")
-    assert {row.num_blocks for row in found.domains} <= set(range(1, 22))
+    outcome = ask(posterior_map, "small")
+    assert {row.num_blocks for row in outcome.domains} <= set(range(1, 22))
     with transaction() as session:
         set_active(session, "small", "small/kitchen", False)
     assert ask(posterior_map, "small").experts == ["small/court"]
@@ -97,22 +97,22 @@ def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
 @pytest.mark.usefixtures("trained")
 def test_a_domain_without_a_whole_block_is_named(trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 128, "max_tokens": 100})
-    found = ask(posterior_map, "small")
-    assert (found.domains, found.too_short) == ([], ["court", "kitchen", "sea"])
+    outcome = ask(posterior_map, "small")
+    assert (outcome.domains, outcome.too_short) == ([], ["court", "kitchen", "sea"])
 
 
 @pytest.mark.usefixtures("scored")
 def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
-    found = ask(compare_modes, "small", num_blocks=5)
+    outcome = ask(compare_modes, "small", num_blocks=5)
     mixed = {row.domain: row.perplexity for row in ask(mix_scores, "small").domains}
-    for row in found.domains:
+    for row in outcome.domains:
         assert row.mixture == mixed[row.domain] == row.uniform
         assert row.oracle <= row.naive
-    by_domain = {row.domain: row.cached for row in found.domains}
-    assert [row.domain for row in found.domains if row.is_trained] == ["court", "kitchen"]
+    by_domain = {row.domain: row.cached for row in outcome.domains}
+    assert [row.domain for row in outcome.domains if row.is_trained] == ["court", "kitchen"]
     own = [by_domain["court"], by_domain["kitchen"]]
-    assert found.averages.train["cached"] == pytest.approx(sum(own) / 2)
-    assert found.averages.novel["cached"] == by_domain["sea"]  # it may train a model, but trained none of these
+    assert outcome.averages.train["cached"] == pytest.approx(sum(own) / 2)
+    assert outcome.averages.novel["cached"] == by_domain["sea"]  # it may train a model, but trained none of these
     without = ask(compare_modes, "small", num_blocks=1000).averages
     assert without.train["cached"] is None
     assert without.novel["label"] is None  # the sea has no expert of its own
@@ -120,35 +120,35 @@ def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
 
 def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
     """What is stored of an expert on the kitchen's test text."""
-    wish = {
+    job_spec = {
         "expert_id": expert_row(session, expert).id,
         "domain_id": domain_row(session, "kitchen").id,
         "split": "test",
     }
-    row = session.scalars(select(Evaluation).filter_by(**wish)).one()
+    row = session.scalars(select(Evaluation).filter_by(**job_spec)).one()
     return np.asarray(np.load(get_storage().path(row.artifact_id) / "logprobs.npy"))
 
 
 @pytest.mark.usefixtures("scored")
 def test_where_two_experts_differ_is_shown_by_passage_and_token() -> None:
-    found = ask(compare_tokens, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
+    outcome = ask(compare_tokens, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
     with reading() as session:
         table = perplexity_table(session, "small")
     court, kitchen = (row[table.domains.index("kitchen")] for row in table.perplexity)
-    assert found.overall == pytest.approx(math.log(kitchen / court), rel=1e-5)
-    means = [document.mean for document in found.worst] + [document.mean for document in found.best][::-1]
+    assert outcome.overall == pytest.approx(math.log(kitchen / court), rel=1e-5)
+    means = [document.mean for document in outcome.worst] + [document.mean for document in outcome.best][::-1]
     assert means == sorted(means)
-    assert len(found.worst) == 2
+    assert len(outcome.worst) == 2
     with reading() as session:
         tokenizer = load_tokenizer(get_storage().path(expert_row(session, EXPERTS[0]).base_id))
         scores = [stored_scores(session, name) for name in EXPERTS]
     ids = []
     for one in ask(preview_documents, "kitchen", split="test"):
         ids += [tokenizer.bos_id, *tokenizer.encode(str(one.text))]
-    for passage in found.worst + found.best:
-        whole = [n for n in range(0, len(ids) - 1, 32) if tokens_at(tokenizer, ids, n) == "".join(passage.tokens)]
-        assert whole, "a passage is a block of the text that was scored"
-        expected = [(scores[0] - scores[1])[n : n + 30] for n in whole]  # score n is that of token n + 1
+    for passage in outcome.worst + outcome.best:
+        full = [n for n in range(0, len(ids) - 1, 32) if tokens_at(tokenizer, ids, n) == "".join(passage.tokens)]
+        assert full, "a passage is a block of the text that was scored"
+        expected = [(scores[0] - scores[1])[n : n + 30] for n in full]  # score n is that of token n + 1
         assert any(passage.differences == pytest.approx(one, abs=1e-5) for one in expected)
 
 
@@ -160,8 +160,8 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 
 @pytest.mark.usefixtures("scored")
 def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
-    found = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
-    for passage in found.worst:
+    outcome = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
+    for passage in outcome.worst:
         assert passage.mean == pytest.approx(sum(passage.differences) / passage.num_tokens)
 
 
@@ -172,10 +172,10 @@ def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(tr
 
 @pytest.mark.usefixtures("trained")
 def test_a_mixture_of_two_costs_twice_one_expert_and_training_three_times() -> None:
-    found = ask(mixture_costs, "small", context=64)
-    assert found.mixture == 2 * found.forward
-    assert found.training == 3 * found.forward > found.adapting > found.forward
-    assert found.shape.num_layers == 2
+    outcome = ask(mixture_costs, "small", context=64)
+    assert outcome.mixture == 2 * outcome.forward
+    assert outcome.training == 3 * outcome.forward > outcome.adapting > outcome.forward
+    assert outcome.shape.num_layers == 2
 
 
 @pytest.mark.usefixtures("trained")
@@ -217,17 +217,17 @@ def test_the_parent_that_is_proposed_is_the_one_that_a_training_chooses(
     scored: Do, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["block_size"], found["split"], found["learning_rate"]) == (32, "dev", pytest.approx(5e-4))
+    outcome = json.loads(capsys.readouterr().out)
+    assert (outcome["block_size"], outcome["split"], outcome["learning_rate"]) == (32, "dev", pytest.approx(5e-4))
     new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small"}
     card = scored({**new, "training": {"num_steps": 1, "block_size": 32}})
-    assert card.result["parent"] == found["parent"]
-    assert card.result["parent_posterior"] == pytest.approx(found["posterior"], abs=0.1)  # of all its dev text
+    assert card.result["parent"] == outcome["parent"]
+    assert card.result["parent_posterior"] == pytest.approx(outcome["posterior"], abs=0.1)  # of all its dev text
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 2  # the new one has no scores
     assert "workbench evaluate run small --domains sea --split dev" in capsys.readouterr().err
     assert main(["mixture", "remove", "small", "sailor"]) == 0
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 0
-    assert f"Proposed parent: {found['parent']}" in capsys.readouterr().out
+    assert f"Proposed parent: {outcome['parent']}" in capsys.readouterr().out
 
 
 def as_json(answer: BaseModel) -> Any:
@@ -238,12 +238,12 @@ def as_json(answer: BaseModel) -> Any:
 def test_the_api_answers_what_the_services_say(home: Path) -> None:
     app = create_app(Settings(home=home), playground=False)
 
-    def post(what: str, **wish: Any) -> Any:
-        return api.post(f"/v1/workbench/{what}", json=wish)
+    def post(what: str, **job_spec: Any) -> Any:
+        return api.post(f"/v1/workbench/{what}", json=job_spec)
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:
-        told = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
-        assert post("posteriors", mixture="small", **told).json() == as_json(ask(posterior_map, "small", **told))
+        output = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
+        assert post("posteriors", mixture="small", **output).json() == as_json(ask(posterior_map, "small", **output))
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
         assert post("contrast", **pair).json() == as_json(ask(compare_tokens, *pair.values()))
         assert post("modes", mixture="small", num_blocks=5).json() == ask(

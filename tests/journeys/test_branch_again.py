@@ -30,17 +30,17 @@ FIND = {"kind": "find-clusters", "dimension": 5, "map_size": 0, "scaling": "unit
 STANDING_STILL = 1e-9  # a learning rate at which a model stays what it began as
 
 
-def wish(clustering: str, name: str, branch_from: str, **training: float) -> TrainClusters:
-    told = {"clustering": clustering, "name": name, "branch_from": branch_from}
-    return parse_as(TrainClusters, {**told, "training": {**BRANCHES, **training}})
+def job_spec(clustering: str, name: str, branch_from: str, **training: float) -> TrainClusters:
+    output = {"clustering": clustering, "name": name, "branch_from": branch_from}
+    return parse_as(TrainClusters, {**output, "training": {**BRANCHES, **training}})
 
 
 def members(clustering: str) -> list[set[str]]:
     """The ids of each cluster's documents."""
     with reading() as session:
         row = clustering_row(session, clustering)
-        found, number = load_documents(get_storage().path(row.artifact_id)), len(row.clusters)
-    return [set(hex_of(found.ids_N[found.members(one)])) for one in range(number)]
+        outcome, number = load_documents(get_storage().path(row.artifact_id)), len(row.clusters)
+    return [set(hex_of(outcome.ids_N[outcome.members(one)])) for one in range(number)]
 
 
 def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixture_follows(
@@ -54,7 +54,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     assert main(["cluster", "show", "topics"]) == 0
     assert "--branch-from MIXTURE" in capsys.readouterr().out
 
-    offered = plan_training(wish("topics", "ensemble", "ensemble", num_steps=9))
+    offered = plan_training(job_spec("topics", "ensemble", "ensemble", num_steps=9))
     names = ["ensemble/0/dense", "ensemble/1.2/topics/1.2", "ensemble/2/dense", "ensemble/3/topics/3"]
     assert [one.expert for one in offered] == names
     assert [one.is_there for one in offered] == [True, False, True, False]  # just what is missing
@@ -83,7 +83,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
         (row,) = scores.mix_scores(session, get_storage(), "ensemble").domains
     assert set(row.perplexity_by_expert) == set(names)
     assert row.perplexity < 1.3 * min(row.perplexity_by_expert.values())
-    again = submit_training(wish("topics", "ensemble", "ensemble", num_steps=9))
+    again = submit_training(job_spec("topics", "ensemble", "ensemble", num_steps=9))
     assert again == [cards[-1].id]  # nothing is left to do
 
 
@@ -94,12 +94,16 @@ def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
     other = {**BRANCHES, "num_steps": 96, "learning_rate": 1e-2, "seed": 4, "checkpoint_every": 7}
     with pytest.raises(BadSpec) as refused:
         submit_training(parse_as(TrainClusters, {**from_seed, "training": other}))
-    for told in ("learning_rate: 0.005 instead of 0.01", "seed: 0 instead of 4", "num_steps: 30, 30, 30 instead of 32"):
-        assert told in refused.value.problem
+    for output in (
+        "learning_rate: 0.005 instead of 0.01",
+        "seed: 0 instead of 4",
+        "num_steps: 30, 30, 30 instead of 32",
+    ):
+        assert output in refused.value.problem
     assert "checkpoint" not in refused.value.problem
     assert "Choose another name" in refused.value.next_step
     with pytest.raises(BadSpec, match="parent: not small"):
-        plan_training(wish("topics", "ensemble", "small", num_steps=90))
+        plan_training(job_spec("topics", "ensemble", "small", num_steps=90))
     as_before = {**from_seed, "training": {**BRANCHES, "num_steps": 90}}
     with pytest.raises(BadSpec, match="seed_model: seed instead of moon"):
         plan_training(parse_as(TrainClusters, {**as_before, "seed_model": "moon"}))
@@ -124,7 +128,9 @@ def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
     assert main(line) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Existing models were trained for 30 steps each; new ones will be for 22 to 23:" in shown
-    slower = wish("topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4)  # the parts begin from experts
+    slower = job_spec(
+        "topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4
+    )  # the parts begin from experts
     assert [one.is_there for one in plan_training(slower)] == [True, False, True, False]
     with pytest.raises(BadSpec, match="learning_rate"):
         plan_training(parse_as(TrainClusters, {**from_seed, "training": {**BRANCHES, "learning_rate": 1}}))
@@ -141,19 +147,19 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
     done(clustered({**FIND, "name": "two", "num_clusters": 2, "domains": ["court", "kitchen", "sea"]}))
     line = ["train", "clusters", "two", "second", "--branch-from", "ensemble", "--steps", "5", "--plan"]
     assert main([*line, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     assert main(line) == 0
     shown = capsys.readouterr().out
     with reading() as session:
         assert not [job for job in jobs.list_jobs(session) if job.title.startswith("second")]  # nothing is queued
     old = {f"ensemble/{number}/dense": ids for number, ids in enumerate(members("topics"))}
-    for branch, ids in zip(told, members("two"), strict=True):
+    for branch, ids in zip(output, members("two"), strict=True):
         shares = {name: len(ids & theirs) / len(ids) for name, theirs in old.items()}
         assert branch["shares"] == pytest.approx(shares)
         assert branch["parent"] == max(shares, key=shares.__getitem__)
         assert f"{shares[branch['parent']]:.0%}" in shown
         assert 0.5 <= shares[branch["parent"]] < 1
-    assert [branch["num_steps"] for branch in told] == [3, 2]  # as many tokens as one model, as in a first iteration
+    assert [branch["num_steps"] for branch in output] == [3, 2]  # as many tokens as one model, as in a first iteration
 
     branch_train_merge("two", "second", branch_from="ensemble", num_steps=5, learning_rate=STANDING_STILL)
     with reading() as session:
@@ -161,12 +167,14 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
         assert card.gate["clustering"] == get_clustering(session, "two").id
     assert [one.expert for one in card.members] == ["second/0/two/0", "second/1/two/1"]
     done(clustered({**EVALUATE, "mixture": "second", "domains": ["sea"], "experts": list(old)}))
-    alone = {name: _perplexity(name) for name in [*old, *(one.expert for one in card.members)]}
-    for branch in told:
+    by_itself = {name: _perplexity(name) for name in [*old, *(one.expert for one in card.members)]}
+    for branch in output:
         expert = _expert(branch["expert"])
         assert expert.parent == branch["parent"]
         assert expert.metrics["parent_documents"] == pytest.approx(branch["shares"][branch["parent"]])
-        assert alone[branch["expert"]] == pytest.approx(alone[branch["parent"]], rel=1e-4)  # it began as that one
+        assert by_itself[branch["expert"]] == pytest.approx(
+            by_itself[branch["parent"]], rel=1e-4
+        )  # it began as that one
 
 
 def _perplexity(expert: str) -> float:
@@ -177,7 +185,7 @@ def _perplexity(expert: str) -> float:
 
 def test_a_cluster_that_nobody_saw_begins_from_the_nearest_by_the_posterior(clustered: Do) -> None:
     done(clustered({**FIND, "name": "new", "num_clusters": 1, "domains": ["sea"]}))
-    (branch,) = plan_training(wish("new", "later", "small"))
+    (branch,) = plan_training(job_spec("new", "later", "small"))
     assert (branch.parent, branch.shares) == (None, {"small/court": 0.0, "small/kitchen": 0.0})
     cards = branch_train_merge("new", "later", branch_from="small", num_steps=2)
     result = cards[1].result
@@ -189,17 +197,17 @@ def test_a_cluster_that_nobody_saw_begins_from_the_nearest_by_the_posterior(clus
 def test_an_expert_of_several_domains_was_trained_on_the_documents_of_all(clustered: Do) -> None:
     both = {"name": "both", "seed_model": "seed", "domains": ["court", "kitchen"], "method": "dense"}
     done(clustered({"kind": "train-joint", **both, "training": {**BRANCHES, "num_steps": 2}}))
-    found = {one.cluster: one for one in plan_training(wish("topics", "third", "both"))}
-    assert sorted(one.shares["both/dense"] for one in found.values()) == [0.0, 1.0, 1.0]
+    outcome = {one.cluster: one for one in plan_training(job_spec("topics", "third", "both"))}
+    assert sorted(one.shares["both/dense"] for one in outcome.values()) == [0.0, 1.0, 1.0]
 
 
 def test_what_was_trained_on_the_cluster_of_another_clustering_does_not_count_as_there(clustered: Do) -> None:
     done(clustered({**FIND, "name": "other", "num_clusters": 2, "domains": ["court", "sea"]}))
     done(clustered({"kind": "make-cluster-domains", "clustering": "other"}))
-    planned: list[Branch] = plan_training(wish("other", "ensemble", "ensemble"))
+    planned: list[Branch] = plan_training(job_spec("other", "ensemble", "ensemble"))
     assert not any(one.is_there for one in planned)
     with pytest.raises(BadSpec, match="exists already"):
-        submit_training(wish("other", "ensemble", "ensemble"))
+        submit_training(job_spec("other", "ensemble", "ensemble"))
 
 
 def test_a_deleted_domain_leaves_nothing_to_compare_with(clustered: Do) -> None:
@@ -207,14 +215,14 @@ def test_a_deleted_domain_leaves_nothing_to_compare_with(clustered: Do) -> None:
         gone = experts.expert_row(session, "small/court")
         gone.domain_id = None
         session.flush()
-    (first, *_) = plan_training(wish("topics", "fourth", "small"))
+    (first, *_) = plan_training(job_spec("topics", "fourth", "small"))
     assert first.shares["small/court"] == 0.0
 
 
-@pytest.mark.parametrize("told", [{}, {"seed_model": "seed", "branch_from": "ensemble"}])
-def test_models_begin_from_a_seed_or_from_experts(told: dict[str, str]) -> None:
+@pytest.mark.parametrize("output", [{}, {"seed_model": "seed", "branch_from": "ensemble"}])
+def test_models_begin_from_a_seed_or_from_experts(output: dict[str, str]) -> None:
     with pytest.raises(BadSpec, match="a seed model to start from, or a mixture to branch from, and not both"):
-        parse_as(TrainClusters, {"clustering": "topics", "name": "elms", **told})
+        parse_as(TrainClusters, {"clustering": "topics", "name": "elms", **output})
 
 
 def test_a_mixture_to_branch_from_must_be_there(clustered: Do, capsys: pytest.CaptureFixture[str]) -> None:

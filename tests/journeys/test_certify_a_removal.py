@@ -28,7 +28,7 @@ from workbench.request_specs import MixtureSpec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
-WISH = {
+SPEC = {
     "kind": "certify-removal",
     "expert": "small/court",
     "mixture": "small",
@@ -50,7 +50,7 @@ NEVER = {
 
 def certified(do: Do, **change: Any) -> ReportCard:
     """The report of a certificate that was made."""
-    card = do(WISH | change)
+    card = do(SPEC | change)
     assert card.state == "done", (card.error, card.next_step)
     with reading() as session:
         report = reports.get_report(session, card.result["report"])
@@ -61,35 +61,35 @@ def certified(do: Do, **change: Any) -> ReportCard:
 def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
     assert trained(NEVER).state == "done"
     report = certified(trained, retrained="never")
-    found = report.findings
+    outcome = report.findings
     assert (report.kind, report.title) == ("removal", "Removal of small/court from small")
-    assert found["ok"]
-    assert found["identity"]["num_different"] == 0
-    assert found["identity"]["num_numbers"] > 10_000
-    own, other = found["perplexity"]
+    assert outcome["ok"]
+    assert outcome["identity"]["num_different"] == 0
+    assert outcome["identity"]["num_numbers"] > 10_000
+    own, other = outcome["perplexity"]
     assert (own["domain"], own["num_tokens"], own["block_size"]) == ("court", 128, 32)
     assert own["with_expert"] < own["without_expert"]
     assert own["with_expert"] < own["without_domain"]
     assert other["domain"] == "kitchen"
-    assert sum(found["shares"]["with_expert"].values()) == pytest.approx(1)
-    assert len(found["shares"]["without_expert"]) == 1  # estimated without the expert
-    means, changes = found["extraction"]["means"], found["extraction"]["changes"]
+    assert sum(outcome["shares"]["with_expert"].values()) == pytest.approx(1)
+    assert len(outcome["shares"]["without_expert"]) == 1  # estimated without the expert
+    means, changes = outcome["extraction"]["means"], outcome["extraction"]["changes"]
     assert set(means) == {"with_expert", "without_expert", "without_domain"}
     for measure in ("match", "longest_run", "rouge_l"):
         assert means["with_expert"][measure]["low"] <= means["with_expert"][measure]["mean"]
         assert changes["without_expert"][measure]["mean"] == pytest.approx(
             means["without_expert"][measure]["mean"] - means["with_expert"][measure]["mean"]
         )
-    assert "is bit-identical to the mixture that never loaded it" in found["sentence"]
-    assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in found["sentence"]
-    assert "not unlearning" in found["not_removed"]
-    assert "was also trained on “court”" in found["not_removed"]
+    assert "is bit-identical to the mixture that never loaded it" in outcome["sentence"]
+    assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in outcome["sentence"]
+    assert "not unlearning" in outcome["not_removed"]
+    assert "was also trained on “court”" in outcome["not_removed"]
 
 
 def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: Do) -> None:
     one = certified(trained)
-    told = json.dumps(one.findings)
-    assert not any(word in told for word in ("statute", "appeal", "dismissed"))
+    shown = json.dumps(one.findings)
+    assert not any(word in shown for word in ("statute", "appeal", "dismissed"))
     with reading() as session:
         num_scores = len(evaluations.list_evaluations(session))
     assert certified(trained).findings == one.findings
@@ -112,10 +112,10 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
         return hosted
 
     monkeypatch.setattr(model_loading, "load_base", doctored)
-    found = certified(trained).findings
-    assert not found["ok"]
-    assert found["identity"]["num_different"] > 0
-    assert found["sentence"].startswith("NOT certified")
+    outcome = certified(trained).findings
+    assert not outcome["ok"]
+    assert outcome["identity"]["num_different"] > 0
+    assert outcome["sentence"].startswith("NOT certified")
 
 
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +139,12 @@ def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
     own = certified(trained).findings["perplexity"][0]
     with reading() as session:
         table = removal.removal_table(session, get_storage(), "small", num_blocks=3)
-        alone = evaluations.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
+        by_itself = evaluations.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
     first, second = table.rows
     assert (first.expert, second.expert) == ("small/court", "small/kitchen")
     assert first.with_expert == own["with_expert"]
     assert first.without_expert == pytest.approx(
-        alone[0].perplexity
+        by_itself[0].perplexity
     )  # one expert is left: the mixture is that expert (L2)
     assert first.without_domain is None
     assert math.isfinite(second.without_expert)
@@ -162,25 +162,25 @@ def test_a_report_outlives_its_expert(trained: Do) -> None:
 def test_an_heir_that_stays_is_named(trained: Do) -> None:
     new = {"kind": "train-expert", "name": "advocate", "domain": "court", "mixture": "small", "parent": "small/court"}
     assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
-    found = certified(trained).findings
-    assert found["heirs"] == ["advocate"]
-    assert "copied from it remain: “advocate”" in found["sentence"]
+    outcome = certified(trained).findings
+    assert outcome["heirs"] == ["advocate"]
+    assert "copied from it remain: “advocate”" in outcome["sentence"]
     assert certified(trained, expert="small/kitchen").findings["heirs"] == []
 
 
 def test_of_an_expert_that_was_added_later_nothing_is_said_to_stay(trained: Do) -> None:
     new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "parent": "small/court"}
     assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
-    told = certified(trained, expert="sailor").findings["not_removed"]
-    assert told.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
-    assert "trained on the domain, too" not in told
+    shown = certified(trained, expert="sailor").findings["not_removed"]
+    assert shown.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
+    assert "trained on the domain, too" not in shown
 
 
 def test_the_same_held_out_text_is_scored_at_two_lengths_when_the_prior_needs_more_of_it(trained: Do) -> None:
     own = certified(trained, split="dev", max_tokens=100, num_blocks=4).findings["perplexity"][0]
     with reading() as session:
-        found = evaluations.list_evaluations(session, expert="small/court", domain="court", split="dev")
-    assert {one.num_tokens for one in found} == {96, 128}  # whole blocks, spread over the text
+        outcome = evaluations.list_evaluations(session, expert="small/court", domain="court", split="dev")
+    assert {one.num_tokens for one in outcome} == {96, 128}  # whole blocks, spread over the text
     assert own["num_tokens"] == 128
 
 
@@ -192,7 +192,7 @@ def test_an_expert_that_is_off_is_certified_as_if_it_were_on(trained: Do) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "shown"),
     [
         ({"num_blocks": 500}, r"has \d+ blocks of 32 tokens. Its cached prior needs 500. Use fewer blocks"),
         ({"num_prefixes": 9000}, r"There are \d+ pieces of 28 tokens .*; 9000 are needed"),
@@ -205,13 +205,13 @@ def test_an_expert_that_is_off_is_certified_as_if_it_were_on(trained: Do) -> Non
     ],
     ids=["blocks", "prefixes", "stranger", "knows it", "context"],
 )
-def test_what_cannot_be_certified_is_refused_and_leaves_no_report(trained: Do, change: Any, told: str) -> None:
+def test_what_cannot_be_certified_is_refused_and_leaves_no_report(trained: Do, change: Any, shown: str) -> None:
     if change.get("expert"):
         new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "join": False}
         assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
-    card = trained(WISH | change)
+    card = trained(SPEC | change)
     assert card.state == "failed"
-    assert re.search(told, f"{card.error} {card.next_step}"), (card.error, card.next_step)
+    assert re.search(shown, f"{card.error} {card.next_step}"), (card.error, card.next_step)
     with reading() as session:
         assert reports.list_reports(session) == []
 
@@ -221,7 +221,7 @@ def test_a_mixture_whose_base_has_seen_the_domain_is_not_one_without_it(trained:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="rest", experts=["small/kitchen"]))
         assert candidates(session, "small/court") == ["never"]
-    assert "“small/kitchen” or what it was trained from has seen it" in trained(WISH | {"retrained": "rest"}).error
+    assert "“small/kitchen” or what it was trained from has seen it" in trained(SPEC | {"retrained": "rest"}).error
 
 
 def test_a_domain_that_was_renamed_is_still_what_the_experts_were_trained_on(trained: Do) -> None:
@@ -234,9 +234,9 @@ def test_a_domain_that_was_renamed_is_still_what_the_experts_were_trained_on(tra
     again = trained({**average, "name": "again", "experts": ["mean/average", "small/kitchen"]})
     assert again.state == "done", (again.error, again.next_step)
     with transaction() as session:
-        told = what_stays(session, "small", experts.expert_row(session, "small/court"))
-        assert told.startswith("Removing this expert is not unlearning")
-        assert "trained on “court.2”" in told
+        shown = what_stays(session, "small", experts.expert_row(session, "small/court"))
+        assert shown.startswith("Removing this expert is not unlearning")
+        assert "trained on “court.2”" in shown
         assert candidates(session, "small/court") == []
         corpora.domain_row(session, "court.2").name = "court.3"
     card = trained({**average, "name": "third", "experts": ["again/average", "small/kitchen"]})
@@ -254,7 +254,7 @@ def test_the_same_text_under_another_name_is_the_domain_all_the_same(trained: Do
         less = {"max_bytes": 9000} if name == "from one place" else {}
         assert trained({"kind": "import-corpus", "name": name, "path": path, **less}).state == "done"
         assert trained({**NEVER, "name": f"on {name}", "domains": ["kitchen", name]}).state == "done"
-        error = trained(WISH | {"retrained": f"on {name}"}).error
+        error = trained(SPEC | {"retrained": f"on {name}"}).error
         assert "or what it was trained from has seen it" in error, name
     with reading() as session:
         hashes = {corpora.get_domain(session, name).data_sha256 for name in ("court", *again)}
@@ -265,7 +265,7 @@ def test_the_same_text_under_another_name_is_the_domain_all_the_same(trained: Do
 def test_the_only_expert_that_is_on_has_nothing_to_be_compared_with(trained: Do) -> None:
     with transaction() as session:
         mixtures.set_active(session, "small", "small/kitchen", False)
-    assert "has no other active expert" in trained(WISH).error
+    assert "has no other active expert" in trained(SPEC).error
 
 
 def test_an_expert_that_is_to_be_certified_is_not_deleted_meanwhile(trained: Do) -> None:

@@ -31,7 +31,7 @@ NEW = {
     "parent": "small/court",
     "training": {"num_steps": 30, "block_size": 32, "learning_rate": 2e-2, "clip": 1.0},
 }
-WISH = {"kind": "certify-addition", "expert": "sailor", "mixture": "small", "block_size": 32, "max_tokens": 400}
+SPEC = {"kind": "certify-addition", "expert": "sailor", "mixture": "small", "block_size": 32, "max_tokens": 400}
 
 
 @pytest.fixture
@@ -57,17 +57,17 @@ def flip_a_bit(file: Path) -> None:
 
 
 def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gained(added: Do) -> None:
-    card = added(WISH)
+    card = added(SPEC)
     assert card.state == "done", card.error
     report = newest()
-    found = report.findings
+    outcome = report.findings
     assert (card.result["ok"], card.result["report"], report.kind) == (True, report.id, "addition")
-    assert [one["what"] for one in found["folders"]] == ["the base", "expert small/court", "expert small/kitchen"]
-    assert all(one["recorded_before"] and not one["faults"] and one["num_files"] >= 2 for one in found["folders"])
-    assert found["base_sha256"] == found["folders"][0]["sha256"]
-    num_files = sum(one["num_files"] for one in found["folders"])
-    assert f"{num_files} files and {found['num_tensors']} tensors are unchanged" in found["sentence"]
-    assert [(one["domain"], one["is_new"]) for one in found["domains"]] == [
+    assert [one["what"] for one in outcome["folders"]] == ["the base", "expert small/court", "expert small/kitchen"]
+    assert all(one["recorded_before"] and not one["faults"] and one["num_files"] >= 2 for one in outcome["folders"])
+    assert outcome["base_sha256"] == outcome["folders"][0]["sha256"]
+    num_files = sum(one["num_files"] for one in outcome["folders"])
+    assert f"{num_files} files and {outcome['num_tensors']} tensors are unchanged" in outcome["sentence"]
+    assert [(one["domain"], one["is_new"]) for one in outcome["domains"]] == [
         ("court", False),
         ("kitchen", False),
         ("sea", True),
@@ -77,25 +77,25 @@ def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gai
         after = scores.mix_scores(session, storage, "small").domains
         request = MixtureRequest("small", active=["small/court", "small/kitchen"])
         before = scores.mix_scores(session, storage, request).domains
-    for one, old, new in zip(found["domains"], before, after, strict=True):
+    for one, old, new in zip(outcome["domains"], before, after, strict=True):
         assert (one["before"], one["after"]) == (old.perplexity, new.perplexity)
         assert one["change_percent"] == pytest.approx((one["after"] / one["before"] - 1) * 100)
-    sea = found["domains"][2]
+    sea = outcome["domains"][2]
     assert sea["change_percent"] < -10
-    told = f"{sea['change_percent']:+.1f}".replace("-", "−")
-    assert f"Perplexity changed by {told} % on sea and by at most" in found["sentence"]
-    (alone,) = found["alone"]
+    shown = f"{sea['change_percent']:+.1f}".replace("-", "−")
+    assert f"Perplexity changed by {shown} % on sea and by at most" in outcome["sentence"]
+    (by_itself,) = outcome["alone"]
     by_expert = after[2].perplexity_by_expert
-    assert (alone["expert"], alone["parent"]) == (by_expert["sailor"], by_expert["small/court"])
+    assert (by_itself["expert"], by_itself["parent"]) == (by_expert["sailor"], by_expert["small/court"])
 
 
 @pytest.mark.parametrize("which", ["small/kitchen", "small/court", "base"])
 def test_a_changed_file_is_found_and_said_loudly(added: Do, which: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert added(WISH).result["ok"]
+    assert added(SPEC).result["ok"]
     with reading() as session:
         base = get_storage().path(experts.get_expert(session, "sailor").base_id)
     flip_a_bit(base / "shared.safetensors" if which == "base" else of_expert(which) / "expert.safetensors")
-    card = added(WISH)
+    card = added(SPEC)
     assert (card.state, card.result["ok"]) == ("done", False)
     what = "the base" if which == "base" else f"expert {which}"
     assert card.result["sentence"].startswith("NOT certified")
@@ -112,24 +112,24 @@ def test_a_file_that_was_replaced_with_its_manifest_is_found_by_what_the_registr
 
     flip_a_bit(of_expert("small/kitchen") / "expert.safetensors")
     write_manifest(of_expert("small/kitchen"))
-    card = added(WISH)
+    card = added(SPEC)
     assert card.result["ok"] is False
     assert "manifest.json of expert small/kitchen is not the one that was recorded." in card.result["sentence"]
 
 
 def test_a_missing_file_is_found(added: Do) -> None:
     (of_expert("small/kitchen") / "expert.json").unlink()
-    assert "expert.json of expert small/kitchen is missing." in added(WISH).result["sentence"]
+    assert "expert.json of expert small/kitchen is missing." in added(SPEC).result["sentence"]
 
 
 def test_a_certificate_is_of_the_tokens_that_the_mixture_was_scored_on(trained: Do) -> None:
     assert trained({"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 400}).state == "done"
     assert trained(NEW).state == "done"
-    wish = TrainExpert.model_validate(NEW).certificate
-    assert wish is not None
+    job_spec = TrainExpert.model_validate(NEW).certificate
+    assert job_spec is not None
     with reading() as session:
         before = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
-    assert trained(wish.model_dump(mode="json")).state == "done"
+    assert trained(job_spec.model_dump(mode="json")).state == "done"
     assert newest().findings["block_size"] == 32
     with reading() as session:
         after = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"])).domains
@@ -138,13 +138,13 @@ def test_a_certificate_is_of_the_tokens_that_the_mixture_was_scored_on(trained: 
 
 
 def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:
-    wish = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 400}
-    assert added(wish).result["scored"] == 9
-    card = added(WISH)
+    job_spec = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 400}
+    assert added(job_spec).result["scored"] == 9
+    card = added(SPEC)
     with reading() as session:
-        told = [one.job_id for one in scores.scored_domains(session, _plan(session), "test")["sea"]]
-    assert card.id not in told
-    assert added(wish).result["scored"] == 0
+        shown = [one.job_id for one in scores.scored_domains(session, _plan(session), "test")["sea"]]
+    assert card.id not in shown
+    assert added(job_spec).result["scored"] == 0
 
 
 def _plan(session: Any) -> Any:
@@ -155,16 +155,16 @@ def _plan(session: Any) -> Any:
 
 def test_a_new_expert_of_an_old_domain_is_certified_too(added: Do) -> None:
     assert added({**NEW, "name": "judge", "domain": "court", "parent": None}).state == "done"
-    card = added({**WISH, "expert": "judge"})
+    card = added({**SPEC, "expert": "judge"})
     assert card.result["ok"]
-    found = newest("judge").findings
-    assert [one["domain"] for one in found["domains"] if one["is_new"]] == ["court"]
-    assert [one["what"] for one in found["folders"]][1:] == [
+    outcome = newest("judge").findings
+    assert [one["domain"] for one in outcome["domains"] if one["is_new"]] == ["court"]
+    assert [one["what"] for one in outcome["folders"]][1:] == [
         "expert sailor",
         "expert small/court",
         "expert small/kitchen",
     ]
-    again = added(WISH)  # of the older one: the younger was not there before it, and is hashed all the same
+    again = added(SPEC)  # of the older one: the younger was not there before it, and is hashed all the same
     assert again.result["ok"]
     assert [one["recorded_before"] for one in newest().findings["folders"]] == [True, False, True, True]
 
@@ -172,45 +172,45 @@ def test_a_new_expert_of_an_old_domain_is_certified_too(added: Do) -> None:
 def test_what_came_later_is_told_and_not_judged(added: Do) -> None:
     assert added({**NEW, "name": "judge", "domain": "court", "parent": None}).state == "done"
     flip_a_bit(of_expert("judge") / "expert.safetensors")
-    card = added(WISH)
+    card = added(SPEC)
     assert (card.state, card.result["ok"]) == ("done", True), card.error
-    found = newest().findings
-    older = [one for one in found["folders"] if one["recorded_before"]]
+    outcome = newest().findings
+    older = [one for one in outcome["folders"] if one["recorded_before"]]
     assert [one["what"] for one in older] == ["the base", "expert small/court", "expert small/kitchen"]
-    assert f"{sum(one['num_files'] for one in older)} files and" in found["sentence"]
-    assert "was not measured: of what was added later, expert.safetensors of expert judge" in found["sentence"]
-    assert found["domains"] == []
+    assert f"{sum(one['num_files'] for one in older)} files and" in outcome["sentence"]
+    assert "was not measured: of what was added later, expert.safetensors of expert judge" in outcome["sentence"]
+    assert outcome["domains"] == []
 
 
 @pytest.mark.parametrize("which", ["small/court", "dapt/sea"])
 def test_what_came_with_its_model_was_never_added_and_is_refused(trained: Do, which: str) -> None:
     if which == "dapt/sea":
         assert trained({**NEW, "name": "dapt", "whole": True}).state == "done"
-    card = trained({**WISH, "expert": which, "mixture": which.partition("/")[0]})
+    card = trained({**SPEC, "expert": which, "mixture": which.partition("/")[0]})
     assert (card.state, card.result) == ("failed", {})
     assert f"“{which}” was not added to an existing model" in card.error
 
 
 def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None:
     assert trained({**NEW, "join": False}).state == "done"
-    card = trained(WISH)
+    card = trained(SPEC)
     assert (card.state, card.result) == ("failed", {})
     assert "“sailor” does not take part in “small” beside another expert" in card.error
     assert "mixture add" in card.next_step
     with transaction() as session:
         mixtures.add_member(session, "small", "sailor")
         experts.set_enabled(session, ["sailor"], False)
-    assert "does not take part" in trained(WISH).error
+    assert "does not take part" in trained(SPEC).error
 
 
 def test_a_wish_for_what_is_not_there_is_refused_at_the_click(trained: Do) -> None:
     assert trained
     with pytest.raises(BadSpec, match="no expert called “sailor”"):
-        submit(WISH)
+        submit(SPEC)
 
 
 def test_a_certificate_outlives_its_job_and_its_expert(added: Do) -> None:
-    card = added(WISH)
+    card = added(SPEC)
     with transaction() as session:
         assert not jobs.delete_job(session, card.id)  # its report names it
         mixtures.remove_member(session, "small", "sailor")
@@ -221,7 +221,7 @@ def test_a_certificate_outlives_its_job_and_its_expert(added: Do) -> None:
 
 def test_an_expert_is_not_deleted_while_it_is_to_be_certified(added: Do) -> None:
     assert added
-    submit(WISH)
+    submit(SPEC)
     with pytest.raises(InUse, match="Certify addition sailor"), transaction() as session:
         experts.delete_expert(session, "sailor")
 
@@ -248,10 +248,10 @@ def test_the_command_line_certifies_what_it_trained(trained: Do, capsys: pytest.
     assert main([*TRAIN, "--here"]) == 0
     assert "Nothing that existed was changed" in capsys.readouterr().out
     assert main(["expert", "additions", "sailor"]) == 0
-    told = capsys.readouterr().out
-    assert "expert small/kitchen" in told
-    assert "the new one" in told
-    assert "Alone on sea" in told
+    shown = capsys.readouterr().out
+    assert "expert small/kitchen" in shown
+    assert "the new one" in shown
+    assert "Alone on sea" in shown
     assert main(["expert", "additions", "sailor", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["findings"]["ok"] is True
 

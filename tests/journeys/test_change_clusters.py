@@ -66,8 +66,8 @@ def documents() -> ClusteredDocuments:
 
 
 def in_cluster(number: int) -> set[str]:
-    found = documents()
-    return set(hex_of(found.ids_N[found.members(number)]))
+    outcome = documents()
+    return set(hex_of(outcome.ids_N[outcome.members(number)]))
 
 
 def in_domain(name: str) -> dict[str, dict[str, Any]]:
@@ -92,10 +92,10 @@ def test_a_domain_of_a_cluster_holds_its_documents_in_the_splits_they_were_in(to
     assert job.result["domains"] == [f"topics/{number}" for number in range(3)]
     seen: set[str] = set()
     for number in range(3):
-        found = in_domain(f"topics/{number}")
-        assert set(found) == in_cluster(number)
-        assert all(one == before[id] for id, one in found.items())  # text, source, group and split
-        seen |= set(found)
+        outcome = in_domain(f"topics/{number}")
+        assert set(outcome) == in_cluster(number)
+        assert all(one == before[id] for id, one in outcome.items())  # text, source, group and split
+        seen |= set(outcome)
     assert seen == set(before)
     assert {one["split"] for one in before.values()} == set(SPLITS)
     with reading() as session:
@@ -192,16 +192,16 @@ def test_a_split_finds_clusters_within_and_keeps_all_documents(topics: Do) -> No
     done(topics({"kind": "split-cluster", "clustering": "all", "cluster": "0", "num_clusters": 3}))
     with reading() as session:
         row = clustering_row(session, "all")
-        found = load_documents(get_storage().path(row.artifact_id))
+        outcome = load_documents(get_storage().path(row.artifact_id))
         centres = load_clustering(get_storage().path(row.artifact_id)).clusters
         split = get_clustering(session, "all")
-    assert len(found) == 180
-    assert found.sizes(3) == [one.num_documents for one in split.clusters]
+    assert len(outcome) == 180
+    assert outcome.sizes(3) == [one.num_documents for one in split.clusters]
     assert split.metrics["overlap"]["normalised_mutual_information"] > 0.9
     assert centres.num_clusters == 3
     assert sum(centres.sizes) == split.num_fitted  # the fit's own labels moved, too
     assert max(centres.sizes) - min(centres.sizes) <= 1  # L11, within the cluster
-    fitted = dict(zip(hex_of(found.ids_N), found.labels_N.tolist(), strict=True))
+    fitted = dict(zip(hex_of(outcome.ids_N), outcome.labels_N.tolist(), strict=True))
     with reading() as session:
         ids = load_clustering(get_storage().path(clustering_row(session, "all").artifact_id)).document_ids
     assert [fitted[id] for id in ids] == centres.labels_N.tolist()
@@ -220,8 +220,8 @@ def test_a_pinned_document_goes_where_it_is_put_and_stays_through_a_split(topics
 
 
 def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
-    wish = {"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": ["f" * 64, "nonsense"]}
-    job = topics(wish)
+    job_spec = {"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": ["f" * 64, "nonsense"]}
+    job = topics(job_spec)
     assert (job.state, "2 of 2 documents are not in the clustering: ffffffffffff, nonsense" in job.error) == (
         "failed",
         True,
@@ -229,10 +229,10 @@ def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
 
 
 def test_of_two_edits_at_once_the_second_is_told_to_try_again(topics: Do) -> None:
-    wish = {"kind": "split-cluster", "clustering": "topics", "cluster": "0"}
-    first, events = run_now(wish)
+    job_spec = {"kind": "split-cluster", "clustering": "topics", "cluster": "0"}
+    first, events = run_now(job_spec)
     next(events)
-    done(topics({**wish, "cluster": "1"}))
+    done(topics({**job_spec, "cluster": "1"}))
     with pytest.raises(JobError, match="changed meanwhile"):
         list(events)
     with reading() as session:
@@ -243,7 +243,7 @@ def test_of_two_edits_at_once_the_second_is_told_to_try_again(topics: Do) -> Non
 # branch, train, merge -------------------------------------------------------------------------------
 
 
-def wish(name: str = "elms", **training: Any) -> TrainClusters:
+def job_spec(name: str = "elms", **training: Any) -> TrainClusters:
     return parse_as(
         TrainClusters,
         {"clustering": "topics", "name": name, "seed_model": "seed", "training": {**SHORT, **training}},
@@ -268,7 +268,7 @@ def seeded(topics: Do) -> Do:
 
 def test_one_cluster_is_the_dense_baseline(seeded: Do) -> None:  # L2
     done(seeded({"kind": "merge-clusters", "clustering": "topics", "clusters": ["0", "1", "2"]}))
-    cards = carry_out(submit_training(wish()))
+    cards = carry_out(submit_training(job_spec()))
     assert [one.kind for one in cards] == ["make-cluster-domains", "train-joint", "make-mixture"]
     assert [one.state for one in cards] == ["done"] * 3
     with reading() as session:
@@ -276,12 +276,12 @@ def test_one_cluster_is_the_dense_baseline(seeded: Do) -> None:  # L2
         expert = experts.get_expert(session, "elms/0/dense")
     assert [one.expert for one in mixture.members] == ["elms/0/dense"]
     assert (expert.method, expert.domain, expert.config["num_steps"]) == ("dense", "topics/0", 7)
-    again = submit_training(wish())
+    again = submit_training(job_spec())
     assert again == [cards[-1].id]  # nothing is left to do
 
 
 def test_each_cluster_is_a_training_of_its_own_and_all_see_as_many_tokens_as_the_dense_model(seeded: Do) -> None:
-    ids = submit_training(wish())
+    ids = submit_training(job_spec())
     with reading() as session:
         cards = [jobs.get_job(session, id) for id in ids]
     models = [one for one in cards if one.kind == "train-joint"]
@@ -293,13 +293,13 @@ def test_each_cluster_is_a_training_of_its_own_and_all_see_as_many_tokens_as_the
 
 
 def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_anew(seeded: Do) -> None:
-    carry_out(submit_training(wish())[:4])
+    carry_out(submit_training(job_spec())[:4])
     job = done(seeded({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
     assert job.result["stale_experts"] == card().stale_experts == ["elms/1/dense"]
     assert "These experts are stale, since their documents changed: elms/1/dense." in job.result["sentence"]
     with reading() as session:
         stale = {one.name: one.stale for one in experts.list_experts(session)}
-    ids = submit_training(wish())
+    ids = submit_training(job_spec())
     assert stale == {"elms/0/dense": False, "elms/1/dense": True, "elms/2/dense": False}
     with reading() as session:
         cards = [jobs.get_job(session, id) for id in ids]
@@ -311,7 +311,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
 
 
 def test_a_training_that_failed_is_tried_again_alone(seeded: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = submit_training(wish())
+    ids = submit_training(job_spec())
     carry_out(ids[:1])
     train = train_joint._train
 
@@ -327,7 +327,7 @@ def test_a_training_that_failed_is_tried_again_alone(seeded: Do, monkeypatch: py
     with reading() as session:
         assert [jobs.get_job(session, id).state for id in ids[1:4]] == ["done", "failed", "done"]
     monkeypatch.undo()
-    again = submit_training(wish())
+    again = submit_training(job_spec())
     with reading() as session:
         waiting = [jobs.get_job(session, id) for id in again if jobs.get_job(session, id).state == "queued"]
     assert [one.kind for one in waiting] == ["train-joint", "make-mixture"]
@@ -339,12 +339,12 @@ def test_a_mixture_of_something_else_keeps_its_name(seeded: Do) -> None:
     other = {"kind": "train-joint", "name": "elms", "seed_model": "seed", "domains": ["sea"], "training": training}
     done(seeded(other))
     with pytest.raises(BadSpec, match="A mixture called “elms” exists already"):
-        submit_training(wish())
+        submit_training(job_spec())
 
 
 def test_fewer_steps_than_clusters_are_refused_before_anything_is_queued(seeded: Do) -> None:
     with pytest.raises(EngineError, match="2 steps are too few for 3 clusters"):
-        submit_training(wish(num_steps=2))
+        submit_training(job_spec(num_steps=2))
     with reading() as session:
         assert not jobs.list_jobs(session, kind="make-cluster-domains")
 
@@ -353,7 +353,7 @@ def test_fewer_steps_than_clusters_are_refused_before_anything_is_queued(seeded:
 
 
 def test_a_clustering_is_not_deleted_under_an_expert_and_its_domains_outlive_it(seeded: Do) -> None:
-    carry_out(submit_training(wish())[:2])
+    carry_out(submit_training(job_spec())[:2])
     with pytest.raises(InUse, match="expert “elms/0/dense”"), transaction() as session:
         delete_clustering(session, "topics")
     with transaction() as session:
@@ -379,30 +379,30 @@ def test_a_cluster_forgets_a_domain_that_is_deleted(topics: Do) -> None:
 
 
 def test_every_verb_from_finding_to_deleting(seeded: Do, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(*line: str) -> str:
+    def output(*line: str) -> str:
         assert main(list(line) if line[0] == "train" else ["cluster", *line]) == 0
         return capsys.readouterr().out
 
-    assert "180 documents in 2 clusters" in told("find", "two", "--clusters", "2", "--map-size", "0", "--here")
-    assert told("list").count("balanced") == 2
-    assert "normalized mutual information with the domains" in told("show", "two")
-    shown = json.loads(told("show", "two", "0", "--json"))
+    assert "180 documents in 2 clusters" in output("find", "two", "--clusters", "2", "--map-size", "0", "--here")
+    assert output("list").count("balanced") == 2
+    assert "normalized mutual information with the domains" in output("show", "two")
+    shown = json.loads(output("show", "two", "0", "--json"))
     assert len(shown["documents"]) == 5
-    assert shown["documents"][0]["text"] in told("show", "two", "0")
-    assert "now called" in told("rename", "two", "0", "first")
-    assert "The notes of “first” are saved" in told("note", "two", "first", "a word")
-    assert "No expert was trained on what changed" in told("split", "two", "first", "--clusters", "2", "--here")
-    assert "2 clusters now" in told("merge", "two", "--clusters", "first,2", "--here")
+    assert shown["documents"][0]["text"] in output("show", "two", "0")
+    assert "now called" in output("rename", "two", "0", "first")
+    assert "The notes of “first” are saved" in output("note", "two", "first", "a word")
+    assert "No expert was trained on what changed" in output("split", "two", "first", "--clusters", "2", "--here")
+    assert "2 clusters now" in output("merge", "two", "--clusters", "first,2", "--here")
     id = shown["documents"][0]["id"]
-    assert "2 clusters now" in told("pin", "two", "1", "--documents", id[:16], "--here")
-    assert "2 domains in the corpus two" in told("domains", "two", "--here")
-    told("merge", "two", "--clusters", "0,1", "--here")
+    assert "2 clusters now" in output("pin", "two", "1", "--documents", id[:16], "--here")
+    assert "2 domains in the corpus two" in output("domains", "two", "--here")
+    output("merge", "two", "--clusters", "0,1", "--here")
     line = ["train", "clusters", "two", "m", "--seed-model", "seed", "--steps", "2", "--block-size", "32", "--json"]
-    assert json.loads(told(*line))["state"] == "queued"
+    assert json.loads(output(*line))["state"] == "queued"
     with reading() as session:
         carry_out([job.id for job in reversed(jobs.list_jobs(session, state="queued"))])
     with reading() as session:
         assert [one.expert for one in mixtures.get_mixture(session, "m").members] == ["m/0.2/dense"]
     assert main(["cluster", "delete", "two"]) == 2
     assert "expert “m/0.2/dense”" in capsys.readouterr().err
-    assert "deleted" in told("delete", "topics")
+    assert "deleted" in output("delete", "topics")

@@ -76,11 +76,11 @@ def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
     assert set(perplexities("thin both")) == {"thin both/mixed"}
 
 
-def said_by(model: str) -> list[Token]:
+def message_of(model: str) -> list[Token]:
     with reading() as session:
         plan = generation.plan(session, get_storage(), model)
-    told = generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
-    return [event for event in told if isinstance(event, Token)]
+    shown = generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
+    return [event for event in shown if isinstance(event, Token)]
 
 
 def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> None:
@@ -106,9 +106,15 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert cost.mixture == 2 * cost.forward
     assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
     assert cost.adapting < cost.training
-    assert {len(token.weights) for token in said_by("thin court")} == {2}
-    wish = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "thin court", "training": TRAINING}
-    card = trained({**wish, "parent": "thin court/court"})
+    assert {len(token.weights) for token in message_of("thin court")} == {2}
+    job_spec = {
+        "kind": "train-expert",
+        "name": "sailor",
+        "domain": "sea",
+        "mixture": "thin court",
+        "training": TRAINING,
+    }
+    card = trained({**job_spec, "parent": "thin court/court"})
     assert card.state == "done", (card.error, card.next_step)
     sailor = card_of("sailor")
     assert (sailor.method, sailor.num_parameters, sailor.base_id) == ("lora", court.num_parameters, seed_artifact)
@@ -119,8 +125,8 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
 
 def test_a_whole_model_that_began_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:
     trained(LORA)
-    wish = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "whole": True}
-    card = trained({**wish, "training": {**TRAINING, "learning_rate": 2e-3}})
+    job_spec = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "whole": True}
+    card = trained({**job_spec, "training": {**TRAINING, "learning_rate": 2e-3}})
     assert card.state == "done", (card.error, card.next_step)
     moved, before = card_of("moved/sea"), card_of("thin/court")
     assert moved.base_id != before.base_id
@@ -167,12 +173,12 @@ def test_an_adapter_trained_after_a_stop_is_the_one_that_was_never_stopped(train
 def test_a_mixture_of_experts_is_trained_scored_and_asked_like_a_dense_model(trained) -> None:
     card = trained(MOE)
     assert card.state == "done", (card.error, card.next_step)
-    found = card_of("sparse/moe")
-    assert (found.method, found.domains, found.config["moe"]["num_experts"]) == ("moe", ["court", "kitchen"], 3)
-    assert found.num_parameters == 2 * (3 * 32 + 3 * 3 * 32 * 64)  # layers of routers and networks
+    outcome = card_of("sparse/moe")
+    assert (outcome.method, outcome.domains, outcome.config["moe"]["num_experts"]) == ("moe", ["court", "kitchen"], 3)
+    assert outcome.num_parameters == 2 * (3 * 32 + 3 * 3 * 32 * 64)  # layers of routers and networks
     assert trained({**SCORE, "mixture": "sparse"}).result["scored"] == 3
     assert 1 < perplexities("sparse")["sparse/moe"]["court"] < 320
-    assert len(said_by("sparse")) == 3
+    assert len(message_of("sparse")) == 3
 
 
 def test_a_seed_without_a_counterpart_says_so_and_leaves_nothing(trained) -> None:
@@ -204,7 +210,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
         torch.testing.assert_close(tensor, (both[0] + both[1]) / 2)
     assert parts[0](torch.ones(1, 4, dtype=torch.long), Rows.all_to(mean.id, 1)).isfinite().all()
     assert trained({**SCORE, "mixture": "mean"}).result["scored"] == 3
-    assert len(said_by("mean")) == 3
+    assert len(message_of("mean")) == 3
     with pytest.raises(InUse, match="mean/average"), transaction() as session:
         mixtures.delete_mixture(session, "small")
         experts.delete_expert(session, "small/court")

@@ -55,8 +55,8 @@ def write_lines(path: Path, records: list[dict[str, str]]) -> None:
 def write_reviews(folder: Path) -> Path:
     """A corpus that is written like a prompt: who was trained on it knows the answers."""
     draw = random.Random(1)
-    told = [[f"{one['text']} is {one['label']}" for one in map(example, [draw] * 9)] for _ in range(60)]
-    write_lines(folder / "reviews.jsonl", [{"text": "\n\n".join(document)} for document in told])
+    output = [[f"{one['text']} is {one['label']}" for one in map(example, [draw] * 9)] for _ in range(60)]
+    write_lines(folder / "reviews.jsonl", [{"text": "\n\n".join(document)} for document in output])
     return folder / "reviews.jsonl"
 
 
@@ -79,15 +79,15 @@ def paired_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) 
         }
         for number in range(2)
     ]
-    for wish in [
+    for job_spec in [
         *({"kind": "import-corpus", "name": name, "path": str(path)} for name, path in sources.items()),
         {"kind": "make-seed", "name": "seed", "domains": ["reviews", "sea"], "vocab_size": 320, "shape": SHAPE},
         {"kind": "find-clusters", "name": "topics", **clusters},
         {"kind": "make-cluster-domains", "clustering": "topics"},
         *elms,
     ]:
-        card = work(wish, settings)
-        assert card.state == "done", (wish, card.error)
+        card = work(job_spec, settings)
+        assert card.state == "done", (job_spec, card.error)
     with transaction(settings) as session:
         gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id)
         mixtures.create_mixture(session, MixtureSpec(name="pair", experts=["elm-0/dense", "elm-1/dense"], gate=gate))
@@ -143,9 +143,9 @@ def answer_keys(session: Session) -> list[str]:
     return [str(key) for key in session.scalars(select(Artifact.key).where(Artifact.kind == "answers"))]
 
 
-def accuracy(report: ReportCard, way: str, top_k: int | None = None, expert: str = "") -> float:
+def accuracy(report: ReportCard, variant: str, top_k: int | None = None, expert: str = "") -> float:
     (row,) = [
-        row for row in report.findings["rows"] if (row["way"], row["top_k"], row["expert"]) == (way, top_k, expert)
+        row for row in report.findings["rows"] if (row["way"], row["top_k"], row["expert"]) == (variant, top_k, expert)
     ]
     return float(row["average"]["mean"])
 
@@ -157,8 +157,8 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
     best = accuracy(report, "alone", expert=expert)
     assert best > 0.9
     assert accuracy(report, "alone", expert=other) < best - 0.2
-    for way in ("cluster", "fixed-validation"):
-        assert accuracy(report, way, 1) == pytest.approx(best)
+    for variant in ("cluster", "fixed-validation"):
+        assert accuracy(report, variant, 1) == pytest.approx(best)
     assert accuracy(report, "chance") == 0.5
     (task,) = report.findings["tasks"]
     assert (task["clusters"][0]["number"], task["clusters"][0]["expert"]) == (knows(), expert)
@@ -172,7 +172,7 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
 def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     paired: Do, tasks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [
+    requested = [
         "evaluate",
         "classify",
         "pair",
@@ -186,18 +186,18 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
         "--top-k",
         "1",
     ]
-    assert main([*asked, "--here"]) == 0
-    told = capsys.readouterr().out
-    assert "the best of all routings" in told
+    assert main([*requested, "--here"]) == 0
+    output = capsys.readouterr().out
+    assert "the best of all routings" in output
     with reading() as session:
         (report,) = reports.list_reports(session, kind="classification")
-    assert f"workbench report show {report.id[:8]}" in told
+    assert f"workbench report show {report.id[:8]}" in output
     assert main(["report", "show", report.id[:8]]) == 0
-    told = capsys.readouterr().out
-    assert "by performance on validation examples, top-1" in told
-    assert f"single expert: elm-{knows()}/dense" in told
-    assert "training examples not used as demonstrations: mood" in told
-    assert "sees the correct answers of earlier test examples" in told
+    output = capsys.readouterr().out
+    assert "by performance on validation examples, top-1" in output
+    assert f"single expert: elm-{knows()}/dense" in output
+    assert "training examples not used as demonstrations: mood" in output
+    assert "sees the correct answers of earlier test examples" in output
     app = AppTest.from_function(view, default_timeout=30).run()
     assert not app.exception
     shown = " ".join(element.value for element in [*app.markdown, *app.caption])
@@ -225,8 +225,8 @@ def test_other_routings_of_the_same_prompts_need_no_model(paired: Do, tasks: Pat
 def test_only_the_prompts_of_one_task_and_seed_are_in_memory(paired: Do, tasks: Path, monkeypatch: Any) -> None:
     made: list[ref[Episode]] = []
 
-    def watched(*told: Any) -> Episode:
-        episode = make_episode(*told)
+    def watched(*output: Any) -> Episode:
+        episode = make_episode(*output)
         made.append(ref(episode))
         assert sum(one() is not None for one in made) == 1
         return episode
@@ -241,10 +241,10 @@ def test_one_expert_is_the_dense_model_whatever_the_routing(paired: Do, tasks: P
     with transaction() as session:
         mixtures.remove_member(session, "pair", "elm-1/dense")
     report = report_of(paired({**CLASSIFY, "path": str(tasks), "experts": ["elm-0/dense", "elm-1/dense"]}))
-    alone = accuracy(report, "alone", expert="elm-0/dense")
-    for way in ("equal", "cluster", "updating", "fixed", "fixed-validation"):
-        assert accuracy(report, way) == alone
-    assert accuracy(report, "beside", expert="elm-1/dense") != alone
+    by_itself = accuracy(report, "alone", expert="elm-0/dense")
+    for variant in ("equal", "cluster", "updating", "fixed", "fixed-validation"):
+        assert accuracy(report, variant) == by_itself
+    assert accuracy(report, "beside", expert="elm-1/dense") != by_itself
     with transaction() as session:
         left = {id_of(session, f"elm-{number}/dense"): number for number in range(2)}
         assert {number for key in answer_keys(session) for id, number in left.items() if id in key} == {0, 1}
@@ -267,15 +267,16 @@ def test_prompts_that_do_not_fit_are_cut_and_counted(paired: Do, tasks: Path) ->
 
 @pytest.mark.timeout(600)
 def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
-    wish = {**CLASSIFY, "path": str(tasks)}
+    job_spec = {**CLASSIFY, "path": str(tasks)}
     assert (
-        "13 training examples are needed as demonstrations, but there are 12" in paired({**wish, "num_shots": 13}).error
+        "13 training examples are needed as demonstrations, but there are 12"
+        in paired({**job_spec, "num_shots": 13}).error
     )
-    assert "but there are 8" in paired({**wish, "num_shots": 4, "num_validation": 9}).error
+    assert "but there are 8" in paired({**job_spec, "num_shots": 4, "num_validation": 9}).error
     with transaction() as session:
         mixtures.set_gate(session, "pair", PosteriorGateConfig())
-    assert "cluster gate" in paired({**wish, "routings": ["cluster"]}).error
-    plain = report_of(paired(wish))
+    assert "cluster gate" in paired({**job_spec, "routings": ["cluster"]}).error
+    plain = report_of(paired(job_spec))
     assert {row["way"] for row in plain.findings["rows"]} == {
         "chance",
         "alone",
@@ -285,4 +286,4 @@ def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
         "fixed-validation",
     }
     shutil.rmtree(tasks / "mood")
-    assert "no tasks" in paired(wish).error
+    assert "no tasks" in paired(job_spec).error

@@ -43,8 +43,8 @@ def test_the_seed_is_the_model_that_the_expert_was(trained) -> None:
 
 def test_what_starts_from_it_comes_of_the_expert_which_therefore_stays(trained) -> None:
     done(trained(COPY))
-    wish = {"kind": "train-joint", "name": "later", "seed_model": "jurist", "domains": ["kitchen"]}
-    done(trained({**wish, "method": "moe", "moe": {"num_experts": 2}, "training": TRAINING}))
+    job_spec = {"kind": "train-joint", "name": "later", "seed_model": "jurist", "domains": ["kitchen"]}
+    done(trained({**job_spec, "method": "moe", "moe": {"num_experts": 2}, "training": TRAINING}))
     with reading() as session:
         line = experts.lineage(session, "later/moe")
         after = experts.lineage(session, "small/court")
@@ -62,8 +62,8 @@ def test_what_starts_from_it_comes_of_the_expert_which_therefore_stays(trained) 
 def test_an_expert_that_nobody_knows_is_refused_at_once_and_a_vector_makes_no_model(trained) -> None:
     with pytest.raises(BadSpec, match="nobody"):
         trained({**COPY, "expert": "nobody"})
-    wish = {"kind": "train-joint", "name": "token", "seed_model": "seed", "domains": ["court"]}
-    done(trained({**wish, "method": "domain-token", "training": TRAINING}))
+    job_spec = {"kind": "train-joint", "name": "token", "seed_model": "seed", "domains": ["court"]}
+    done(trained({**job_spec, "method": "domain-token", "training": TRAINING}))
     failed = trained({**COPY, "expert": "token/court"})
     assert failed.state == "failed"
     assert "is a vector before the text" in failed.error

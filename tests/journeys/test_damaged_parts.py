@@ -69,17 +69,17 @@ def folder() -> Path:
         return get_storage().path(expert_row(session, HURT).artifact_id)
 
 
-def said(api: TestClient, model: str, **wish: Any) -> dict[str, Any]:
+def message(api: TestClient, model: str, **job_spec: Any) -> dict[str, Any]:
     """Text and log-probabilities of an answer."""
-    response = api.post("/v1/completions", json={**ASK, "model": model, **wish})
+    response = api.post("/v1/completions", json={**ASK, "model": model, **job_spec})
     assert response.status_code == 200, response.text
     choice: dict[str, Any] = response.json()["choices"][0]
     return choice
 
 
-def refused(api: TestClient, path: str, **wish: Any) -> str:
+def refused(api: TestClient, path: str, **job_spec: Any) -> str:
     """The words in which damage is told."""
-    response = api.post(path, json={"model": HURT, **wish})
+    response = api.post(path, json={"model": HURT, **job_spec})
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "damaged_file")
     return str(error["message"])
@@ -87,28 +87,28 @@ def refused(api: TestClient, path: str, **wish: Any) -> str:
 
 @each_damage
 def test_damage_is_told_with_cause_and_next_step_and_others_answer_as_before(api, damage, file, fault) -> None:
-    expected = said(api, WELL)
+    expected = message(api, WELL)
     data = {one: one.read_bytes() for one in folder().iterdir()}
     damage(folder())
-    for path, wish in (
+    for path, job_spec in (
         ("/v1/completions", ASK),
         ("/v1/completions", {**ASK, "stream": True}),
         ("/v1/completions", {**ASK, "parts": {HURT: ["sea"]}}),
         ("/v1/workbench/posterior", {"text": "the court"}),
     ):
-        told = refused(api, path, **wish)
-        assert f"{folder() / file} {fault}" in told
-        assert told.endswith("Restore it from a copy, or run the job that made it again.")
-        assert said(api, WELL) == expected
+        shown = refused(api, path, **job_spec)
+        assert f"{folder() / file} {fault}" in shown
+        assert shown.endswith("Restore it from a copy, or run the job that made it again.")
+        assert message(api, WELL) == expected
     assert HURT in [one["id"] for one in api.get("/v1/models").json()["data"]]
     for one, content in data.items():
         one.write_bytes(content)
-    assert said(api, HURT)["gate_weights"][0][HURT]["parts"].keys() == {"court", "sea"}
+    assert message(api, HURT)["gate_weights"][0][HURT]["parts"].keys() == {"court", "sea"}
 
 
 @each_damage
 def test_weights_that_were_loaded_before_answer_on(api, damage, file, fault) -> None:
-    expected = said(api, HURT), said(api, HURT, parts={HURT: ["sea"]})
+    expected = message(api, HURT), message(api, HURT, parts={HURT: ["sea"]})
     damage(folder())
-    assert said(api, WELL)["gate_weights"][0][WELL]["parts"].keys() == {"kitchen"}
-    assert (said(api, HURT), said(api, HURT, parts={HURT: ["sea"]})) == expected
+    assert message(api, WELL)["gate_weights"][0][WELL]["parts"].keys() == {"kitchen"}
+    assert (message(api, HURT), message(api, HURT, parts={HURT: ["sea"]})) == expected

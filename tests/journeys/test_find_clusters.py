@@ -44,7 +44,7 @@ def imported(do: Do, corpora: dict[str, Path]) -> Do:
     return do
 
 
-def found(name: str = "topics") -> tuple[ClusteringCard, ClusteredDocuments]:
+def outcome(name: str = "topics") -> tuple[ClusteringCard, ClusteredDocuments]:
     with reading() as session:
         card = get_clustering(session, name)
         row = session.query(Clustering).filter_by(name=name).one()
@@ -63,7 +63,7 @@ def partition(documents: ClusteredDocuments) -> set[frozenset[str]]:
 def test_clusters_are_found_and_described(imported: Do) -> None:
     job = imported(FIND)
     assert job.state == "done", job.error
-    card, documents = found()
+    card, documents = outcome()
     assert (card.num_documents, card.sources, len(card.clusters)) == (180, ["court", "kitchen", "sea"], 3)
     assert [one.num_documents for one in card.clusters] == card.metrics["sizes"] == documents.sizes(3)
     assert card.metrics["overlap"]["normalised_mutual_information"] > 0.9
@@ -85,7 +85,7 @@ def test_a_single_cluster_is_told_as_one(imported: Do) -> None:
 
 def test_the_fit_sees_training_text_alone_and_is_balanced_there(imported: Do) -> None:  # L11
     imported({**FIND, "num_clusters": 7})
-    card, documents = found()
+    card, documents = outcome()
     held_out = documents.splits_N != 0
     assert held_out.sum() >= 6
     assert not (documents.is_fitted_N & held_out).any()
@@ -103,7 +103,7 @@ def test_what_lies_elsewhere_under_other_names_is_clustered_alike(imported: Do, 
         imported({"kind": "import-corpus", "name": f"part {number}", "path": str(moved)})
     parts = ["part 0", "part 1", "part 2"]
     assert imported({**FIND, "name": "again", "num_clusters": 5, "sample_size": 100, "domains": parts}).state == "done"
-    (_, first), (_, second) = found("topics"), found("again")
+    (_, first), (_, second) = outcome("topics"), outcome("again")
     assert first.labels_N.tolist() == second.labels_N.tolist()
     assert first.squared_distances_N.tolist() == second.squared_distances_N.tolist()
 
@@ -113,7 +113,7 @@ def test_a_text_of_two_domains_counts_once_and_is_held_out_if_one_holds_it_out(i
     twice.write_text((tmp_path / "sea.jsonl").read_text() + "\n" + json.dumps({"text": "one more"}), encoding="utf-8")
     imported({"kind": "import-corpus", "name": "twice", "path": str(twice)})
     job = imported(FIND)
-    card, documents = found()
+    card, documents = outcome()
     assert (card.num_documents, card.metrics["num_duplicates"]) == (181, 60)
     assert "60 that are in several domains count once" in job.result["sentence"]
     assert len(set(hex_of(documents.ids_N))) == 181
@@ -122,7 +122,7 @@ def test_a_text_of_two_domains_counts_once_and_is_held_out_if_one_holds_it_out(i
 @pytest.mark.parametrize("method", ["unbalanced", "random"])
 def test_the_ablations_are_found_by_the_same_job(imported: Do, method: str) -> None:
     assert imported({**FIND, "method": method}).state == "done"
-    card, _ = found()
+    card, _ = outcome()
     assert card.config["clusters"]["method"] == method
     shared = card.metrics["overlap"]["normalised_mutual_information"]
     assert shared > 0.9 if method == "unbalanced" else shared < 0.2
@@ -132,7 +132,7 @@ def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(imported: Do)
     imported({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
     job = imported({**FIND, "embedder": "hidden_states", "seed_model": "seed", "max_tokens": 32})
     assert job.state == "done", job.error
-    card, _ = found()
+    card, _ = outcome()
     assert (card.seed, card.config["embedder"]["kind"]) == ("seed", "hidden_states")
     assert all(len(one.terms) > 5 for one in card.clusters)
     with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
@@ -145,7 +145,7 @@ def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do)
         chart = map_points(session, get_storage(), "topics")
         points = np.frombuffer(chart.points, dtype=POINT)
         one = get_document(session, get_storage(), "topics", int(points["document"][7]))
-    card, documents = found()
+    card, documents = outcome()
     assert 60 < chart.num_points == len(points) == card.metrics["map"]["num_points"] < 140  # drawn by their ids
     assert len(chart.points) == 20 * chart.num_points
     assert np.isfinite(points["x"]).all()
@@ -173,9 +173,9 @@ def test_shards_run_as_jobs_of_their_own_and_give_the_same_clusters(imported: Do
     assert [len(card.after) for card in cards] == [0, 1, 1, 1, 1, 5]
     for id in [ids[0], *reversed(ids[1:5]), ids[5]]:  # in whatever order workers take them
         list(run_here(id))
-    (_, alone), (card, spread) = found("alone"), found("topics")
-    assert spread.labels_N.tolist() == alone.labels_N.tolist()
-    assert spread.ids_N.tolist() == alone.ids_N.tolist() == sorted(alone.ids_N.tolist())
+    (_, by_itself), (card, spread) = outcome("alone"), outcome("topics")
+    assert spread.labels_N.tolist() == by_itself.labels_N.tolist()
+    assert spread.ids_N.tolist() == by_itself.ids_N.tolist() == sorted(by_itself.ids_N.tolist())
     assert card.num_documents == 180
     with reading() as session:
         assert session.query(Artifact).filter_by(kind="clusters-part").all() == []
@@ -202,7 +202,7 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
         jobs.retry(session, job.id)
     list(run_here(job.id))
     assert (placed, len(fits)) == ([0, 1, 2, 2, 3], 1)
-    assert found()[0].num_documents == 180
+    assert outcome()[0].num_documents == 180
 
 
 # what cannot be ---------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_fewer_documents_than_clusters_are_told_with_both_numbers(imported: Do, 
 
 def test_one_cluster_holds_everything(imported: Do) -> None:
     imported({**FIND, "num_clusters": 1})
-    card, _ = found()
+    card, _ = outcome()
     assert [one.num_documents for one in card.clusters] == [180]
     assert card.metrics["overlap"]["normalised_mutual_information"] == 0
 
@@ -236,7 +236,7 @@ def test_documents_without_a_known_word_are_counted(imported: Do, tmp_path: Path
     imported({"kind": "import-corpus", "name": "signs", "path": str(path)})
     job = imported(FIND)
     assert "30 of them contain no known word" in job.result["sentence"]
-    assert found()[0].metrics["num_blank"] == 30
+    assert outcome()[0].metrics["num_blank"] == 30
     job = imported({**FIND, "name": "nothing", "domains": ["signs"]})
     assert job.state == "failed"
     assert "no words besides stop words" in job.error
@@ -248,7 +248,7 @@ def test_identical_vectors_are_divided_all_the_same(do: Do, tmp_path: Path) -> N
     do({"kind": "import-corpus", "name": "same", "path": str(path)})
     job = do({**FIND, "num_clusters": 4, "map_size": 100})
     assert job.state == "done", job.error
-    _, documents = found()
+    _, documents = outcome()
     assert sorted(Counter(documents.labels_N[documents.is_fitted_N].tolist()).values())[0] >= 8
 
 
@@ -274,12 +274,12 @@ def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, caps
     (tmp_path / "sea2.jsonl").write_text("\n".join(lines), encoding="utf-8")
     imported({"kind": "import-corpus", "name": "sea2", "path": str(tmp_path / "sea2.jsonl")})
     with reading() as session:
-        told = changes(session, get_storage(), "topics", ["sea2"])
+        shown = changes(session, get_storage(), "topics", ["sea2"])
         same = changes(session, get_storage(), "topics")
-    assert (told.num_missing, told.num_new, len(told.missing)) == (4, 3, 4)
+    assert (shown.num_missing, shown.num_new, len(shown.missing)) == (4, 3, 4)
     assert (same.num_missing, same.num_new) == (0, 0)
     assert main(["cluster", "changes", "topics", "--domains", "sea2"]) == 0
-    assert f"4 documents of the clustering are missing: {told.missing[0]}" in capsys.readouterr().out
+    assert f"4 documents of the clustering are missing: {shown.missing[0]}" in capsys.readouterr().out
     assert main(["cluster", "changes", "topics"]) == 0
     assert "Nothing changed" in capsys.readouterr().out
 
@@ -294,4 +294,4 @@ def test_a_stop_leaves_the_job_to_go_on(imported: Do) -> None:
         assert jobs.get_job(session, job_id).state == "paused"
         jobs.resume(session, job_id)
     list(run_here(job_id))
-    assert found()[0].num_documents == 180
+    assert outcome()[0].num_documents == 180

@@ -60,9 +60,9 @@ def test_the_posterior_leans_to_the_expert_whose_domain_the_text_is_of() -> None
 def test_toggles_belong_to_the_request() -> None:
     host = Host(device="cpu")
     before = list(host.stream(planned(), "the", SAMPLING))
-    alone = list(host.stream(planned(active=["small/kitchen"]), "the", SAMPLING))
-    assert all(set(event.weights) == {"small/kitchen"} for event in alone[:-1])
-    assert alone == list(host.stream(planned("small/kitchen"), "the", SAMPLING))  # L2
+    by_itself = list(host.stream(planned(active=["small/kitchen"]), "the", SAMPLING))
+    assert all(set(event.weights) == {"small/kitchen"} for event in by_itself[:-1])
+    assert by_itself == list(host.stream(planned("small/kitchen"), "the", SAMPLING))  # L2
     assert list(host.stream(planned(), "the", SAMPLING)) == before
 
 
@@ -95,7 +95,7 @@ def test_unknown_names_are_refused_with_those_that_are_known() -> None:
 def test_many_streams_at_once_each_say_what_they_would_say_alone() -> None:
     host, prompts = Host(device="cpu"), ["the court", "mix flour", "waves", "serve"]
     plans = [planned(), planned("small/court"), planned(active=["small/kitchen"]), planned()]
-    alone = [list(host.stream(plan, prompt, SAMPLING)) for plan, prompt in zip(plans, prompts, strict=True)]
+    by_itself = [list(host.stream(plan, prompt, SAMPLING)) for plan, prompt in zip(plans, prompts, strict=True)]
     answers: list[Any] = [None] * 4
 
     def say(i: int) -> None:
@@ -106,7 +106,7 @@ def test_many_streams_at_once_each_say_what_they_would_say_alone() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers == alone
+    assert answers == by_itself
 
 
 def test_a_changed_file_is_refused_before_it_speaks() -> None:

@@ -80,8 +80,8 @@ def index(*names: Any, **weight_map: Any) -> Make:
     def change(folder: Path) -> None:
         tensors = sorted(load_file(folder / WEIGHTS))
         (folder / WEIGHTS).unlink()
-        told = weight_map or {"weight_map": {name: names[i % len(names)] for i, name in enumerate(tensors)}}
-        (folder / INDEX).write_text(json.dumps(told))
+        shown = weight_map or {"weight_map": {name: names[i % len(names)] for i, name in enumerate(tensors)}}
+        (folder / INDEX).write_text(json.dumps(shown))
 
     return change
 
@@ -133,8 +133,8 @@ def older_tokenizer(**settings: Any) -> Make:
         (folder / "tokenizer.json").unlink()
         (folder.parent / "vocab.json").write_text(json.dumps({"<s>": 0, "a": 1}))
         (folder.parent / "merges.txt").write_text("#version: 0.2\n")
-        told = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", **settings}
-        (folder / "tokenizer_config.json").write_text(json.dumps(told))
+        shown = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", **settings}
+        (folder / "tokenizer_config.json").write_text(json.dumps(shown))
 
     return change
 
@@ -168,7 +168,7 @@ def sparse(folder: Path) -> None:
     written = json.dumps(header).encode()
     with (folder / WEIGHTS).open("wb") as file:
         file.write(struct.pack("<Q", len(written)) + written + data)
-        file.truncate(file.tell() + size)
+        file.truncate(file.show() + size)
 
 
 def parts_of(name: str, **settings: Any) -> Make:
@@ -351,9 +351,9 @@ def opened(folder: Path) -> set[str]:
 @pytest.mark.parametrize(("change", "words"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_seed_is_refused_with_a_sentence(trained: Do, watched: Path, change: Make, words: str) -> None:
     change(watched)
-    before, begun = left_behind(), time.monotonic()
+    before, started = left_behind(), time.monotonic()
     card = take(trained, watched)
-    assert time.monotonic() - begun < 20  # minutes where a million layers are built
+    assert time.monotonic() - started < 20  # minutes where a million layers are built
     assert card.state == "failed"
     assert card.next_step
     assert re.search(words, card.error or "")

@@ -112,11 +112,11 @@ def measured(url: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
     env = {**os.environ, "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = {}
+    result = {}
     for name in TASKS:
         [path] = (folder / "found").rglob(f"samples_{name}_*.jsonl")
-        found[name] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return found
+        result[name] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return result
 
 
 def local_completions(url: str, **options: Any) -> Any:
@@ -137,15 +137,15 @@ def likelihood(host: Host, text: str) -> float:
 
 
 def test_lm_eval_as_it_comes_finds_our_own_numbers(url: str, tmp_path: Path) -> None:
-    found, host, tokenizer = measured(url, tmp_path), Host(device="cpu"), load_tokenizer(planned().base.folder)
+    result, host, tokenizer = measured(url, tmp_path), Host(device="cpu"), load_tokenizer(planned().base.folder)
     for place, text in enumerate(TEXTS):
-        [[rolling]], choices, [[said]] = (found[task][place]["resps"] for task in TASKS)
+        [[rolling]], choices, [[message]] = (result[task][place]["resps"] for task in TASKS)
         ids = tokenizer.encode(text)
         assert float(rolling) == pytest.approx(likelihood(host, text), abs=1e-4)
         expected = [echoed(host, tokenizer.encode(f"{text} {label}"), len(ids)) for label in LABELS]
         assert [float(one) for [[one, _]] in choices] == pytest.approx(expected, abs=1e-4)
         events = host.stream(planned(), ids, SamplingConfig(max_tokens=9, temperature=0), (".", "<s>"))
-        assert said == "".join(event.text for event in events)
+        assert message == "".join(event.text for event in events)
 
 
 @pytest.mark.filterwarnings("ignore")  # lm-eval's own
@@ -154,9 +154,9 @@ def test_lm_eval_in_batches_finds_our_own_numbers(url: str, is_of_ids: bool) -> 
     from lm_eval.api.instance import Instance
 
     model, host = local_completions(url, tokenized_requests=is_of_ids), Host(device="cpu")
-    asked = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(TEXTS)]
+    requested = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(TEXTS)]
     expected = [likelihood(host, text) for text in TEXTS]
-    assert model.loglikelihood_rolling(asked) == pytest.approx(expected, abs=1e-4)
+    assert model.loglikelihood_rolling(requested) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -166,8 +166,8 @@ def test_lm_eval_knows_what_greedy_decoding_says(url: str) -> None:
     events = host.stream(planned(), prompt, SamplingConfig(max_tokens=4, temperature=0))
     greedy = [event.id for event in events if isinstance(event, Token)]
     other = [greedy[0] + 1, *greedy[1:]]
-    told = model._loglikelihood_tokens([(None, prompt, greedy), (None, prompt, other)])
-    assert [is_greedy for _, is_greedy in told] == [True, False]
+    shown = model._loglikelihood_tokens([(None, prompt, greedy), (None, prompt, other)])
+    assert [is_greedy for _, is_greedy in shown] == [True, False]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -180,6 +180,6 @@ def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(ur
     tokenizer = load_tokenizer(planned().base.folder)
     ids = [token for one in documents for token in (tokenizer.bos_id, *tokenizer.encode(one.text))]
     blocks = [ids[start : start + 33] for start in range(0, len(ids) - 1, 32)]
-    told = local_completions(url)._loglikelihood_tokens([(None, block[:1], block[1:]) for block in blocks])
+    shown = local_completions(url)._loglikelihood_tokens([(None, block[:1], block[1:]) for block in blocks])
     assert stored.num_tokens == len(ids) - 1
-    assert -sum(nats for nats, _ in told) / len(ids[1:]) == pytest.approx(math.log(stored.perplexity), abs=1e-4)
+    assert -sum(nats for nats, _ in shown) / len(ids[1:]) == pytest.approx(math.log(stored.perplexity), abs=1e-4)

@@ -89,11 +89,11 @@ def test_a_rebuilt_registry_knows_and_computes_what_the_lost_one_did(trained: Do
     lose_registry(home)
     empty = num_rows()
 
-    told = rebuilt(dry_run=True)
-    assert (told.made["expert"], told.left) == (3, [])
+    shown = rebuilt(dry_run=True)
+    assert (shown.made["expert"], shown.left) == (3, [])
     assert num_rows() == empty
 
-    assert rebuilt() == told
+    assert rebuilt() == shown
     assert known() == before
     assert trained(EVALUATE).result["scored"] == 0  # no score is lost
     assert rebuilt().made == {}
@@ -110,8 +110,8 @@ def test_a_rebuilt_registry_knows_what_trained_the_shared_parameters(trained: Do
         court, sailor = (experts.expert_row(session, name) for name in ("small/court", "sailor"))
         assert court.domain is not None
         assert court.domain.name == "court.2"
-        told = what_stays(session, "small", court)
-        assert told.startswith("Removing this expert is not unlearning")
+        shown = what_stays(session, "small", court)
+        assert shown.startswith("Removing this expert is not unlearning")
         assert "All that this expert learned on “sea” is removed" in what_stays(session, "small", sailor)
 
 
@@ -132,8 +132,8 @@ def test_a_backup_with_a_rebuild_of_what_came_later_is_the_whole_registry(traine
 def test_what_a_new_registry_has_taken_the_name_of_comes_back_under_another(trained: Do, home: Path) -> None:
     lose_registry(home)
     trained({"kind": "import-corpus", "name": "sea", "path": str(next(home.glob("sea.jsonl")))})
-    told = rebuilt()
-    assert {one.why for one in told.left} == {"rebuilt as “sea.2”, because the name is taken"}
+    shown = rebuilt()
+    assert {one.why for one in shown.left} == {"rebuilt as “sea.2”, because the name is taken"}
     with reading() as session:
         assert {"sea", "sea.2"} <= {card.name for card in corpora.list_domains(session)}
         assert mixtures.get_mixture(session, "small").members[0].domain == "court"
@@ -142,9 +142,9 @@ def test_what_a_new_registry_has_taken_the_name_of_comes_back_under_another(trai
 def test_artifacts_of_the_version_before_come_back_as_far_as_their_files_say(trained: Do, home: Path) -> None:
     forget_records(home)
     lose_registry(home)
-    told = rebuilt()
-    assert told.made == {"artifact": 7, "corpus": 3, "domain": 3, "seed model": 1, "expert": 2}
-    assert {one.why for one in told.left} == {
+    shown = rebuilt()
+    assert shown.made == {"artifact": 7, "corpus": 3, "domain": 3, "seed model": 1, "expert": 2}
+    assert {one.why for one in shown.left} == {
         "its files do not say what it belongs to: run the job that made it again"  # packed tokens
     }
     with transaction() as session:
@@ -156,8 +156,8 @@ def test_artifacts_of_the_version_before_come_back_as_far_as_their_files_say(tra
 def test_an_expert_of_mode_of_the_version_before_comes_back_with_its_parts(trained: Do, home: Path) -> None:
     shape = {"num_blocks": 2, "expert_layers": 1}
     training = {"num_steps": 2, "block_size": 32}
-    wish = {"kind": "train-mode", "name": "law", "seed_model": "seed", "domains": ["court"]}
-    assert trained({**wish, "shape": shape, "training": training}).state == "done"
+    job_spec = {"kind": "train-mode", "name": "law", "seed_model": "seed", "domains": ["court"]}
+    assert trained({**job_spec, "shape": shape, "training": training}).state == "done"
     with reading() as session:
         before = experts.get_expert(session, "law/court")
     forget_records(home)
@@ -189,10 +189,10 @@ def test_clusters_come_back_with_their_domains_and_the_gate_that_weighs_by_them(
 
 def test_what_a_job_left_that_did_not_end_gets_no_row(trained: Do) -> None:
     with reading() as session:
-        whole = get_storage().path(experts.get_expert(session, "small/court").id)
-    shutil.copytree(whole, whole.with_name("a" * 32))
-    told = rebuilt()
-    assert (told.made, [one.why for one in told.left]) == (
+        full = get_storage().path(experts.get_expert(session, "small/court").id)
+    shutil.copytree(full, full.with_name("a" * 32))
+    shown = rebuilt()
+    assert (shown.made, [one.why for one in shown.left]) == (
         {},
         ["it was never registered: an unfinished job left it"],
     )
@@ -204,9 +204,9 @@ def test_a_damaged_artifact_gets_no_row(trained: Do, home: Path) -> None:
     lose_registry(home)
     manifest = get_storage().path(card.id) / "manifest.json"
     manifest.write_text(manifest.read_text() + " ")
-    told = rebuilt()
+    shown = rebuilt()
     assert ("artifact", card.id, "its manifest is not the one that was recorded") in [
-        (one.thing, one.name, one.why) for one in told.left
+        (one.thing, one.name, one.why) for one in shown.left
     ]
     with reading() as session:
         assert [one.name for one in experts.list_experts(session)] == ["small/kitchen"]
@@ -227,6 +227,6 @@ def test_a_deleted_expert_can_be_restored_from_the_trash_with_its_base(
     for card in before["experts"]:
         garbage_collection.restore(get_settings(), [one for one in entries if one.id == card.id])
     with reading() as session:
-        found = experts.list_experts(session)
-    assert [(card.name, card.sha256) for card in found] == [(card.name, card.sha256) for card in before["experts"]]
+        outcome = experts.list_experts(session)
+    assert [(card.name, card.sha256) for card in outcome] == [(card.name, card.sha256) for card in before["experts"]]
     assert garbage_collection.trashed(get_settings()) == []

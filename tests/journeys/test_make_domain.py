@@ -26,7 +26,7 @@ from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 100}
-WISH = {"kind": "make-domain", "clustering": "topics", "name": "mine"}
+SPEC = {"kind": "make-domain", "clustering": "topics", "name": "mine"}
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_lies_in_an_area_becomes_a_domain_and_held_out_text_stays_held_out(
     area = around(left)
     x0, y1, x1, _, _, y0, *_ = map(float, area.split())
     inside = points[(points["x"] > x0) & (points["x"] < x1) & (points["y"] > y0) & (points["y"] < y1)]
-    job = topics({**WISH, "areas": [area]})
+    job = topics({**SPEC, "areas": [area]})
     assert job.state == "done", job.error
     with reading() as session:
         folder = get_storage().path(clustering_row(session, "topics").artifact_id)
@@ -81,7 +81,7 @@ def test_what_lies_in_an_area_becomes_a_domain_and_held_out_text_stays_held_out(
 
 def test_an_area_and_clusters_together_take_what_is_in_both(topics: Do) -> None:
     points = read_map()
-    job = topics({**WISH, "areas": [around(points)], "clusters": ["1"]})
+    job = topics({**SPEC, "areas": [around(points)], "clusters": ["1"]})
     assert job.result["num_documents"] == (points["cluster"] == 1).sum() < len(points)
 
 
@@ -94,13 +94,13 @@ def test_clusters_alone_hold_what_is_not_on_the_map_too(topics: Do, capsys: pyte
 
 
 def test_nothing_where_nothing_lies(topics: Do) -> None:
-    job = topics({**WISH, "areas": ["900 900 901 900 901 901"]})
+    job = topics({**SPEC, "areas": ["900 900 901 900 901 901"]})
     assert (job.state, job.error) == ("failed", "The selection contains no document.")
 
 
 def test_an_area_needs_a_map(topics: Do) -> None:
     topics({**FIND, "name": "unseen", "map_size": 0})
-    job = topics({**WISH, "clustering": "unseen", "areas": ["0 0 1 0 1 1"]})
+    job = topics({**SPEC, "clustering": "unseen", "areas": ["0 0 1 0 1 1"]})
     assert job.error == "“unseen” has no map, so areas cannot be used."
 
 
@@ -115,13 +115,13 @@ def test_an_area_needs_a_map(topics: Do) -> None:
 )
 def test_an_area_that_is_none_is_refused_at_once(areas: list[str], words: str) -> None:
     with pytest.raises(BadSpec, match=words):
-        parse_spec({**WISH, "areas": areas})
+        parse_spec({**SPEC, "areas": areas})
 
 
 def test_a_taken_name_is_told_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_domain, "read_documents", None)
     with pytest.raises(BadSpec, match="sea"):
-        topics({**WISH, "name": "sea", "clusters": ["0"]})
+        topics({**SPEC, "name": "sea", "clusters": ["0"]})
 
 
 def test_corners_are_pairs() -> None:

@@ -71,8 +71,8 @@ def test_what_was_trained_on_clusters_is_weighed_by_nearness_to_them_from_the_co
     assert main(["evaluate", "run", "ensemble", "--domains", "court", "--block-size", "32", "--here", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["scored"] == 3
     assert main(["generate", "ensemble", "the court held", "--max-tokens", "3", "--seed", "1", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert {one["name"] for one in said["manifest"]["experts"]} == set(elms())
+    message = json.loads(capsys.readouterr().out)
+    assert {one["name"] for one in message["manifest"]["experts"]} == set(elms())
 
 
 def test_trained_anew_a_mixture_keeps_how_sharp_its_gate_is(clustered: Do) -> None:
@@ -95,8 +95,10 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     one, other = (list(host.stream(planned(name), "the court", SAMPLING)) for name in ("plain", "dense"))
     assert [_bare(event) for event in one] == [_bare(event) for event in other]
     with reading() as session:
-        (mixed,), (alone,) = (scores.mix_scores(session, get_storage(), name).domains for name in ("plain", "dense"))
-    assert mixed.perplexity == alone.perplexity == alone.perplexity_by_expert["dense/dense"]
+        (mixed,), (by_itself,) = (
+            scores.mix_scores(session, get_storage(), name).domains for name in ("plain", "dense")
+        )
+    assert mixed.perplexity == by_itself.perplexity == by_itself.perplexity_by_expert["dense/dense"]
 
 
 def _bare(event: Any) -> Any:
@@ -151,11 +153,11 @@ def _document() -> str:
 def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
     host = Host(device="cpu")
     for text, word in (("the appeal is dismissed with costs", "statute"), ("bake in a hot oven until", "flour")):
-        said = host.posterior(planned(), text)
-        assert said.experts == elms()
-        for weights in said.weights:
+        message = host.posterior(planned(), text)
+        assert message.experts == elms()
+        for weights in message.weights:
             assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
-        assert max(range(3), key=said.weights[-1].__getitem__) == expert_of(word)
+        assert max(range(3), key=message.weights[-1].__getitem__) == expert_of(word)
 
 
 def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered: Do) -> None:
@@ -197,9 +199,9 @@ def packed_text(model: str, domain: str, split: str) -> Tokens:
 
 
 def live_loss(model: str, text: EvalSample) -> float:
-    host, total, asked = Host(device="cpu"), 0.0, planned(model)
+    host, total, requested = Host(device="cpu"), 0.0, planned(model)
     for inputs, targets in map(text.block, range(len(text.starts_N))):
-        mixing = Mixing(host._models(asked), [one.id for one in asked.experts], host._gate(asked))
+        mixing = Mixing(host._models(requested), [one.id for one in requested.experts], host._gate(requested))
         total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
     return -total / text.num_tokens
 
@@ -230,20 +232,20 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
 
 def test_one_mixture_across_methods(clustered: Do) -> None:
     with transaction() as session:
-        wish = MixtureSpec(name="all", experts=["small/court", *elms(), "small/kitchen"], weights=[1, 2, 3, 4, 5])
-        card = mixtures.create_mixture(session, wish)
+        job_spec = MixtureSpec(name="all", experts=["small/court", *elms(), "small/kitchen"], weights=[1, 2, 3, 4, 5])
+        card = mixtures.create_mixture(session, job_spec)
     assert len(card.base_ids) == 4
     host = Host(device="cpu")
     assert [len(experts) for experts in planned("all").by_base().values()] == [2, 1, 1, 1]
     events = list(host.stream(planned("all"), "the court", SAMPLING))
     first = next(one for one in events if isinstance(one, Token))
-    assert list(first.weights) == wish.experts
+    assert list(first.weights) == job_spec.experts
     assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
-        alone = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
+        by_itself = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
     assert all(row.perplexity <= max(row.perplexity_by_expert.values()) for row in table.domains)
-    assert [row.perplexity for row in alone.domains] == pytest.approx(
+    assert [row.perplexity for row in by_itself.domains] == pytest.approx(
         [row.perplexity_by_expert["small/court"] for row in table.domains]
     )
     off = list(host.stream(planned("all", active=["small/court"]), "the court", SAMPLING))
@@ -262,23 +264,23 @@ def across(clustered: Do) -> list[str]:
     done(clustered({"kind": "train-joint", **sea, "training": BRANCHES}))
     names = ["small/court", *elms(), "seafarer/dense", "small/kitchen"]
     with transaction() as session:
-        wish = MixtureSpec(name="all", experts=names, weights=[1, 2, 3, 4, 5, 6], gate=combined())
-        assert len(mixtures.create_mixture(session, wish).base_ids) == 5
+        job_spec = MixtureSpec(name="all", experts=names, weights=[1, 2, 3, 4, 5, 6], gate=combined())
+        assert len(mixtures.create_mixture(session, job_spec).base_ids) == 5
     done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]}))
     return names
 
 
 def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(across: list[str]) -> None:
-    said = Host(device="cpu").posterior(planned("all"), "the ships sailed over the grey rocks")
+    message = Host(device="cpu").posterior(planned("all"), "the ships sailed over the grey rocks")
     nearness = Host(device="cpu").posterior(planned(), "the ships sailed over the grey rocks")
-    assert said.experts == across
-    for position, weights in enumerate(said.weights):
+    assert message.experts == across
+    for position, weights in enumerate(message.weights):
         assert math.fsum(weights) == pytest.approx(1, abs=1e-6)  # L5
         assert position or [weights[0], *weights[4:]] == pytest.approx([1 / 21, 5 / 21, 6 / 21])  # a share of their own
     weighed = [weight * near for weight, near in zip((2, 3, 4), nearness.weights[0], strict=True)]
     expected = [9 / 21 * one / math.fsum(weighed) for one in weighed]
-    assert said.weights[0][1:4] == pytest.approx(expected)  # Eq. 3 within what the models of clusters have
-    led = across[max(range(6), key=said.weights[-1].__getitem__)]
+    assert message.weights[0][1:4] == pytest.approx(expected)  # Eq. 3 within what the models of clusters have
+    led = across[max(range(6), key=message.weights[-1].__getitem__)]
     assert led in ("seafarer/dense", elms()[expert_of("gulls")])
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
@@ -325,14 +327,14 @@ def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, acr
         left = [one for one in across if one != gone]
         weights = [float(1 + across.index(one)) for one in left]
         with transaction() as session:
-            wish = MixtureSpec(name=f"never {gone[-5:]}", experts=left, weights=weights, gate=combined())
-            mixtures.create_mixture(session, wish)
+            job_spec = MixtureSpec(name=f"never {gone[-5:]}", experts=left, weights=weights, gate=combined())
+            mixtures.create_mixture(session, job_spec)
         off = list(host.stream(planned("all", active=left), text, SAMPLING))
-        assert off == list(Host(device="cpu").stream(planned(wish.name), text, SAMPLING))
+        assert off == list(Host(device="cpu").stream(planned(job_spec.name), text, SAMPLING))
         with reading() as session:
             without, never = (
                 scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left)).domains
-                for name in ("all", wish.name)
+                for name in ("all", job_spec.name)
             )
         assert without == never
     named = ["small/court", "small/kitchen"]  # nobody of a cluster: the posterior itself
@@ -381,7 +383,7 @@ def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
         others = [one for one in elms() if one != elms()[court]]
         experts_named = ["small/court", elms()[court], "small/kitchen", *others]
         mixtures.create_mixture(session, MixtureSpec(name="all", experts=experts_named))
-    wish = {
+    job_spec = {
         "kind": "certify-removal",
         "expert": "small/court",
         "mixture": "all",
@@ -393,13 +395,13 @@ def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
         "max_tokens": 100,
     }
     for expert in ("small/court", elms()[court]):  # one shares its base, the other has one of its own
-        card = done(clustered({**wish, "expert": expert}))
+        card = done(clustered({**job_spec, "expert": expert}))
         with reading() as session:
-            found = reports.get_report(session, card.result["report"]).findings
-        assert found["ok"], found["sentence"]
-        assert found["identity"]["num_different"] == 0
-        assert found["identity"]["num_numbers"] > 10_000
-        assert len(found["shares"]["without_expert"]) == 4
+            outcome = reports.get_report(session, card.result["report"]).findings
+        assert outcome["ok"], outcome["sentence"]
+        assert outcome["identity"]["num_different"] == 0
+        assert outcome["identity"]["num_numbers"] > 10_000
+        assert len(outcome["shares"]["without_expert"]) == 4
 
 
 def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clustered: Do) -> None:
@@ -407,17 +409,17 @@ def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clu
     done(clustered({**late, "training": BRANCHES}))
     card = done(clustered({**EVALUATE, "kind": "certify-addition", "expert": "late"}))
     with reading() as session:
-        found = reports.get_report(session, card.result["report"]).findings
-    assert found["ok"]
-    assert [one["what"] for one in found["folders"]] == [
+        outcome = reports.get_report(session, card.result["report"]).findings
+    assert outcome["ok"]
+    assert [one["what"] for one in outcome["folders"]] == [
         "the base",
         f"expert {elms()[0]}",
         *(f"the base of {one}" for one in elms()[1:]),
         *(f"expert {one}" for one in elms()[1:]),
     ]
-    assert found["num_tensors"] > 0
-    assert all(one["recorded_before"] for one in found["folders"])
-    assert {one["domain"] for one in found["domains"]} >= {CLUSTERS[0]}
+    assert outcome["num_tensors"] > 0
+    assert all(one["recorded_before"] for one in outcome["folders"])
+    assert {one["domain"] for one in outcome["domains"]} >= {CLUSTERS[0]}
 
 
 def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(clustered: Do) -> None:
@@ -449,30 +451,30 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
 ) -> None:
     done(clustered(EVALUATE))
     with reading() as session:
-        found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
+        outcome = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
         gate = mixtures.get_mixture(session, "ensemble").gate
-    assert (found.top_ks, found.saved) == ([1, 2, 3], SavedGate(temperature=0.2, top_k=3))
-    assert_each_cell_is_the_mixtures_own(found, gate)
+    assert (outcome.top_ks, outcome.saved) == ([1, 2, 3], SavedGate(temperature=0.2, top_k=3))
+    assert_each_cell_is_the_mixtures_own(outcome, gate)
     assert main(["evaluate", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
     assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
 
 
-def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, Any]) -> None:
+def assert_each_cell_is_the_mixtures_own(outcome: dict[str, Any], gate: dict[str, Any]) -> None:
     """As `mixture perplexity` tells it, experts alike in their prior."""
-    alike = dict.fromkeys(found.experts, 1.0)
-    assert len(found.domains) > 1
-    for row, temperature in enumerate(found.temperatures):
-        for column, top_k in enumerate(found.top_ks):
-            wish = load_gate({**gate, "temperature": temperature, "top_k": top_k})
+    alike = dict.fromkeys(outcome.experts, 1.0)
+    assert len(outcome.domains) > 1
+    for row, temperature in enumerate(outcome.temperatures):
+        for column, top_k in enumerate(outcome.top_ks):
+            job_spec = load_gate({**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
-                request = MixtureRequest(found.mixture, weights=alike, gate=asdict(wish))
-                told = scores.mix_scores(session, get_storage(), request).domains
-            alone = {one.domain: one.perplexity for one in told}
-            for one in found.domains:
-                assert one.perplexity[row][column] == pytest.approx(alone[one.domain], rel=1e-5)
-            total = sum(one.num_tokens for one in told)
-            nats = sum(math.log(one.perplexity) * one.num_tokens for one in told)
-            assert found.perplexity[row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
+                request = MixtureRequest(outcome.mixture, weights=alike, gate=asdict(job_spec))
+                shown = scores.mix_scores(session, get_storage(), request).domains
+            by_itself = {one.domain: one.perplexity for one in shown}
+            for one in outcome.domains:
+                assert one.perplexity[row][column] == pytest.approx(by_itself[one.domain], rel=1e-5)
+            total = sum(one.num_tokens for one in shown)
+            nats = sum(math.log(one.perplexity) * one.num_tokens for one in shown)
+            assert outcome.perplexity[row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
 
 
 def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
@@ -480,18 +482,18 @@ def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
     with transaction() as session:
         nearness = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
         mixtures.set_gate(session, "ensemble", combined())
-        found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
-    assert_each_cell_is_the_mixtures_own(found, asdict_of("ensemble"))
-    assert found.perplexity != nearness.perplexity
+        outcome = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
+    assert_each_cell_is_the_mixtures_own(outcome, asdict_of("ensemble"))
+    assert outcome.perplexity != nearness.perplexity
 
 
 @pytest.mark.parametrize("changes", [{}, {"evidence": "last_token", "freeze_after": 9}])
 def test_a_grid_holds_experts_without_a_cluster_too(across: list[str], changes: dict[str, Any]) -> None:
     with transaction() as session:
         mixtures.set_gate(session, "all", combined(**changes))
-        found = cluster_grid(session, get_storage(), "all", temperatures=[0.2, 2.0])
-    assert (found.experts, found.top_ks) == (across, [1, 2, 4, 6])
-    assert_each_cell_is_the_mixtures_own(found, asdict_of("all"))
+        outcome = cluster_grid(session, get_storage(), "all", temperatures=[0.2, 2.0])
+    assert (outcome.experts, outcome.top_ks) == (across, [1, 2, 4, 6])
+    assert_each_cell_is_the_mixtures_own(outcome, asdict_of("all"))
 
 
 def test_a_grid_of_another_gate_is_refused_with_what_to_do(clustered: Do) -> None:

@@ -66,8 +66,8 @@ def mode_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """The trained home with two experts of MoDE, put together without training (“both”). Made once."""
     home = tmp_path_factory.mktemp("mode") / "home"
     shutil.copytree(trained_home, home)
-    for wish in (STAGE_ONE, FOOD, BOTH):
-        done(work(wish, Settings(home=home)))
+    for job_spec in (STAGE_ONE, FOOD, BOTH):
+        done(work(job_spec, Settings(home=home)))
     close_engines()
     return home
 
@@ -182,8 +182,8 @@ def test_a_composition_on_other_text_knows_that_of_its_parts_and_text_cannot_go_
             corpora.delete_corpus(session, name)
     with reading() as session:
         held_out = {point.name: point.value for point in jobs.metrics(session, card.id)}
-    found = card_of("tuned/composed").metrics["dev_perplexity"]
-    assert found == pytest.approx(math.exp(held_out["dev_loss/sea"]))  # on what it was trained on now
+    outcome = card_of("tuned/composed").metrics["dev_perplexity"]
+    assert outcome == pytest.approx(math.exp(held_out["dev_loss/sea"]))  # on what it was trained on now
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -226,12 +226,12 @@ def test_it_is_scored_and_asked_like_any_mixture(moded) -> None:
     }
     assert cells["law/court"]["court"] < cells["food/kitchen"]["court"]
     assert cells["food/kitchen"]["kitchen"] < cells["law/court"]["kitchen"]
-    told = list(generation.Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=3, seed=1)))
-    assert [set(event.weights) for event in told if isinstance(event, Token)] == [{"both/composed"}] * 3
+    shown = list(generation.Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=3, seed=1)))
+    assert [set(event.weights) for event in shown if isinstance(event, Token)] == [{"both/composed"}] * 3
 
 
 def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
-    wish = {
+    job_spec = {
         **STAGE_ONE,
         "name": "wide",
         "domains": TWO,
@@ -239,27 +239,27 @@ def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
         "shape": {**SHAPE, "init": "random"},
         "retain": [],
     }
-    card = done(moded(wish))
+    card = done(moded(job_spec))
     wide = card_of("wide/mixed")
     assert card.result["parts"] == ["mixed-1", "mixed-2"]
     assert (wide.domains, [part["shape"]["seed"] for part in wide.config["parts"]]) == (TWO, [0, 1])
     assert len(set(part_hashes("wide/mixed"))) == 2
     with pytest.raises(BadSpec, match="copies would learn the same"):
-        submit({**wish, "name": "twins", "shape": SHAPE})
+        submit({**job_spec, "name": "twins", "shape": SHAPE})
 
 
-@pytest.mark.parametrize("wish", [STAGE_ONE, STAGE_TWO], ids=["alone", "together"])
-def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, wish) -> None:  # L17
-    done(moded({**wish, "name": "whole"}))
-    done(resumed(paused_at({**wish, "name": "cut"}, 17)))
-    suffix = "court" if wish is STAGE_ONE else "composed"
+@pytest.mark.parametrize("job_spec", [STAGE_ONE, STAGE_TWO], ids=["alone", "together"])
+def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, job_spec) -> None:  # L17
+    done(moded({**job_spec, "name": "whole"}))
+    done(resumed(paused_at({**job_spec, "name": "cut"}, 17)))
+    suffix = "court" if job_spec is STAGE_ONE else "composed"
     assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
     assert math.isclose(*(card_of(f"{name}/{suffix}").metrics["dev_perplexity"] for name in ("whole", "cut")))
 
 
-def paused_at(wish: dict[str, Any], step: int) -> str:
+def paused_at(job_spec: dict[str, Any], step: int) -> str:
     """The id of a job that was paused after this step, with a checkpoint."""
-    job_id, events = run_now(wish)
+    job_id, events = run_now(job_spec)
     for event in events:
         if isinstance(event, Step) and event.step == step:
             break
@@ -311,14 +311,14 @@ ELSEWHERE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wish", [STAGE_ONE, STAGE_TWO, *ELSEWHERE], ids=lambda wish: wish["kind"])
-def test_no_training_goes_on_over_other_text_under_the_same_name(moded, wish) -> None:
-    job_id = paused_at({**wish, "name": "cut"}, 17)
+@pytest.mark.parametrize("job_spec", [STAGE_ONE, STAGE_TWO, *ELSEWHERE], ids=lambda job_spec: job_spec["kind"])
+def test_no_training_goes_on_over_other_text_under_the_same_name(moded, job_spec) -> None:
+    job_id = paused_at({**job_spec, "name": "cut"}, 17)
     with transaction() as session:
         corpora.domain_row(session, "court").data_sha256 = "0" * 64  # deleted, and imported anew, while it had failed
     card = resumed(job_id)
-    told = "The domain “court” has changed since this training started."
-    assert (card.state, card.error) == ("failed", told)
+    shown = "The domain “court” has changed since this training started."
+    assert (card.state, card.error) == ("failed", shown)
 
 
 def test_a_parent_that_is_gone_when_its_composition_is_registered_is_not_named(moded) -> None:
@@ -338,7 +338,7 @@ def test_a_parent_that_is_gone_when_its_composition_is_registered_is_not_named(m
 
 def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> None:
     done(moded({**FOOD, "name": "other", "shape": {**SHAPE, "num_blocks": 1}}))
-    for wish, words in (
+    for job_spec, words in (
         ({**STAGE_ONE, "name": "x", "shape": {"num_blocks": 3}}, "at most the 2 layers of “seed”, not 3"),
         ({**BOTH, "name": "x", "experts": ["law/court"]}, "only one part, “court”"),
         ({**BOTH, "name": "x", "experts": ["law/court"], "domains": TWO}, "only one part"),
@@ -352,7 +352,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         ({**BOTH, "name": "x", "frozen": True}, "which needs text: name domains"),
     ):
         with pytest.raises(BadSpec, match=words):
-            submit(wish)
+            submit(job_spec)
     with reading() as session:
         assert "x" not in [one.name for one in mixtures.list_mixtures(session)]
 
@@ -383,7 +383,7 @@ def test_a_part_cut_short_is_named_and_nothing_changes(moded) -> None:
 
 
 def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
-    said = logits("both/composed")
+    messages = logits("both/composed")
     with transaction() as session:
         for name in ("law", "food"):
             mixtures.delete_mixture(session, name)
@@ -391,7 +391,7 @@ def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
             experts.delete_expert(session, name)
     both = card_of("both/composed")
     assert (both.parent, [one["name"] for one in both.config["composed_of"]]) == (None, BOTH["experts"])
-    assert torch.equal(logits("both/composed"), said)
+    assert torch.equal(logits("both/composed"), messages)
 
 
 def test_a_domain_that_was_renamed_is_known_to_what_is_composed_of_its_experts(moded) -> None:
@@ -466,27 +466,27 @@ def test_its_removal_and_its_addition_are_certified(moded) -> None:
     short = {"num_blocks": 2, "block_size": 32, "num_prefixes": 10, "prefix_length": 4, "continuation_length": 4}
     card = done(moded({"kind": "certify-removal", "expert": "law/court", "mixture": "all", **short}))
     assert card.result["ok"]
-    wish = {"kind": "certify-addition", "expert": "both/composed", "mixture": "all", "max_tokens": 200}
-    card = done(moded(wish))
+    job_spec = {"kind": "certify-addition", "expert": "both/composed", "mixture": "all", "max_tokens": 200}
+    card = done(moded(job_spec))
     assert card.result["ok"], card.result["sentence"]
 
 
 def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> None:
     card = done(moded({**STAGE_TWO, "training": {**TRAINING, "num_steps": 60}}))
     with reading() as session:
-        course, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
+        history, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
         gates = {point.name for point in jobs.metrics(session, card.id) if point.name.startswith("gate/")}
     assert gates == {f"gate/{number}/{name}" for number in range(3) for name in (*TWO, "sea")}
-    found = {one.domain: one for one in course.domains}
-    assert {name: one.retained for name, one in found.items()} == {"court": False, "kitchen": False, "sea": True}
-    assert found["sea"].steps == [0, 15, 30, 45, 60]
-    for one in found.values():
+    outcome = {one.domain: one for one in history.domains}
+    assert {name: one.retained for name, one in outcome.items()} == {"court": False, "kitchen": False, "sea": True}
+    assert outcome["sea"].steps == [0, 15, 30, 45, 60]
+    for one in outcome.values():
         assert all(list(look) == ["backbone", *TWO] for look in one.gates)
         assert all(sum(look.values()) == pytest.approx(1, abs=1e-5) for look in one.gates)
     first = {one.domain: one for one in of_law.domains}["court"].gates[0]
     assert first == {"backbone": 0.5, "court": 0.5}  # a copy of its whole block starts open
-    alone, both = ({one.domain: one.losses for one in one.domains} for one in (of_law, course))
-    assert both["court"][-1] < alone["court"][0]
+    by_itself, both = ({one.domain: one.losses for one in one.domains} for one in (of_law, history))
+    assert both["court"][-1] < by_itself["court"][0]
 
 
 def test_of_experts_trained_together_each_is_told_on_its_own_domain(moded) -> None:
@@ -526,17 +526,17 @@ def test_gates_keep_the_names_of_what_was_trained_whatever_is_called_so_by_now(m
 
 
 def test_a_baseline_says_what_it_retains(moded) -> None:
-    wish = {**STAGE_ONE, "kind": "train-joint", "name": "full", "method": "dense", "domains": TWO}
-    done(moded({name: value for name, value in wish.items() if name != "shape"}))
+    job_spec = {**STAGE_ONE, "kind": "train-joint", "name": "full", "method": "dense", "domains": TWO}
+    done(moded({name: value for name, value in job_spec.items() if name != "shape"}))
     with reading() as session:
-        course = training_history.training_history(session, "full/dense")
-        told = training_history.training_history(session, "law/court")
-    full, law = ({one.domain: one for one in one.domains}["sea"] for one in (course, told))
+        history = training_history.training_history(session, "full/dense")
+        shown = training_history.training_history(session, "law/court")
+    full, law = ({one.domain: one for one in one.domains}["sea"] for one in (history, shown))
     assert (full.retained, full.steps, full.gates) == (True, [0, 15, 30], [{}] * 3)
     assert full.losses[0] == pytest.approx(law.losses[0], abs=1e-5)  # before its first update each is the seed
     for wrong in ({"method": "demix"}, {"retain": ["court"]}):
         with pytest.raises(BadSpec, match="retain"):
-            submit({name: value for name, value in {**wish, "name": "x", **wrong}.items() if name != "shape"})
+            submit({name: value for name, value in {**job_spec, "name": "x", **wrong}.items() if name != "shape"})
 
 
 def test_what_is_done_in_one_process_says_so(moded, monkeypatch: pytest.MonkeyPatch) -> None:

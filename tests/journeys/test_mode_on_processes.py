@@ -31,7 +31,7 @@ TRAINING = {
     "evaluate_every": 6,
     "checkpoint_every": 10,
 }
-ALONE: dict[str, Any] = {
+SINGLE: dict[str, Any] = {
     "kind": "train-mode",
     "seed_model": "seed",
     "domains": ["court"],
@@ -59,10 +59,10 @@ def on_processes(monkeypatch: pytest.MonkeyPatch):
     return choose
 
 
-def stopped_after(step: int, wish: dict[str, Any]) -> tuple[str, list[str]]:
+def stopped_after(step: int, job_spec: dict[str, Any]) -> tuple[str, list[str]]:
     """A job that was paused after this step, and what it decided by itself."""
     decided: list[str] = []
-    job_id, events = run_now(wish)
+    job_id, events = run_now(job_spec)
     for event in events:
         decided += [event.sentence] if isinstance(event, Note) else []
         if isinstance(event, Step) and event.step == step:
@@ -111,17 +111,17 @@ def part_hashes(name: str) -> list[str]:
 def test_a_job_with_its_expert_elsewhere_makes_what_one_process_makes_paused_or_not(
     trained, home: Path, on_processes
 ) -> None:
-    one = done(trained({**ALONE, "name": "one"}))
+    one = done(trained({**SINGLE, "name": "one"}))
     on_processes(4)
-    whole = done(trained({**ALONE, "name": "whole"}))
-    job_id, decided = stopped_after(5, {**ALONE, "name": "cut"})
+    full = done(trained({**SINGLE, "name": "whole"}))
+    job_id, decided = stopped_after(5, {**SINGLE, "name": "cut"})
     assert decided == ["The training uses 2 of 4 processes: one for the backbone and one for each part."]
     work = home / "jobs" / job_id / "work"
     assert not processes_in(work)
     assert not load_file(work / "step-00000005/parameters.safetensors")  # the backbone's process has none
     assert load_file(work / "experts/part-0/step-00000005/parameters.safetensors")
     resume(job_id)
-    assert curves_of(job_id) == curves_of(whole.id)
+    assert curves_of(job_id) == curves_of(full.id)
     assert curves_of(job_id) == pytest.approx(curves_of(one.id), rel=1e-4)
     assert_same_experts("cut/court", "one/court")
     assert part_hashes("cut/court") == part_hashes("whole/court")  # L17
@@ -129,7 +129,7 @@ def test_a_job_with_its_expert_elsewhere_makes_what_one_process_makes_paused_or_
 
 def test_parts_are_composed_in_processes_of_their_own_and_patience_keeps_the_best(trained, on_processes) -> None:
     for name, domain in (("law", "court"), ("food", "kitchen")):
-        done(trained({**ALONE, "name": name, "domains": [domain], "retain": []}))
+        done(trained({**SINGLE, "name": name, "domains": [domain], "retain": []}))
     hasty = {**TOGETHER, "training": {**TRAINING, "evaluate_every": 2, "learning_rate": 0.1, "patience": 1}}
     one = done(trained({**hasty, "name": "one"}))
     on_processes(3)
@@ -137,14 +137,14 @@ def test_parts_are_composed_in_processes_of_their_own_and_patience_keeps_the_bes
     assert curves_of(many.id) == pytest.approx(curves_of(one.id), rel=1e-3)
     assert_same_experts("many/composed", "one/composed")
     with reading() as session:
-        told = [event.message for event in jobs.events(session, many.id)]
-    assert any("the weights are those of step" in one for one in told)
-    assert not any("processes of" in one for one in told)  # all three have something to do
+        shown = [event.message for event in jobs.events(session, many.id)]
+    assert any("the weights are those of step" in one for one in shown)
+    assert not any("processes of" in one for one in shown)  # all three have something to do
 
 
 def test_a_job_whose_experts_process_dies_fails_and_leaves_no_process(trained, home: Path, on_processes) -> None:
     on_processes(2)
-    job_id, events = run_now({**ALONE, "name": "dies", "training": {**TRAINING, "num_steps": 1_000_000}})
+    job_id, events = run_now({**SINGLE, "name": "dies", "training": {**TRAINING, "num_steps": 1_000_000}})
     work = home / "jobs" / job_id / "work"
     with pytest.raises(LostRank, match=r"Process 1 of 2 ended without an error message: Signal 9 \(SIGKILL\)"):
         for event in events:
@@ -157,5 +157,5 @@ def test_a_job_whose_experts_process_dies_fails_and_leaves_no_process(trained, h
 
 def rank_in(folder: Path, rank: int) -> psutil.Process:
     """The living process of this rank in a training in this folder."""
-    found = [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
-    return next(one for one in found if one.environ().get("RANK") == str(rank))
+    result = [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
+    return next(one for one in result if one.environ().get("RANK") == str(rank))

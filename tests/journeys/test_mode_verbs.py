@@ -32,8 +32,8 @@ def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.Captu
     assert main(["generate", "both", "the court", "--max-tokens", "2"]) == 0
     assert main(["expert", "show", "both/composed"]) == 0
     assert "mode" in capsys.readouterr().out
-    (course,) = ask(capsys, "mode", "history", "both/composed")
-    assert {one["domain"] for one in course["domains"]} == {"court", "kitchen"}
+    (curve,) = ask(capsys, "mode", "history", "both/composed")
+    assert {one["domain"] for one in curve["domains"]} == {"court", "kitchen"}
     assert main(["mode", "history", "law/court", "both/composed"]) == 0
     assert "backbone" in capsys.readouterr().out
 

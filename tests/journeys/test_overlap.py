@@ -42,21 +42,21 @@ def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do)
     trained({"kind": "evaluate", "mixture": "small", "block_size": 64, "max_tokens": 500})
     trained({"kind": "measure-overlap", "domains": ["court", "kitchen"]})
     with reading() as session:
-        found = affinity(session, "small")
-    away = [cell for cell in found.cells if cell.home != cell.domain]
+        outcome = affinity(session, "small")
+    away = [cell for cell in outcome.cells if cell.home != cell.domain]
     assert [(cell.expert, cell.domain) for cell in away] == [
         ("small/court", "kitchen"),
         ("small/kitchen", "court"),
     ]
     assert all(cell.ratio > 1 and cell.overlap < 0.2 for cell in away)
-    assert found.without_homes is None  # two points always lie on a line
-    assert found.with_homes.num_cells == 4
+    assert outcome.without_homes is None  # two points always lie on a line
+    assert outcome.with_homes.num_cells == 4
     with transaction() as session:
         domain_row(session, "kitchen").data_sha256 = "f" * 64
     with reading() as session:
-        found = affinity(session, "small")
-    assert found.changed == ["kitchen"]
-    assert [cell.overlap for cell in found.cells] == [1, None, None, None]
+        outcome = affinity(session, "small")
+    assert outcome.changed == ["kitchen"]
+    assert [cell.overlap for cell in outcome.cells] == [1, None, None, None]
 
 
 def test_the_command_line_tells_both(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,15 +21,15 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     assert [card.error for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")
-    found = report.findings
-    assert {job["state"] for job in found["jobs"] if job["kind"] != "replicate-demix"} == {"done"}
-    assert all(row["test documents"] >= 1 and row["dev documents"] >= 1 for row in found["texts"])
-    tested = [claim for claim in found["claims"] if claim["mark"] != "not testable here"]
+    result = report.findings
+    assert {job["state"] for job in result["jobs"] if job["kind"] != "replicate-demix"} == {"done"}
+    assert all(row["test documents"] >= 1 and row["dev documents"] >= 1 for row in result["texts"])
+    tested = [claim for claim in result["claims"] if claim["mark"] != "not testable here"]
     assert {claim["where"] for claim in tested} >= {"Table 3", "Table 5", "Table 6", "Table 7", "Figure 2", "Figure 4"}
     assert all(claim["low"] <= claim["value"] <= claim["high"] for claim in tested)
-    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
-    assert {row["system"] for row in found["curves"]} == {"demix", "dense", "dense-balanced", "domain-token"}
-    assert {row["text"] for row in found["forgetting"]} == {"target", "training domains"}
+    assert all(claim["why"] for claim in result["claims"] if claim["mark"] != "reproduced")
+    assert {row["system"] for row in result["curves"]} == {"demix", "dense", "dense-balanced", "domain-token"}
+    assert {row["text"] for row in result["forgetting"]} == {"target", "training domains"}
     with reading() as session:
         members = [member.domain for member in mixtures.get_mixture(session, "rep-s0").members]
         added = experts.get_expert(session, "rep-s0-sea")
@@ -40,4 +40,4 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     page = (pages / "report.html").read_text(encoding="utf-8")
     assert page.count("Plotly.newPlot(") >= 5
     assert 'src="http' not in page
-    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result

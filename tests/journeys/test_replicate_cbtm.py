@@ -18,16 +18,16 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
-    wish = changed(spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
-    cards = carry_out(submit_replication(wish))
+    job_spec = changed(spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
+    cards = carry_out(submit_replication(job_spec))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")
         mixture = mixtures.get_mixture(session, "rep-s0-k2")
         clustering = clusterings.get_clustering(session, "rep-s0-k2")
-    found = report.findings
-    assert found["paper"] == "cbtm"
-    tested = {claim["where"] for claim in found["claims"] if claim["mark"] != "not testable here"}
+    result = report.findings
+    assert result["paper"] == "cbtm"
+    tested = {claim["where"] for claim in result["claims"] if claim["mark"] != "not testable here"}
     assert tested >= {
         "Figure 5",
         "Figure 6",
@@ -40,20 +40,20 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
         "Figure 18",
     }
     assert tested >= {"Table 1", "Table 8", "Table 9", "Table 11", "§2.2", "§2.4", "§7.2"}
-    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
+    assert all(claim["why"] for claim in result["claims"] if claim["mark"] != "reproduced")
     assert mixture.gate["clustering"] == clustering.id
     assert [member.domain for member in mixture.members] == ["rep-s0-k2/0", "rep-s0-k2/1"]
-    by_clusters = found["tables"]["clusters"]
+    by_clusters = result["tables"]["clusters"]
     assert all(row["ours"] > 1 for row in by_clusters)
-    whole = {row["clusters"]: row["ours"] for row in by_clusters if row["budget"] == "whole"}
-    assert whole == {
-        row["clusters"]: row["ours"] for row in found["tables"]["active"] if row["clusters"] == row["models asked"]
+    full = {row["clusters"]: row["ours"] for row in by_clusters if row["budget"] == "whole"}
+    assert full == {
+        row["clusters"]: row["ours"] for row in result["tables"]["active"] if row["clusters"] == row["models asked"]
     }
-    assert [row["ours"] > 1 for row in found["tables"]["upcycled"]] == [True] * 6
-    assert found["tables"]["rules"][3]["training domains"] > 1  # the average
+    assert [row["ours"] > 1 for row in result["tables"]["upcycled"]] == [True] * 6
+    assert result["tables"]["rules"][3]["training domains"] > 1  # the average
     pages = get_storage().path(str(report.artifact_id))
     assert "2 clusters have less perplexity than one" in (pages / "report.md").read_text(encoding="utf-8")
     page = (pages / "report.html").read_text(encoding="utf-8")
     assert page.count("Plotly.newPlot(") == 7
     assert 'src="http' not in page
-    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result

@@ -19,29 +19,29 @@ pytestmark = pytest.mark.usefixtures("home")
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
     shutil.copy(novel_and_training / "novel" / "sea.jsonl", novel_and_training / "train" / "ships.jsonl")
-    wish = spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="mode")
-    cards = carry_out(submit_replication(wish))
+    job_spec = spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="mode")
+    cards = carry_out(submit_replication(job_spec))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")
         composed = experts.get_expert(session, "rep-s0-composed/composed")
         single = experts.get_expert(session, "rep-s0-mode1-2x1-first/kitchen")
-    found = report.findings
-    assert (found["paper"], found["targets"], found["retention"]) == ("mode", ["kitchen", "ships"], "court")
+    result = report.findings
+    assert (result["paper"], result["targets"], result["retention"]) == ("mode", ["kitchen", "ships"], "court")
     assert composed.base_id == single.base_id
-    untested = {claim["where"] for claim in found["claims"] if claim["mark"] == "not testable here"}
+    untested = {claim["where"] for claim in result["claims"] if claim["mark"] == "not testable here"}
     assert untested == {"Table 2", "Figure 4a", "Figure 4b", "Figure 4c"}
-    assert sum(claim["where"] == "Table 2" and claim["value"] is None for claim in found["claims"]) == 1  # embeddings
-    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
-    rows = {row["model"]: row for row in found["tables"]["1"]}
+    assert sum(claim["where"] == "Table 2" and claim["value"] is None for claim in result["claims"]) == 1  # embeddings
+    assert all(claim["why"] for claim in result["claims"] if claim["mark"] != "reproduced")
+    rows = {row["model"]: row for row in result["tables"]["1"]}
     backbone, two = rows["the backbone"], rows["MoDE with 2 trained experts"]
     assert two["parameters"] - backbone["parameters"] == 2 * single.num_parameters == composed.num_parameters
     assert rows["full fine-tuning"]["parameters"] == backbone["parameters"]
     assert all(0 <= row["average"] <= 100 and row["perplexity"] > 1 for row in rows.values())
-    assert all(row["ours"] is not None for row in found["tables"]["2"] for row in [row | {"ours": row["on ships"]}])
+    assert all(row["ours"] is not None for row in result["tables"]["2"] for row in [row | {"ours": row["on ships"]}])
     pages = get_storage().path(str(report.artifact_id))
     assert "MoDE with 2 trained experts is above full fine-tuning" in (pages / "report.md").read_text(encoding="utf-8")
     page = (pages / "report.html").read_text(encoding="utf-8")
     assert page.count("Plotly.newPlot(") == 4
     assert 'src="http' not in page
-    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result

@@ -52,8 +52,8 @@ def register(parts: list[str], name: str) -> None:
             for parameter in model.gate_parameters(part).values():
                 parameter.data += torch.randn(parameter.shape, generator=generator)
         with storage.new(id) as folder:
-            told = {"base_sha256": str(base.sha256), "tokenizer_sha256": seed.tokenizer_sha256}
-            save_parts(model, {part: part for part in parts}, folder, **told)
+            shown = {"base_sha256": str(base.sha256), "tokenizer_sha256": seed.tokenizer_sha256}
+            save_parts(model, {part: part for part in parts}, folder, **shown)
         experts.register_expert(
             session,
             id=id,
@@ -73,33 +73,33 @@ def register(parts: list[str], name: str) -> None:
 
 
 def planned(parts: list[str] | None = None) -> Plan:
-    told: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
+    shown: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
     with reading() as session:
-        return generation.plan(session, get_storage(), MixtureRequest("apps", parts=told))
+        return generation.plan(session, get_storage(), MixtureRequest("apps", parts=shown))
 
 
-def said(host: Host, parts: list[str] | None = None) -> list[Token]:
+def message(host: Host, parts: list[str] | None = None) -> list[Token]:
     return [one for one in host.stream(planned(parts), "the court", SAMPLING) if isinstance(one, Token)]
 
 
 def test_each_token_tells_what_backbone_and_active_parts_weighed() -> None:
     host = Host(device="cpu")
-    for asked, active in ((None, PARTS), (["kitchen"], ["kitchen"]), (PARTS[::-1], PARTS), ([], [])):
-        for token in said(host, asked):
+    for requested, active in ((None, PARTS), (["kitchen"], ["kitchen"]), (PARTS[::-1], PARTS), ([], [])):
+        for token in message(host, requested):
             gates = token.gates["apps/composed"]
             assert list(gates.parts) == active
             for weights in zip(gates.backbone, *gates.parts.values(), strict=True):
                 assert sum(weights) == pytest.approx(1, abs=1e-6)  # L5
-        assert planned(asked).manifest().experts[0].parts == list(active)
+        assert planned(requested).manifest().experts[0].parts == list(active)
 
 
 def test_switching_belongs_to_the_request() -> None:
     host = Host(device="cpu")
-    before, one = said(host), said(host, ["kitchen"])
+    before, one = message(host), message(host, ["kitchen"])
     assert [token.logprob for token in one] != [token.logprob for token in before]
-    assert said(host, PARTS[::-1]) == before  # in whatever order
-    assert said(host) == before
-    assert said(host, ["kitchen"]) == one == said(Host(device="cpu"), ["kitchen"])
+    assert message(host, PARTS[::-1]) == before  # in whatever order
+    assert message(host) == before
+    assert message(host, ["kitchen"]) == one == message(Host(device="cpu"), ["kitchen"])
 
 
 def test_with_all_parts_off_the_seed_model_speaks() -> None:
@@ -107,15 +107,15 @@ def test_with_all_parts_off_the_seed_model_speaks() -> None:
 
     host = Host(device="cpu")
     plan = planned([])
-    found = host.posterior(plan, "the court held")
+    result = host.posterior(plan, "the court held")
     ids = torch.tensor([host._tokenizer(plan).encode("the court held")])
     start = torch.tensor([[host._tokenizer(plan).bos_id]])
     with torch.no_grad():
         lm = AutoModelForCausalLM.from_pretrained(plan.base.folder)
         logits = lm(torch.cat([start, ids], 1)).logits
     expected = logits[:, :-1].log_softmax(-1).gather(-1, ids[..., None])[0, :, 0]
-    assert found.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
-    assert found.gate_weights[0] == {"apps/composed": GateWeights((1.0, 1.0), {})}
+    assert result.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+    assert result.gate_weights[0] == {"apps/composed": GateWeights((1.0, 1.0), {})}
 
 
 def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
@@ -136,9 +136,9 @@ def test_the_command_line_switches_parts_and_tells_their_mean_weights(capsys: py
     assert "kitchen " in printed
     assert "court " not in printed
     assert main([*ask, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found["tokens"][0]["gates"]["apps/composed"]["parts"]) == ["kitchen"]
-    means = found["mean_gates"]["apps/composed"]
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["tokens"][0]["gates"]["apps/composed"]["parts"]) == ["kitchen"]
+    means = result["mean_gates"]["apps/composed"]
     assert means["backbone"] + means["parts"]["kitchen"] == pytest.approx(1, abs=1e-5)
 
 
@@ -147,7 +147,7 @@ def test_an_answer_that_is_closed_early_leaves_nothing(capsys: pytest.CaptureFix
     stream: Iterator[Token | Done] = host.stream(planned(["court"]), "the court", SAMPLING)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    assert said(host) == said(Host(device="cpu"))
+    assert message(host) == message(Host(device="cpu"))
 
 
 def test_a_base_that_comes_back_to_memory_in_other_company_goes_on_as_before() -> None:

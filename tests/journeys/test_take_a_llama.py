@@ -127,8 +127,8 @@ def test_what_nobody_said_is_not_made_up_when_it_is_kept(trained: Do, folder: Pa
     assert (kept.bos_id, kept.prefix, kept.stop_ids) == (256, (), {256})
     assert kept.sha256 == load_tokenizer(folder).sha256
     for name in ("config.json", "generation_config.json"):
-        told = json.loads((seed_folder("bare") / name).read_text())
-        assert (told["bos_token_id"], told["eos_token_id"]) == (256, 256), name
+        shown = json.loads((seed_folder("bare") / name).read_text())
+        assert (shown["bos_token_id"], shown["eos_token_id"]) == (256, 256), name
 
 
 def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
@@ -136,8 +136,8 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     done(taken({**train, "training": TRAINING}))
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
-        found = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
-    assert any(passage.tokens[0].startswith(" ") for passage in found.worst + found.best)
+        result = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
+    assert any(passage.tokens[0].startswith(" ") for passage in result.worst + result.best)
 
 
 def test_api_and_command_line_tell_that_it_ended(
@@ -157,5 +157,5 @@ def test_api_and_command_line_tell_that_it_ended(
     assert "".join(chunk["text"] for chunk in chunks) == " ab ab"
     assert [chunk["finish_reason"] for chunk in chunks] == [None, None, "stop"]
     assert main(["generate", "again", "ab ab", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["text"], said["finish_reason"]) == (" ab ab", "stop")
+    message = json.loads(capsys.readouterr().out)
+    assert (message["text"], message["finish_reason"]) == (" ab ab", "stop")

@@ -43,8 +43,8 @@ def test_a_folder_becomes_a_seed_that_trains_a_demix_model(trained: Do, folder: 
         card = seeds.get_seed(session, "taken")
     assert card.tokenizer_sha256 == load_tokenizer(folder).sha256
     steps = {"num_steps": 2, "block_size": 32}
-    wish = {"kind": "train-joint", "name": "again", "seed_model": "taken", "domains": ["sea"], "training": steps}
-    assert trained(wish).state == "done"
+    job_spec = {"kind": "train-joint", "name": "again", "seed_model": "taken", "domains": ["sea"], "training": steps}
+    assert trained(job_spec).state == "done"
 
 
 def test_a_tokenizer_of_another_model_is_refused(trained: Do, folder: Path) -> None:

@@ -92,8 +92,8 @@ def test_killed_at_any_moment_the_training_ends_as_if_it_had_not_been(trained: D
     with reading() as session:
         losses = [_curve(session, id) for id in (calm.id, job_id)]
         same = [experts.get_expert(session, name) for name in ("calm", "sailor")]
-        told = [event.message for event in jobs.events(session, job_id)]
-    assert sum(one.startswith("Started") for one in told) == 2
+        shown = [event.message for event in jobs.events(session, job_id)]
+    assert sum(one.startswith("Started") for one in shown) == 2
     assert losses[0] == losses[1]
     files = [(get_storage().path(expert.id) / "expert.safetensors").read_bytes() for expert in same]
     assert files[0] == files[1]  # L17 through a kill -9
@@ -117,25 +117,25 @@ def _kill_once_under_way(job_id: str) -> None:
 
 
 def _pid_of(card: JobCard) -> int:
-    found = subprocess.run(
+    outcome = subprocess.run(
         ["pgrep", "-f", f"jobs.attempt.runner {card.id}"], capture_output=True, text=True, check=True
     )
-    return int(found.stdout.split()[0])
+    return int(outcome.stdout.split()[0])
 
 
 def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> None:
-    wish = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}
-    assert trained(wish).result["scored"] == 2 * 3
+    job_spec = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}
+    assert trained(job_spec).result["scored"] == 2 * 3
     trained({**NEW, "parent": "small/court"})
-    assert trained(wish).result["scored"] == 3
+    assert trained(job_spec).result["scored"] == 3
     with reading() as session:
         table = evaluations.perplexity_table(session, "small")
         mixed = scores.mix_scores(session, get_storage(), "small")
-        alone = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
+        by_itself = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
         uniform = scores.mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
     assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
     sea = table.perplexity[table.experts.index("sailor")][table.domains.index("sea")]
-    assert next(row for row in alone.domains if row.domain == "sea").perplexity == pytest.approx(sea)  # L1
+    assert next(row for row in by_itself.domains if row.domain == "sea").perplexity == pytest.approx(sea)  # L1
     by_domain = {row.domain: row for row in mixed.domains}
     assert by_domain["sea"].best_expert == "sailor"
     assert all(0 < accuracy < 1 for row in table.accuracy for accuracy in row)
@@ -144,17 +144,17 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
 
 
 def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when_asked(trained: Do) -> None:
-    wish = {"kind": "evaluate", "mixture": "small", "domains": ["sea"], "block_size": 32, "max_tokens": 500}
-    trained(wish)
+    job_spec = {"kind": "evaluate", "mixture": "small", "domains": ["sea"], "block_size": 32, "max_tokens": 500}
+    trained(job_spec)
     with transaction() as session:
         before = evaluations.perplexity_table(session, "small")
         session.execute(update(Evaluation).values(num_correct=None))
-    assert trained(wish).result["scored"] == 0
+    assert trained(job_spec).result["scored"] == 0
     with reading() as session:
         assert evaluations.perplexity_table(session, "small") == before.model_copy(
             update={"accuracy": [[None], [None]]}
         )
-    assert trained({**wish, "again": True}).result["scored"] == 2
+    assert trained({**job_spec, "again": True}).result["scored"] == 2
     with reading() as session:
         assert evaluations.perplexity_table(session, "small") == before
         rows = session.scalars(select(Evaluation)).all()
@@ -224,11 +224,11 @@ def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_jo
 
 
 def test_a_toggle_does_not_change_the_text_that_is_compared(trained: Do) -> None:
-    wish = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 200}
-    trained(wish)
+    job_spec = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 200}
+    trained(job_spec)
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="alone", experts=["small/court"]))
-    trained({**wish, "mixture": "alone", "max_tokens": 300})
+    trained({**job_spec, "mixture": "alone", "max_tokens": 300})
     with reading() as session:
         both = scores.mix_scores(session, get_storage(), "small")
         one = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))

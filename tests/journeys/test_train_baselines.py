@@ -67,8 +67,8 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_asked_alike(traine
     at_home = {one.domain: i for i, one in enumerate(cards) if one.domain}
     assert own == {"sea": None, **{d: pytest.approx(home[d][at_home[d]]) if d in at_home else None for d in TWO}}
     assert curve >= {"loss", "loss/court", "loss/kitchen", "dev_loss/court", "dev_loss/kitchen"}
-    told = list(generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=4, seed=1)))
-    assert all(set(event.weights) == set(names) for event in told if isinstance(event, Token))
+    shown = list(generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=4, seed=1)))
+    assert all(set(event.weights) == set(names) for event in shown if isinstance(event, Token))
 
 
 @pytest.mark.parametrize("method", ["dense", "dense-balanced"])

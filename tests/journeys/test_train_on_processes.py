@@ -79,12 +79,12 @@ def test_a_job_on_two_processes_stops_early_and_its_experts_are_the_best_ones(
             {point.step: point.value for point in jobs.metrics(session, card.id, f"dev_loss/{name}")}
             for name in DEMIX["domains"]
         ]
-        found = [experts.get_expert(session, f"wild/{name}").metrics["dev_perplexity"] for name in DEMIX["domains"]]
-        told = [event.message for event in jobs.events(session, card.id)]
+        result = [experts.get_expert(session, f"wild/{name}").metrics["dev_perplexity"] for name in DEMIX["domains"]]
+        shown = [event.message for event in jobs.events(session, card.id)]
     best = min(curves[0], key=lambda step: curves[0][step] + curves[1][step])
     assert max(curves[0]) < 60
-    assert found == [pytest.approx(math.exp(curve[best])) for curve in curves]
-    assert any(f"the weights are those of step {best}" in one for one in told)
+    assert result == [pytest.approx(math.exp(curve[best])) for curve in curves]
+    assert any(f"the weights are those of step {best}" in one for one in shown)
 
 
 def test_more_processes_than_the_batch_has_sequences_fail_with_the_numbers_to_choose(

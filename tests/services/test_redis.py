@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 
 from kombu import Message
-from tiny_kind import wish
+from tiny_kind import job_spec
 
 from jobs.queue import submit
 from jobs.queue.app import QUEUE, make_app
@@ -98,7 +98,7 @@ def done(job_id: str, seconds: float = 40) -> JobCard:
 
 @pytest.mark.usefixtures("processes")
 def test_a_submitted_job_is_done() -> None:
-    job_id = submit.submit(wish())
+    job_id = submit.submit(job_spec())
     card = done(job_id)
     assert (card.state, card.attempt) == ("done", 1)
     assert not (get_settings().root / "queue").exists()
@@ -106,19 +106,19 @@ def test_a_submitted_job_is_done() -> None:
 
 @pytest.mark.usefixtures("processes")
 def test_a_restarted_redis_loses_no_job(redis: Redis) -> None:
-    assert done(submit.submit(wish())).state == "done"
+    assert done(submit.submit(job_spec())).state == "done"
     redis.stop()
-    job_ids = [submit.submit(wish()) for _ in range(2)]
+    job_ids = [submit.submit(job_spec()) for _ in range(2)]
     with database.reading() as session:
         assert {rows.get_job(session, job_id).state for job_id in job_ids} == {"queued"}
     redis.start()
     assert [done(job_id).attempt for job_id in job_ids] == [1, 1]
-    assert done(submit.submit(wish())).attempt == 1
+    assert done(submit.submit(job_spec())).attempt == 1
 
 
 def test_taking_a_message_cannot_fail_halfway(redis: Redis) -> None:
     """An acknowledgement on its way to a Redis that just went would leave the worker deaf for good."""
-    submit.submit(wish())
+    submit.submit(job_spec())
     with make_app(get_settings()).connection_for_read() as connection:
         messages: list[Message] = []
         channel = connection.channel()
@@ -135,7 +135,7 @@ def test_taking_a_message_cannot_fail_halfway(redis: Redis) -> None:
 def test_hints_are_counted(redis: Redis) -> None:
     assert num_calls(get_settings()) == 0
     for _ in range(3):
-        submit.submit(wish())
+        submit.submit(job_spec())
     assert num_calls(get_settings()) == 3
     redis.stop()
     assert num_calls(get_settings()) == 0

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from engine.mixing.gate_registry import gate_types
 from tests.ui.conftest import FakeHost
-from tests.ui.studio.visits import named, open_room, read
+from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.generation import Plan, gate_of
@@ -79,20 +79,20 @@ def test_settings_of_other_gates_and_settings_out_of_bounds_are_refused(
 
 
 def test_the_api_generates_with_it_and_knows_its_settings(api: TestClient) -> None:
-    asked = {"model": "soft", "prompt": "the sea", "max_tokens": 2}
-    found = api.post("/v1/completions", json=asked).json()
-    assert found["manifest"]["gate"] == STORED
-    assert found["choices"][0]["expert_weights"][0] == pytest.approx({"both/code": 2 / 3, "both/law": 1 / 3})
-    sharper = api.post("/v1/completions", json={**asked, "gate": {"softness": 1}}).json()
+    requested = {"model": "soft", "prompt": "the sea", "max_tokens": 2}
+    result = api.post("/v1/completions", json=requested).json()
+    assert result["manifest"]["gate"] == STORED
+    assert result["choices"][0]["expert_weights"][0] == pytest.approx({"both/code": 2 / 3, "both/law": 1 / 3})
+    sharper = api.post("/v1/completions", json={**requested, "gate": {"softness": 1}}).json()
     assert sharper["choices"][0]["expert_weights"][0] == pytest.approx({"both/code": 16 / 17, "both/law": 1 / 17})
-    refused = api.post("/v1/completions", json={**asked, "gate": {"kind": "tempered", "softness": 11}})
+    refused = api.post("/v1/completions", json={**requested, "gate": {"kind": "tempered", "softness": 11}})
     assert refused.status_code in (400, 422)
     assert "softness" in refused.json()["error"]["message"]
     assert "softness" in json.dumps(api.get("/openapi.json").json())
 
 
 def test_the_studio_shows_and_saves_its_settings(soft: Path) -> None:
-    app = open_room("mixtures", mixture="soft")
+    app = open_page("mixtures", mixture="soft")
     assert named(app.selectbox, "Weights come from").value == "tempered"
     softness = named(app.number_input, "Softness")
     assert (softness.value, softness.max, softness.help) == (

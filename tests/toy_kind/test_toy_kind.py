@@ -14,7 +14,7 @@ import pytest
 from engine import plugins
 from jobs.queue.local_runner import run_jobs
 from jobs.queue.submit import run_now, submit
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.catalog import train_forms
 from workbench.errors import BadSpec
@@ -77,16 +77,16 @@ def test_its_job_is_run_and_shown_in_the_terminal_and_the_studio(capsys: pytest.
     assert card.result["num_words"] % 4 == 0
     assert main(["job", "show", card.id, "--json"]) in (0, None)
     assert json.loads(capsys.readouterr().out)["job"]["result"] == card.result
-    page = open_room("jobs_page", job=card.id)
-    assert f"law has {card.result['num_words']} words." in told(page)
+    page = open_page("jobs_page", job=card.id)
+    assert f"law has {card.result['num_words']} words." in output(page)
     assert named(page.button, "See the report")
-    assert "Words of law" in str(open_room("reports", reports__chosen=card.result["report"]))
+    assert "Words of law" in str(open_page("reports", reports__chosen=card.result["report"]))
 
 
 @pytest.mark.usefixtures("installed", "law")
 def test_its_form_on_the_page_train_submits_it() -> None:
-    page = open_room("train", train__what="Word count")
-    assert "How many words a domain has." in told(page)
+    page = open_page("train", train__what="Word count")
+    assert "How many words a domain has." in output(page)
     named(page.button, "Count the words").click().run()
     assert [card.spec for card in read(jobs.list_jobs) if card.kind == "count-words"] == [{**SPEC, "split": "train"}]
 
@@ -95,7 +95,7 @@ def test_its_form_on_the_page_train_submits_it() -> None:
 def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], screen=""))
     assert train_forms()["count-words"].about == "Count the words of a domain."
-    page = open_room("train", train__what="Count words")
+    page = open_page("train", train__what="Count words")
     named(page.button, "Submit").click().run()
     assert [card.spec["domain"] for card in read(jobs.list_jobs) if card.kind == "count-words"] == ["law"]
 
@@ -115,4 +115,4 @@ def test_a_stored_job_of_it_stays_readable_once_it_is_uninstalled(request: pytes
     with pytest.raises(BadSpec, match=r"is unknown: 'count-words'; choose one of average-experts, "):
         parse_spec(SPEC)
     submit({"kind": "measure-overlap"})  # although a job of an unknown kind is queued
-    assert "Count words" in str(open_room("jobs_page", job=job_id))
+    assert "Count words" in str(open_page("jobs_page", job=job_id))

@@ -114,14 +114,16 @@ def _texts(num_documents: int, num_clusters: int) -> Iterator[Document]:
 
 
 def _documents(session: Session, storage: Storage, num_clusters: int) -> ClusteredDocuments:
-    found = []
+    result = []
     for source, name in enumerate(SOURCES):
         row = domain_row(session, name)
         folder = storage.path(row.artifact_id) / row.folder
         for split, split_name in enumerate(SPLITS):
-            found += [(one["id"], int(one["text"].split()[0]), split, source) for one in read_split(folder, split_name)]
-    found.sort()
-    ids, labels, splits, sources = zip(*found, strict=True)
+            result += [
+                (one["id"], int(one["text"].split()[0]), split, source) for one in read_split(folder, split_name)
+            ]
+    result.sort()
+    ids, labels, splits, sources = zip(*result, strict=True)
     nothing = np.zeros(len(ids), dtype=np.bool_)
     return ClusteredDocuments(
         as_ids(ids),

@@ -110,13 +110,13 @@ def _as_text(prompt: Prompt) -> str:
 
 def _gates(plan: Plan) -> dict[str, GateWeights]:
     """Half of the weight in the first block is the backbone's, a quarter in the second; parts share the rest."""
-    found = {}
+    result = {}
     for one in plan.experts:
         if one.parts is not None:
             backbone = (0.5, 0.25) if one.parts else (1.0, 1.0)
             shares = tuple((1 - weight) / max(1, len(one.parts)) for weight in backbone)
-            found[one.name] = GateWeights(backbone, dict.fromkeys(one.parts, shares))
-    return found
+            result[one.name] = GateWeights(backbone, dict.fromkeys(one.parts, shares))
+    return result
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def _expert(session: Session, storage: Storage, base: Artifact, domain: str) -> 
     _register(session, base, artifact, f"both/{domain}", method="demix", domain_id=row.id, config={})
 
 
-def _register(session: Session, base: Artifact, artifact: Artifact, name: str, **told: Any) -> None:
+def _register(session: Session, base: Artifact, artifact: Artifact, name: str, **shown: Any) -> None:
     experts.register_expert(
         session,
         id=artifact.id,
@@ -242,5 +242,5 @@ def _register(session: Session, base: Artifact, artifact: Artifact, name: str, *
         data_sha256="cd" * 32,
         num_parameters=1000,
         metrics={},
-        **told,
+        **shown,
     )

@@ -30,7 +30,7 @@ def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[st
     interval = {"mean": 0.25, "low": 0.2, "high": 0.3}
     less = {"mean": -0.125, "low": -0.2, "high": -0.05}
     measures = ("match", "longest_run", "rouge_l")
-    found = {
+    result = {
         "expert": expert,
         "mixture": mixture,
         "retrained": None,
@@ -62,11 +62,11 @@ def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[st
         },
         "not_removed": "Removing this expert is not unlearning: what it shares stays.",
     }
-    return {**found, "sentence": verdict(found)}
+    return {**result, "sentence": verdict(result)}
 
 
 def certify(session: Session, expert: str, mixture: str, ok: bool = True) -> ReportCard:
     """Keeps such a certificate."""
     card = get_expert(session, expert)
-    found = findings(expert, mixture, card.domain, ok)
-    return register_report(session, "removal", f"Removal of {expert} from {mixture}", found, about_id=card.id)
+    result = findings(expert, mixture, card.domain, ok)
+    return register_report(session, "removal", f"Removal of {expert} from {mixture}", result, about_id=card.id)

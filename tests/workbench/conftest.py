@@ -37,7 +37,7 @@ class World:
             (folder / "bytes").write_text(id)
         return artifacts.register_artifact(self.session, self.storage, id, kind, key)
 
-    def corpus(self, name: str, *domains: str, **wish: Any) -> CorpusCard:
+    def corpus(self, name: str, *domains: str, **job_spec: Any) -> CorpusCard:
         sizes = {"num_documents": 3, "num_words": 30, "num_bytes": 150, "splits": {"train": {"documents": 3}}}
         summary = {
             "domains": [
@@ -48,7 +48,7 @@ class World:
         return corpora.register_corpus(
             self.session,
             name=name,
-            **{"role": "train", **wish},
+            **{"role": "train", **job_spec},
             source="/texts",
             artifact=self.artifact("documents"),
             summary=summary,

@@ -10,7 +10,7 @@ LIBRARY = Path("/usr/lib/postgresql")  # Debian keeps the programs of every vers
 
 def find_initdb(library: Path = LIBRARY) -> Path | None:
     """The program that makes a new server's files: the one in the PATH, else that of the newest version."""
-    if (found := shutil.which("initdb")) is not None:
-        return Path(found).resolve()
+    if (result := shutil.which("initdb")) is not None:
+        return Path(result).resolve()
     versions = sorted(library.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     return versions[-1] if versions else None

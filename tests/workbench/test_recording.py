@@ -86,8 +86,8 @@ def test_rows_come_back_from_records_on_either_database(storage: Storage) -> Non
         for table in reversed(Base.metadata.sorted_tables):
             session.execute(table.delete())
     with transaction() as session:
-        told = rebuild(session, storage)
-        assert (told.left, told.made["expert"], told.made["mixture"]) == ([], 2, 1)
+        shown = rebuild(session, storage)
+        assert (shown.left, shown.made["expert"], shown.made["mixture"]) == ([], 2, 1)
     with reading() as session:
         assert (experts.list_experts(session), mixtures.list_mixtures(session)) == before
         assert stores.refusal(stores.state_of(session, storage), storage) is None
@@ -194,12 +194,12 @@ def test_a_rebuild_asks_no_more_of_the_registry_for_more_rows(home: Path) -> Non
             for table in reversed(Base.metadata.sorted_tables):
                 if table.name != "registry_identity":
                     session.execute(table.delete())
-        asked: list[str] = []
+        requested: list[str] = []
         with transaction() as session:
             engine = session.get_bind()
-            event.listen(engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+            event.listen(engine, "before_cursor_execute", lambda *shown: requested.append(shown[2]))
             rebuild(session, get_storage())
-        return sum(one.startswith("SELECT") for one in asked)
+        return sum(one.startswith("SELECT") for one in requested)
 
     assert selects(3) == selects(12)
 

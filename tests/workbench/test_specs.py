@@ -31,13 +31,13 @@ def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path:
 
 
 def test_a_stored_wish_reads_back_as_it_was(tmp_path: Path, monkeypatch) -> None:
-    wish = ImportCorpus(name="a", path="texts.jsonl")
+    job_spec = ImportCorpus(name="a", path="texts.jsonl")
     monkeypatch.chdir(tmp_path)
-    assert parse_spec(wish.model_dump(mode="json")) == wish
+    assert parse_spec(job_spec.model_dump(mode="json")) == job_spec
 
 
 def test_all_complaints_come_at_once() -> None:
-    wish = {
+    job_spec = {
         "kind": "train-joint",
         "name": "",
         "seed_model": "s",
@@ -45,7 +45,7 @@ def test_all_complaints_come_at_once() -> None:
         "training": {"num_steps": 0, "clip": -1},
     }
     with pytest.raises(BadSpec) as caught:
-        parse_spec(wish)
+        parse_spec(job_spec)
     text = " ".join(caught.value.complaints)
     for word in ("name", "domains", "num_steps", "clip"):
         assert word in text
@@ -64,7 +64,7 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "job_spec",
     [
         {"kind": "import-corpus", "name": "a"},
         {"kind": "import-corpus", "name": "a", "path": "x", "dataset": "y"},
@@ -89,9 +89,9 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "measure-overlap", "domains": ["law", "law", "sea"]},
     ],
 )
-def test_wishes_that_contradict_themselves_are_refused(wish: dict[str, object]) -> None:
+def test_wishes_that_contradict_themselves_are_refused(job_spec: dict[str, object]) -> None:
     with pytest.raises(BadSpec):
-        parse_spec(wish)
+        parse_spec(job_spec)
 
 
 def test_a_name_with_a_comma_is_refused_since_no_command_could_say_it() -> None:
@@ -104,9 +104,9 @@ def test_what_the_demo_finds_can_be_named() -> None:
 
 
 def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
-    wish = {"kind": "train-joint", "name": "d", "domains": [], "training": {"num_steps": "many"}}
+    job_spec = {"kind": "train-joint", "name": "d", "domains": [], "training": {"num_steps": "many"}}
     with pytest.raises(BadSpec) as refused:
-        parse_spec(wish)
+        parse_spec(job_spec)
     assert sorted(refused.value.complaints)[:2] == [
         "domains: give at least 1, not none.",
         "seed_model: is missing.",
@@ -151,10 +151,10 @@ def test_a_number_that_nobody_can_mean_is_refused(spec: type[BaseModel], name: s
 
 
 def test_a_config_within_a_spec_refuses_them_too() -> None:
-    wish = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["law"]}
+    job_spec = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["law"]}
     for training in ({"clip": float("inf")}, {"sequences_per_domain": 2**32}, {"decay_power": json.loads("1e400")}):
         with pytest.raises(BadSpec, match=next(iter(training))):
-            parse_spec(wish | {"training": training})
+            parse_spec(job_spec | {"training": training})
     with pytest.raises(EngineError, match="test_tokens must be"):
         replace(DEMIX_SIZES["smoke"], test_tokens=2**40)
 

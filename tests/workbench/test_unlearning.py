@@ -43,7 +43,7 @@ def renamed(world: World, name: str, new: str) -> None:
     world.session.flush()
 
 
-def told_sources(world: World, *domains: str) -> list[dict[str, Any]]:
+def shown_sources(world: World, *domains: str) -> list[dict[str, Any]]:
     ids = [corpora.domain_row(world.session, name).id for name in domains]
     return [asdict(source) for source in sources_of(world.session, ids)]
 
@@ -64,19 +64,19 @@ def test_of_demix_experts_that_were_trained_together_the_shared_parameters_know_
     base = trained_base(world, "law", "code")
     for name in ("law", "code"):
         world.expert(name, name, base=base)
-    told = left_after(world, "law", "code")
-    assert told.startswith("Removing this expert is not unlearning: attention, embeddings and everything else")
-    assert "was also trained on “law” and stays unchanged" in told
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("Removing this expert is not unlearning: attention, embeddings and everything else")
+    assert "was also trained on “law” and stays unchanged" in shown
 
 
 def test_of_a_demix_expert_that_was_added_by_copying_nothing_stays(world: World) -> None:
     base = trained_base(world, "law", "code")
     parent = world.expert("law", "law", base=base)
     world.expert("sea", "sea", base=base, parent_id=parent.id)
-    told = left_after(world, "sea", "law")
-    assert told.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
-    assert "was frozen, and no training of it on “sea” is recorded" in told
-    assert "not unlearning" not in told
+    shown = left_after(world, "sea", "law")
+    assert shown.startswith("All that this expert learned on “sea” is removed with its feed-forward networks")
+    assert "was frozen, and no training of it on “sea” is recorded" in shown
+    assert "not unlearning" not in shown
 
 
 def test_an_expert_that_was_added_on_a_domain_of_the_base_leaves_what_the_base_knows(world: World) -> None:
@@ -89,35 +89,35 @@ def test_an_expert_that_was_added_on_a_domain_of_the_base_leaves_what_the_base_k
 def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(world: World) -> None:
     elm = world.expert("law", "law", base=trained_base(world, "law", method="dense"), method="dense")
     world.expert("code", "code", base=trained_base(world, "code", method="dense"), method="dense")
-    alone = left_after(world, "law", "code")
-    assert alone == "No other expert of the mixture shares a parameter with this one: its full model is removed."
+    by_itself = left_after(world, "law", "code")
+    assert by_itself == "No other expert of the mixture shares a parameter with this one: its full model is removed."
     adapted = trained_base(world, "sea", method="dense")
     adapted.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="all", whole=True))
     world.expert("dapt/sea", "sea", base=adapted, method="dense", parent_id=elm.id)
     mixtures.add_member(world.session, "all", "dapt/sea")
-    told = what_stays(world.session, "all", expert_row(world.session, "law"))
-    assert told.startswith(alone)
-    assert told.endswith("Remaining experts trained on “law”, or started from one that was: “dapt/sea”.")
+    shown = what_stays(world.session, "all", expert_row(world.session, "law"))
+    assert shown.startswith(by_itself)
+    assert shown.endswith("Remaining experts trained on “law”, or started from one that was: “dapt/sea”.")
 
 
 def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_learned(world: World) -> None:
     parent = world.expert("code", "code", base=trained_base(world, "code"))
     base = trained_base(world, "sea")
     base.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="any", whole=True))
-    whole = world.expert("dapt/sea", "sea", base=base, parent_id=parent.id, config={"whole": True})
-    world.expert("law", "law", base=base, parent_id=whole.id)
+    full = world.expert("dapt/sea", "sea", base=base, parent_id=parent.id, config={"whole": True})
+    world.expert("law", "law", base=base, parent_id=full.id)
     assert "also trained on “sea”" in left_after(world, "dapt/sea", "law")
     mixtures.delete_mixture(world.session, "all")
-    world.expert("more code", "code", base=base, parent_id=whole.id)
+    world.expert("more code", "code", base=base, parent_id=full.id)
     assert "also trained on “code”" in left_after(world, "more code", "law")  # by the base that this one is a copy of
 
 
 def test_of_an_adapter_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
-    told = left_after(world, "law", "code")
-    assert told.startswith("All that this expert learned on “law” is removed with its low-rank change: the seed model")
-    assert "before it was imported" not in told
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("All that this expert learned on “law” is removed with its low-rank change: the seed model")
+    assert "before it was imported" not in shown
 
 
 def test_what_an_imported_seed_had_read_is_said_to_be_unknown(world: World) -> None:
@@ -140,8 +140,8 @@ def test_of_a_domain_token_all_but_a_vector_stays(world: World) -> None:
     base = trained_base(world, "law", "code", method="domain-token")
     for name in ("law", "code"):
         world.expert(name, name, base=base, method="domain-token")
-    told = left_after(world, "law", "code")
-    assert told.startswith("Removing this expert is not unlearning: the whole model that reads it was also trained")
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("Removing this expert is not unlearning: the whole model that reads it was also trained")
 
 
 def test_of_a_mixture_of_experts_that_is_one_model_nothing_is_shared(world: World) -> None:
@@ -164,16 +164,16 @@ def mode_expert(world: World, name: str, *domains: str, composed_of: tuple[Any, 
 def test_of_an_expert_beside_a_backbone_nothing_stays(world: World) -> None:
     for name in ("law", "code"):
         mode_expert(world, name, name)
-    told = left_after(world, "law", "code")
-    assert told.startswith("All that this expert learned on “law” is removed with its layers and gates: the backbone")
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("All that this expert learned on “law” is removed with its layers and gates: the backbone")
 
 
 def test_a_composition_that_learned_together_is_named(world: World) -> None:
     parts = [mode_expert(world, name, name) for name in ("law", "code")]
     mode_expert(world, "composed", "law", "code", composed_of=tuple(parts))
-    told = left_after(world, "law", "composed")
-    assert "removed with its layers and gates" in told
-    assert told.endswith("Remaining experts trained on “law”, or started from one that was: “composed”.")
+    shown = left_after(world, "law", "composed")
+    assert "removed with its layers and gates" in shown
+    assert shown.endswith("Remaining experts trained on “law”, or started from one that was: “composed”.")
 
 
 def test_a_backbone_that_is_a_copy_of_an_expert_knows_what_that_one_knew(world: World) -> None:
@@ -191,8 +191,8 @@ def test_what_nobody_recorded_is_not_claimed(world: World) -> None:
     base = world.artifact("demix-base")
     for name in ("law", "code"):
         world.expert(name, name, base=base)
-    told = left_after(world, "law", "code")
-    assert told.startswith("It is not known whether removing this expert is unlearning")
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("It is not known whether removing this expert is unlearning")
 
 
 # domains that are called otherwise by now -------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_what_nobody_recorded_is_not_claimed(world: World) -> None:
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
 def test_a_domain_that_was_renamed_is_still_what_the_shared_parameters_know(world: World, kept: bool) -> None:
     base = trained_base(world, "law", "code")
-    config = {OF_BASE: told_sources(world, "law", "code")} if kept else {}
+    config = {OF_BASE: shown_sources(world, "law", "code")} if kept else {}
     for name in ("law", "code"):
         world.expert(name, name, base=base, job_id=base.job_id, config=config)
     renamed(world, "law", "law.2")
@@ -212,7 +212,7 @@ def test_a_domain_that_was_renamed_is_still_what_the_shared_parameters_know(worl
 
 def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(world: World) -> None:
     base = world.artifact("demix-base")
-    config = {OF_BASE: told_sources(world, "law", "code")}
+    config = {OF_BASE: shown_sources(world, "law", "code")}
     parent = world.expert("code", "code", base=base, config=config)
     for name in ("law", "sea"):
         world.expert(name, name, base=base, parent_id=parent.id)
@@ -227,9 +227,9 @@ def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
     parent = world.expert("code", "code", base=base, job_id=base.job_id)
     renamed(world, "law", "law.2")
     world.expert("more law", "law.2", base=base, parent_id=parent.id)
-    told = left_after(world, "more law", "code")
-    assert told.startswith("It is not known whether removing this expert is unlearning")
-    assert told.endswith("stays, and which text “law” was is not recorded.")
+    shown = left_after(world, "more law", "code")
+    assert shown.startswith("It is not known whether removing this expert is unlearning")
+    assert shown.endswith("stays, and which text “law” was is not recorded.")
 
 
 def test_a_domain_that_was_imported_anew_is_not_the_one_that_had_its_name(world: World) -> None:
@@ -256,15 +256,15 @@ def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world:
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
 def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: bool) -> None:
     names = ["law", "code"]
-    config = {"domains": names, **({OWN: told_sources(world, *names)} if kept else {})}
+    config = {"domains": names, **({OWN: shown_sources(world, *names)} if kept else {})}
     dense = trained_base(world, *names, method="dense")
     world.expert("both", "law", base=dense, method="dense", domain_id=None, config=config)
     renamed(world, "law", "law.2")
     world.expert("law", "law.2", base=trained_base(world, "law.2", method="dense"), method="dense")
-    told = left_after(world, "law", "both")
+    shown = left_after(world, "law", "both")
     unknown = "may have been trained on “law.2”: “both”."
     claim = "trained on “law.2”, or started from one that was: “both”." if kept else unknown
-    assert told.endswith(claim)
+    assert shown.endswith(claim)
     mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["both"]))
     with pytest.raises(MixtureError, match="has seen it, as “law”" if kept else "it is not known whether “both”"):
         retrained_without(world.session, "rest", expert_row(world.session, "law"))
@@ -276,6 +276,6 @@ def test_what_an_imported_seed_of_the_whole_models_that_stay_had_read_is_said_to
     for name in ("law", "code"):
         base = trained_base(world, name, method="dense")
         world.expert(name, name, base=base, method="dense", seed_id=row.id)
-    told = left_after(world, "law", "code")
-    assert told.startswith("No other expert of the mixture shares a parameter with this one")
-    assert told.endswith("What “seed” had read before it was imported is not recorded.")
+    shown = left_after(world, "law", "code")
+    assert shown.startswith("No other expert of the mixture shares a parameter with this one")
+    assert shown.endswith("What “seed” had read before it was imported is not recorded.")

@@ -31,10 +31,10 @@ def kept(model: MultiExpertModel, tmp_path: Path) -> dict[str, ArtifactRef]:
 
 def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, ArtifactRef], model: MultiExpertModel) -> None:  # L8
     others = {key: kept[key] for key in ("law", "code")}
-    found = add_and_compare(kept["base"], others, "new", kept["verse"])
+    result = add_and_compare(kept["base"], others, "new", kept["verse"])
     model.remove_expert("news")
     model.remove_expert("verse")
-    assert (found.num_tensors, found.changed) == (len(model.state_dict()), ())
+    assert (result.num_tensors, result.changed) == (len(model.state_dict()), ())
 
 
 def test_no_more_than_two_experts_are_in_memory(kept: dict[str, ArtifactRef], monkeypatch) -> None:
@@ -56,16 +56,16 @@ def test_no_more_than_two_experts_are_in_memory(kept: dict[str, ArtifactRef], mo
 def test_an_addition_that_touches_another_tensor_is_seen(kept: dict[str, ArtifactRef], monkeypatch) -> None:
     add = MultiExpertModel.add_expert
 
-    def careless(self: MultiExpertModel, key: str, **wish) -> None:
-        add(self, key, **wish)
+    def careless(self: MultiExpertModel, key: str, **job_spec) -> None:
+        add(self, key, **job_spec)
         if key == "new":
             with torch.no_grad():
                 next(iter(self.shared_parameters().values())).view(-1)[0] += 1e-3
 
     monkeypatch.setattr(MultiExpertModel, "add_expert", careless)
-    found = add_and_compare(kept["base"], {"law": kept["law"], "code": kept["code"]}, "new", kept["verse"])
-    assert len(found.changed) >= 1
-    assert all("experts.new" not in name for name in found.changed)
+    result = add_and_compare(kept["base"], {"law": kept["law"], "code": kept["code"]}, "new", kept["verse"])
+    assert len(result.changed) >= 1
+    assert all("experts.new" not in name for name in result.changed)
 
 
 def test_an_expert_of_another_base_is_not_added(

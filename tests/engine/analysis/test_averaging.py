@@ -20,14 +20,14 @@ from tests.engine.models.test_surgery import decoder
 
 def variants(family: str = "llama") -> dict[str, Any]:
     """Three models of one seed that differ in every parameter."""
-    found = {}
+    result = {}
     for number, name in enumerate("abc"):
         lm, generator = decoder(family), torch.Generator().manual_seed(number)
         with torch.no_grad():
             for parameter in lm.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
-        found[name] = lm
-    return found
+        result[name] = lm
+    return result
 
 
 def averaged(models: dict[str, Any], weights: dict[str, float]) -> tuple[Any, list[str]]:
@@ -55,8 +55,8 @@ def test_the_average_is_the_weighted_mean_of_every_parameter_in_any_order() -> N
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_the_average_of_a_model_with_itself_is_that_model(family: str) -> None:
     lm = decoder(family)
-    found, _ = averaged({"a": lm, "b": lm}, {"a": 0.3, "b": 0.7})
-    torch.testing.assert_close(found.state_dict(), lm.state_dict(), atol=1e-7, rtol=1e-6)
+    result, _ = averaged({"a": lm, "b": lm}, {"a": 0.3, "b": 0.7})
+    torch.testing.assert_close(result.state_dict(), lm.state_dict(), atol=1e-7, rtol=1e-6)
 
 
 @torch.no_grad()
@@ -65,11 +65,11 @@ def test_adapters_are_averaged_as_the_whole_models_that_they_make() -> None:
     both = [
         disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a"], LoraConfig(rank=rank))) for rank in (2, 3)
     ]
-    found, _ = averaged({str(i): one.full_model("a") for i, one in enumerate(both)}, {"0": 1.0, "1": 1.0})
+    result, _ = averaged({str(i): one.full_model("a") for i, one in enumerate(both)}, {"0": 1.0, "1": 1.0})
     place = "transformer.h.0.mlp.c_fc.weight"
     mean = (both[0].lm.state_dict()[place] + both[1].lm.state_dict()[place]) / 2
-    torch.testing.assert_close(found.state_dict()[place], mean)
-    assert found(input_ids=IDS).logits.isfinite().all()
+    torch.testing.assert_close(result.state_dict()[place], mean)
+    assert result(input_ids=IDS).logits.isfinite().all()
 
 
 def test_models_of_two_architectures_are_refused_by_what_differs() -> None:

@@ -42,21 +42,21 @@ def documents(*lengths: int) -> Tokens:
 
 
 def extracted(mixtures: dict[str, Mixed], pieces: Pieces, sampling: SamplingConfig = GREEDY) -> Extraction:
-    said = {}
+    message = {}
     for name, mixed in mixtures.items():
-        *progress, found = generate_continuations(mixed, pieces, sampling)
+        *progress, result = generate_continuations(mixed, pieces, sampling)
         assert all(isinstance(one, Progress) for one in progress)
-        assert isinstance(found, torch.Tensor)
-        said[name] = found
-    return compare(said, pieces)
+        assert isinstance(result, torch.Tensor)
+        message[name] = result
+    return compare(message, pieces)
 
 
 def test_pieces_are_spread_over_documents_and_lie_within_one() -> None:
     tokens = documents(25, 7, 11, 10)
     pieces = choose_pieces(tokens, 3, 6, 4, seed=0)
     assert pieces.num_documents == 3
-    whole = torch.cat([pieces.prefixes_NP, pieces.continuations_NC], 1)
-    for row in whole.tolist():
+    full = torch.cat([pieces.prefixes_NP, pieces.continuations_NC], 1)
+    for row in full.tolist():
         assert row == list(range(row[0], row[0] + 10))
         assert row[0] in (0, 10, 32, 43)
     all_four = choose_pieces(tokens, 4, 6, 4, seed=0)
@@ -84,25 +84,25 @@ def test_many_prefixes_at_once_go_on_as_each_would_alone(
     for config in (PosteriorGateConfig(), UpdatingGateConfig(update_every=5, evidence="last_token"), FixedGateConfig()):
         mixed = Mixed(model, KEYS, build_gate(config, [1, 2, 3]))
         for sampling in (GREEDY, sampled):
-            alone = Pieces(pieces.prefixes_NP, going_on_alone(mixed, pieces.prefixes_NP, 6, sampling), 1)
-            assert extracted({"m": mixed}, alone, sampling).means["m"]["match"].mean == 1.0
+            by_itself = Pieces(pieces.prefixes_NP, continuing_alone(mixed, pieces.prefixes_NP, 6, sampling), 1)
+            assert extracted({"m": mixed}, by_itself, sampling).means["m"]["match"].mean == 1.0
     monkeypatch.setattr("engine.analysis.extraction._CHUNK_ELEMENTS", 1)
-    alone = Pieces(pieces.prefixes_NP, going_on_alone(mixed, pieces.prefixes_NP, 6, GREEDY), 1)
-    assert extracted({"m": mixed}, alone).means["m"]["match"].mean == 1.0
+    by_itself = Pieces(pieces.prefixes_NP, continuing_alone(mixed, pieces.prefixes_NP, 6, GREEDY), 1)
+    assert extracted({"m": mixed}, by_itself).means["m"]["match"].mean == 1.0
 
 
-def going_on_alone(mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig) -> torch.Tensor:
+def continuing_alone(mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig) -> torch.Tensor:
     """One text after another through `engine.inference.generate`, sampling all texts token by token."""
     generator = torch.Generator().manual_seed(sampling.seed or 0)
     texts = [Mixing(mixed.models, mixed.keys, mixed.gate) for _ in prefixes_NP]
     new: list[Sequence[int]] = prefixes_NP.tolist()
-    said: list[list[int]] = []
+    message: list[list[int]] = []
     for _ in range(length):
         for text, ids in zip(texts, new, strict=True):
             list(text.read(ids))
-        said.append([sample_token(text.distribution()[1], sampling, generator) for text in texts])
-        new = [[one] for one in said[-1]]
-    return torch.tensor(said).T
+        message.append([sample_token(text.distribution()[1], sampling, generator) for text in texts])
+        new = [[one] for one in message[-1]]
+    return torch.tensor(message).T
 
 
 def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
@@ -111,21 +111,21 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
     model = make_model(KEYS)  # whole networks: an untrained token alone changes no greedy choice
     author, other = (Mixed(model, [key], build_gate(PosteriorGateConfig(), [1.0])) for key in ("law", "code"))
     prefixes_NP = choose_pieces(make_tokens(3, 400), 20, 8, 10, seed=0).prefixes_NP
-    pieces = Pieces(prefixes_NP, going_on_alone(author, prefixes_NP, 10, GREEDY), 1)
-    found = extracted({"with": author, "without": other}, pieces)
-    assert (found.means["with"]["match"].mean, found.means["with"]["longest_run"].mean) == (1.0, 10.0)
-    assert found.means["without"]["match"].mean < 0.5
-    for change in found.changes["without"].values():
+    pieces = Pieces(prefixes_NP, continuing_alone(author, prefixes_NP, 10, GREEDY), 1)
+    result = extracted({"with": author, "without": other}, pieces)
+    assert (result.means["with"]["match"].mean, result.means["with"]["longest_run"].mean) == (1.0, 10.0)
+    assert result.means["without"]["match"].mean < 0.5
+    for change in result.changes["without"].values():
         assert change.high < 0
-    assert "with" not in found.changes
+    assert "with" not in result.changes
 
 
 def test_two_mixtures_that_are_one_show_no_difference(
     model: MultiExpertModel, make_tokens: Callable[..., Tokens]
 ) -> None:
     mixed = Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))
-    found = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
-    assert all(change.low <= 0 <= change.high for change in found.changes["b"].values())
+    result = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
+    assert all(change.low <= 0 <= change.high for change in result.changes["b"].values())
 
 
 def test_more_tokens_than_the_context_holds_are_refused(
@@ -137,10 +137,10 @@ def test_more_tokens_than_the_context_holds_are_refused(
 
 
 def test_similarities_on_sequences_counted_by_hand() -> None:
-    said, true = [1, 2, 3, 9, 5, 6, 7, 8], [1, 2, 4, 3, 5, 6, 7, 0]
-    assert match(said, true) == 5 / 8  # 1 2 . . 5 6 7 .
-    assert longest_run(said, true) == 3  # 5 6 7
-    assert rouge_l(said, true) == 6 / 8  # 1 2 3 5 6 7
+    message, true = [1, 2, 3, 9, 5, 6, 7, 8], [1, 2, 4, 3, 5, 6, 7, 0]
+    assert match(message, true) == 5 / 8  # 1 2 . . 5 6 7 .
+    assert longest_run(message, true) == 3  # 5 6 7
+    assert rouge_l(message, true) == 6 / 8  # 1 2 3 5 6 7
     assert (match(true, true), longest_run(true, true), rouge_l(true, true)) == (1.0, 8.0, 1.0)
     assert longest_run([4, 1, 2, 3], [1, 2, 3, 4]) == 3
     assert match([4, 1, 2, 3], [1, 2, 3, 4]) == 0

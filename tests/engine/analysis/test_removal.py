@@ -24,10 +24,10 @@ GATE = build_gate(PosteriorGateConfig(), [1, 2, 3])
 @pytest.fixture
 def never(model: MultiExpertModel, make_model: Callable[..., MultiExpertModel]) -> MultiExpertModel:
     """The model as it is when the second expert was never loaded."""
-    found = make_model(LEFT[:1], experts_in=model.experts_in)
+    result = make_model(LEFT[:1], experts_in=model.experts_in)
     for key in LEFT[1:]:
-        found.add_expert(key, state=model.expert_state(key))
-    return found
+        result.add_expert(key, state=model.expert_state(key))
+    return result
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def compared(
 
 
 def test_what_is_left_is_what_was_never_loaded(compared: Callable[[], Identity]) -> None:
-    found = compared()
-    assert found == Identity(48 + 24, (3 + 1) * (48 + 24) * 300, 0, 0, 0.0)
-    assert found.holds
+    result = compared()
+    assert result == Identity(48 + 24, (3 + 1) * (48 + 24) * 300, 0, 0, 0.0)
+    assert result.holds
 
 
 def test_a_model_that_remembers_the_expert_is_found_out(
@@ -62,11 +62,11 @@ def test_a_model_that_remembers_the_expert_is_found_out(
     with torch.no_grad():  # a ten-thousandth of the removed expert seeps into another one
         for name, tensor in model.expert_state("law").items():
             tensor.lerp_(model.expert_state("code")[name], 1e-4)
-    found = compared()
-    assert not found.holds
-    assert found.num_different > 0
-    assert found.largest_difference is not None
-    assert found.largest_difference > 0
+    result = compared()
+    assert not result.holds
+    assert result.num_different > 0
+    assert result.largest_difference is not None
+    assert result.largest_difference > 0
 
 
 def test_one_bit_of_one_shared_number_is_seen(model: MultiExpertModel, compared: Callable[[], Identity]) -> None:
@@ -83,8 +83,8 @@ def test_numbers_that_are_none_are_no_finite_difference(
 ) -> None:
     with torch.no_grad():
         next(iter(model.expert_state("news").values())).fill_(torch.nan)
-    found = compared()
-    assert (found.holds, found.largest_difference) == (False, None)
+    result = compared()
+    assert (result.holds, result.largest_difference) == (False, None)
 
 
 def test_two_models_that_say_nothing_are_the_same_and_prove_nothing(
@@ -93,9 +93,9 @@ def test_two_models_that_say_nothing_are_the_same_and_prove_nothing(
     with torch.no_grad():
         for one in (model, never):
             next(iter(one.shared_state().values())).fill_(torch.nan)
-    found = compared()
-    assert (found.num_different, found.num_not_finite) == (0, found.num_numbers)
-    assert not found.holds
+    result = compared()
+    assert (result.num_different, result.num_not_finite) == (0, result.num_numbers)
+    assert not result.holds
 
 
 def test_nothing_compared_proves_nothing() -> None:

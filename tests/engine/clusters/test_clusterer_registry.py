@@ -44,10 +44,10 @@ def points(num_documents: int, dimension: int = 8, groups: int = 5, seed: int = 
 
 
 def cluster(vectors: NDArray[np.float32], method: ClusterMethod, num_clusters: int, seed: int = 0) -> Clusters:
-    *progress, found = find_clusters(vectors, ClusterConfig(method, num_clusters, seed=seed))
+    *progress, result = find_clusters(vectors, ClusterConfig(method, num_clusters, seed=seed))
     assert all(isinstance(one, Progress) for one in progress)
-    assert isinstance(found, Clusters)
-    return found
+    assert isinstance(result, Clusters)
+    return result
 
 
 def least_cost(costs_NK: NDArray[np.float64]) -> float:
@@ -64,14 +64,14 @@ def least_cost(costs_NK: NDArray[np.float64]) -> float:
 @every_method
 def test_every_document_gets_a_cluster_and_every_centre_is_the_mean_of_its_own(method: ClusterMethod) -> None:
     vectors = points(103)
-    found = cluster(vectors, method, 5)
-    assert found.labels_N.shape == (103,)
-    assert found.num_clusters == 5
-    assert sum(found.sizes) == 103
-    means = [vectors[found.labels_N == number].mean(0) for number in range(5)]
-    np.testing.assert_allclose(found.centres_KD, means, atol=1e-5)
-    own = np.square(vectors - found.centres_KD[found.labels_N]).sum(1).mean()
-    assert found.costs[-1] == pytest.approx(own, rel=1e-4)
+    result = cluster(vectors, method, 5)
+    assert result.labels_N.shape == (103,)
+    assert result.num_clusters == 5
+    assert sum(result.sizes) == 103
+    means = [vectors[result.labels_N == number].mean(0) for number in range(5)]
+    np.testing.assert_allclose(result.centres_KD, means, atol=1e-5)
+    own = np.square(vectors - result.centres_KD[result.labels_N]).sum(1).mean()
+    assert result.costs[-1] == pytest.approx(own, rel=1e-4)
 
 
 @every_method
@@ -86,17 +86,17 @@ def test_the_same_seed_gives_the_same_clusters_and_another_seed_others(method: C
 @every_method
 def test_one_cluster_holds_everything(method: ClusterMethod) -> None:
     vectors = points(20)
-    found = cluster(vectors, method, 1)
-    assert found.sizes == [20]
-    np.testing.assert_allclose(found.centres_KD[0], vectors.mean(0), atol=1e-6)
+    result = cluster(vectors, method, 1)
+    assert result.sizes == [20]
+    np.testing.assert_allclose(result.centres_KD[0], vectors.mean(0), atol=1e-6)
 
 
 @every_method
 def test_identical_documents_have_an_answer(method: ClusterMethod) -> None:
-    found = cluster(np.ones((50, 4), dtype=np.float32), method, 4)
-    assert sum(found.sizes) == 50
-    assert max(found.sizes) == (50 if method == "unbalanced" else 13)
-    np.testing.assert_allclose(found.centres_KD, 1)
+    result = cluster(np.ones((50, 4), dtype=np.float32), method, 4)
+    assert sum(result.sizes) == 50
+    assert max(result.sizes) == (50 if method == "unbalanced" else 13)
+    np.testing.assert_allclose(result.centres_KD, 1)
 
 
 @every_method
@@ -172,21 +172,21 @@ def test_a_path_goes_in_no_circle() -> None:
 def test_prices_leave_little_to_move() -> None:
     """Without good prices the exact part would move thousands of documents one by one."""
     costs = torch.cdist(torch.from_numpy(points(4000)), torch.from_numpy(points(20, seed=1))).square()
-    alone = costs.argmin(1).bincount(minlength=20)
+    by_itself = costs.argmin(1).bincount(minlength=20)
     priced = (costs + _find_prices(costs, None)).argmin(1).bincount(minlength=20)
-    assert (alone - 200).abs().sum() > 1000
+    assert (by_itself - 200).abs().sum() > 1000
     assert (priced - 200).abs().sum() < 100
 
 
 def test_balanced_clusters_cost_no_more_than_those_of_k_means_constrained() -> None:
     peer = pytest.importorskip("k_means_constrained", reason="the oracle is installed by: make install-test")
     vectors = points(601, groups=9)
-    found = cluster(vectors, "balanced", 6, seed=2)
+    result = cluster(vectors, "balanced", 6, seed=2)
     other = peer.KMeansConstrained(
         6, size_min=100, size_max=101, init=first_centres(vectors, 6, 2), n_init=1, max_iter=19, tol=0
     ).fit(vectors)
     means = np.array([vectors[other.labels_ == number].mean(0) for number in range(6)])
-    assert found.costs[-1] <= 1.005 * np.square(vectors - means[other.labels_]).sum(1).mean()
+    assert result.costs[-1] <= 1.005 * np.square(vectors - means[other.labels_]).sum(1).mean()
 
 
 def test_a_later_document_of_random_clusters_has_a_lot_of_its_own() -> None:

@@ -44,29 +44,29 @@ def fitted(texts: list[str], scaling: str = "standardise") -> tuple[TfidfEmbedde
 def test_top_terms_are_the_words_of_the_subject(scaling: str) -> None:
     texts, names = texts_of(12)
     embedder, clusters = fitted(texts, scaling)
-    found = top_terms(embedder, clusters.centres_KD, 3)
-    for number, terms in enumerate(found):
+    result = top_terms(embedder, clusters.centres_KD, 3)
+    for number, terms in enumerate(result):
         subject = names[int(np.flatnonzero(clusters.labels_N == number)[0])]
         assert sorted(terms) == sorted(SUBJECTS[subject])
 
 
 def test_clusters_that_are_the_labels_have_all_information() -> None:
-    found = label_overlap(np.array([1, 1, 0, 0], dtype=np.int32), ["a", "a", "b", "b"], 2)
-    assert found.labels == ("a", "b")
-    assert found.counts_LK.tolist() == [[0, 2], [2, 0]]
-    assert found.normalised_mutual_information == pytest.approx(1)
+    result = label_overlap(np.array([1, 1, 0, 0], dtype=np.int32), ["a", "a", "b", "b"], 2)
+    assert result.labels == ("a", "b")
+    assert result.counts_LK.tolist() == [[0, 2], [2, 0]]
+    assert result.normalised_mutual_information == pytest.approx(1)
 
 
 def test_clusters_that_ignore_the_labels_have_none() -> None:
-    found = label_overlap(np.array([0, 1, 0, 1], dtype=np.int32), ["a", "a", "b", "b"], 3)
-    assert found.shares_LK.tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0]]
-    assert found.normalised_mutual_information == pytest.approx(0, abs=1e-9)
+    result = label_overlap(np.array([0, 1, 0, 1], dtype=np.int32), ["a", "a", "b", "b"], 3)
+    assert result.shares_LK.tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0]]
+    assert result.normalised_mutual_information == pytest.approx(0, abs=1e-9)
 
 
 def test_documents_without_a_label_are_left_out_and_counted() -> None:
-    found = label_overlap(np.array([0, 1, 1], dtype=np.int32), ["a", None, "b"], 2)
-    assert found.num_unlabelled == 1
-    assert found.counts_LK.sum() == 2
+    result = label_overlap(np.array([0, 1, 1], dtype=np.int32), ["a", None, "b"], 2)
+    assert result.num_unlabelled == 1
+    assert result.counts_LK.sum() == 2
 
 
 @pytest.mark.parametrize(("names", "words"), [([None, None], "has a label"), (["a"], "1 labels for 2 documents")])
@@ -76,10 +76,10 @@ def test_labels_that_say_nothing_are_refused(names: list[str | None], words: str
 
 
 def map_of(vectors: np.ndarray, num_fitted: int, seed: int = 0) -> Map:
-    *progress, found = project(vectors, num_fitted=num_fitted, seed=seed)
+    *progress, result = project(vectors, num_fitted=num_fitted, seed=seed)
     assert all(isinstance(one, Progress) for one in progress)
-    assert isinstance(found, Map)
-    return found
+    assert isinstance(result, Map)
+    return result
 
 
 def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
@@ -96,20 +96,20 @@ def test_a_map_says_which_documents_shaped_it_and_puts_the_rest_near_their_like(
     generator = np.random.default_rng(0)
     centres = np.eye(3, 10) * 10
     vectors = np.concatenate([centre + generator.normal(size=(40, 10)) for centre in centres])
-    found = map_of(vectors, 60)
-    assert found.coordinates_N2.dtype == np.float32
-    assert found.coordinates_N2.shape == (120, 2)
-    assert np.isfinite(found.coordinates_N2).all()
-    assert found.is_fitted_N.sum() == 60
+    result = map_of(vectors, 60)
+    assert result.coordinates_N2.dtype == np.float32
+    assert result.coordinates_N2.shape == (120, 2)
+    assert np.isfinite(result.coordinates_N2).all()
+    assert result.is_fitted_N.sum() == 60
     subjects = np.repeat([0, 1, 2], 40)
-    middles = np.array([found.coordinates_N2[found.is_fitted_N & (subjects == one)].mean(0) for one in range(3)])
-    nearest = np.linalg.norm(found.coordinates_N2[:, None] - middles, axis=2).argmin(1)
-    assert (nearest == subjects)[~found.is_fitted_N].mean() > 0.9
-    found.save(tmp_path)
+    middles = np.array([result.coordinates_N2[result.is_fitted_N & (subjects == one)].mean(0) for one in range(3)])
+    nearest = np.linalg.norm(result.coordinates_N2[:, None] - middles, axis=2).argmin(1)
+    assert (nearest == subjects)[~result.is_fitted_N].mean() > 0.9
+    result.save(tmp_path)
     loaded = load_map(tmp_path)
-    np.testing.assert_array_equal(loaded.coordinates_N2, found.coordinates_N2)
-    np.testing.assert_array_equal(loaded.is_fitted_N, found.is_fitted_N)
-    assert loaded.seed == found.seed
+    np.testing.assert_array_equal(loaded.coordinates_N2, result.coordinates_N2)
+    np.testing.assert_array_equal(loaded.is_fitted_N, result.is_fitted_N)
+    assert loaded.seed == result.seed
 
 
 def test_the_same_seed_gives_the_same_map() -> None:

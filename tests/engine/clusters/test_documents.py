@@ -47,18 +47,20 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     with Table(path) as table:
         for row in rows:
             table.add({**row, "source": "", "group": None})
-    found: Fitted = last(fit(path, TfidfConfig(dimension=6), ClusterConfig(num_clusters=4)))
-    return found
+    outcome: Fitted = last(fit(path, TfidfConfig(dimension=6), ClusterConfig(num_clusters=4)))
+    return outcome
 
 
-def found(numbers: range) -> list[SourceDocument]:
+def outcome(numbers: range) -> list[SourceDocument]:
     return [
         SourceDocument(Document(text(n)).id, text(n), ("train", "dev", "test")[n % 3], n % 2, None, "") for n in numbers
     ]
 
 
 def placed(fitted: Fitted, numbers: range = range(60), map_share: float = 1.0) -> tuple[ClusteredDocuments, Mapped]:
-    result: tuple[ClusteredDocuments, Mapped] = last(place(fitted.clustering, found(numbers), len(numbers), map_share))
+    result: tuple[ClusteredDocuments, Mapped] = last(
+        place(fitted.clustering, outcome(numbers), len(numbers), map_share)
+    )
     return result
 
 
@@ -72,18 +74,20 @@ def test_documents_of_the_fit_keep_their_cluster_and_others_go_to_the_nearest(fi
     assert ids == sorted(ids)
     assert {id: label for id, label in zip(ids, labels, strict=True) if id in label_of} == label_of
     assert int(documents.is_fitted_N.sum()) == 48
-    for one in found(range(48, 60)):
-        placed_alone = fitted.clustering.place([one.text])
+    for one in outcome(range(48, 60)):
+        placed_separately = fitted.clustering.place([one.text])
         number = ids.index(one.id)
-        assert labels[number] == placed_alone.labels_N[0]
-        assert documents.squared_distances_N[number] == pytest.approx(placed_alone.squared_distances_NK.min(), rel=1e-6)
+        assert labels[number] == placed_separately.labels_N[0]
+        assert documents.squared_distances_N[number] == pytest.approx(
+            placed_separately.squared_distances_NK.min(), rel=1e-6
+        )
         assert (documents.split(number), documents.sources_N[number]) == (one.split, one.source)
 
 
 def test_shards_together_are_the_whole(fitted: Fitted, tmp_path: Path) -> None:
-    whole, whole_map = placed(fitted, map_share=0.5)
+    full, full_map = placed(fitted, map_share=0.5)
     borders = [0, 5, 5, 33, 60]
-    ordered = sorted(found(range(60)), key=lambda one: one.id)
+    ordered = sorted(outcome(range(60)), key=lambda one: one.id)
     parts = []
     for number, (start, end) in enumerate(pairwise(borders)):
         folder = tmp_path / str(number)
@@ -94,30 +98,30 @@ def test_shards_together_are_the_whole(fitted: Fitted, tmp_path: Path) -> None:
         parts.append((load_documents(folder), load_mapped(folder)))
     joined, joined_map = join(parts)
     for name in ClusteredDocuments.__dataclass_fields__:
-        assert getattr(joined, name).tolist() == getattr(whole, name).tolist(), name
-    assert joined_map.documents_M.tolist() == whole_map.documents_M.tolist()
-    np.testing.assert_allclose(joined_map.vectors_MD, whole_map.vectors_MD, atol=1e-6)
-    assert 10 < len(whole_map.documents_M) < 50
+        assert getattr(joined, name).tolist() == getattr(full, name).tolist(), name
+    assert joined_map.documents_M.tolist() == full_map.documents_M.tolist()
+    np.testing.assert_allclose(joined_map.vectors_MD, full_map.vectors_MD, atol=1e-6)
+    assert 10 < len(full_map.documents_M) < 50
 
 
 def test_vectors_of_the_map_are_those_of_its_documents(fitted: Fitted) -> None:
     documents, mapped = placed(fitted, map_share=0.5)
-    texts = {one.id: one.text for one in found(range(60))}
+    texts = {one.id: one.text for one in outcome(range(60))}
     wanted = [texts[documents.id(number)] for number in mapped.documents_M.tolist()]
     np.testing.assert_allclose(mapped.vectors_MD, fitted.clustering.embedder.embed(wanted).vectors_ND, atol=1e-5)
 
 
 def test_no_more_than_a_batch_is_asked_for_at_a_time(fitted: Fitted) -> None:
-    asked = 0
+    requested = 0
 
     def endless() -> Iterator[SourceDocument]:
-        nonlocal asked
-        for one in found(range(2000)):
-            asked += 1
+        nonlocal requested
+        for one in outcome(range(2000)):
+            requested += 1
             yield one
 
     first = next(place(fitted.clustering, endless(), 2000))
-    assert first.done == asked < 500
+    assert first.done == requested < 500
 
 
 def test_an_empty_shard_is_no_documents(fitted: Fitted) -> None:
@@ -182,7 +186,7 @@ def test_a_merge_of_less_than_two_clusters_is_refused(fitted: Fitted, numbers: l
 def test_a_split_puts_new_parts_last_and_touches_no_other_cluster(fitted: Fitted) -> None:
     documents, _ = placed(fitted)
     members = documents.members(2)
-    texts = {one.id: one.text for one in found(range(60))}
+    texts = {one.id: one.text for one in outcome(range(60))}
     vectors = fitted.clustering.embedder.embed([texts[documents.id(n)] for n in members.tolist()]).vectors_ND
     labels = np.arange(len(members), dtype=np.int32) % 3
     centres = np.stack([vectors[labels == part].mean(0) for part in range(3)]).astype(np.float32)

@@ -37,10 +37,10 @@ STRANGE = "İSTANBUL ΣΊΣΥΦΟΣ ΟΔΟΣ.Α naïve 3D 2nd x1 a _ __ 日本�
 
 
 def tfidf(texts: list[str] = TEXTS, **knobs: object) -> TfidfEmbedder:
-    *progress, found = fit_tfidf(texts, TfidfConfig(**{"dimension": 4, **knobs}))  # type: ignore[arg-type]
+    *progress, result = fit_tfidf(texts, TfidfConfig(**{"dimension": 4, **knobs}))  # type: ignore[arg-type]
     assert all(isinstance(one, Progress) for one in progress)
-    assert isinstance(found, TfidfEmbedder)
-    return found
+    assert isinstance(result, TfidfEmbedder)
+    return result
 
 
 @pytest.fixture(scope="session")
@@ -70,24 +70,24 @@ def embedder(request: pytest.FixtureRequest, seed: Path) -> AnyEmbedder:
 
 
 def test_a_batch_has_a_finite_vector_for_every_text(embedder: AnyEmbedder) -> None:
-    found = embedder.embed([*TEXTS, "", "the of"])
-    assert found.vectors_ND.shape == (9, embedder.dimension)
-    assert np.isfinite(found.vectors_ND).all()
-    assert found.vectors_ND.std(0).min() > 0
+    result = embedder.embed([*TEXTS, "", "the of"])
+    assert result.vectors_ND.shape == (9, embedder.dimension)
+    assert np.isfinite(result.vectors_ND).all()
+    assert result.vectors_ND.std(0).min() > 0
     assert embedder.embed([]).vectors_ND.shape == (0, embedder.dimension)
 
 
 def test_a_vector_does_not_depend_on_the_batch_around_it(embedder: AnyEmbedder) -> None:
     together = embedder.embed(TEXTS * 2).vectors_ND  # more than fit into one batch of a model
-    alone = [embedder.embed([text]).vectors_ND[0] for text in TEXTS * 2]
-    np.testing.assert_allclose(together, alone, atol=1e-5)
+    by_itself = [embedder.embed([text]).vectors_ND[0] for text in TEXTS * 2]
+    np.testing.assert_allclose(together, by_itself, atol=1e-5)
 
 
 def test_blank_documents_are_counted_and_lie_in_one_place(embedder: AnyEmbedder) -> None:
-    found = embedder.embed([TEXTS[0], "", ""])
-    assert found.num_blank == 2
-    assert found.is_blank_N.tolist() == [False, True, True]
-    np.testing.assert_allclose(found.vectors_ND[1], found.vectors_ND[2], atol=1e-6)
+    result = embedder.embed([TEXTS[0], "", ""])
+    assert result.num_blank == 2
+    assert result.is_blank_N.tolist() == [False, True, True]
+    np.testing.assert_allclose(result.vectors_ND[1], result.vectors_ND[2], atol=1e-6)
 
 
 def test_a_loaded_embedder_gives_the_same_vectors_to_the_last_bit(
@@ -125,8 +125,8 @@ def test_any_pieces_give_the_vector_of_the_whole(pieces: list[str]) -> None:  # 
     state = FITTED.start()
     for number, piece in enumerate(pieces):
         state = FITTED.extend(state, piece)
-        whole = FITTED.embed(["".join(pieces[: number + 1])]).vectors_ND[0]
-        np.testing.assert_allclose(FITTED.vector(state), whole, atol=1e-6)
+        full = FITTED.embed(["".join(pieces[: number + 1])]).vectors_ND[0]
+        np.testing.assert_allclose(FITTED.vector(state), full, atol=1e-6)
 
 
 def test_words_are_lower_case_runs_without_stop_words() -> None:
@@ -164,9 +164,9 @@ def test_only_the_most_frequent_words_are_known() -> None:
 
 
 def test_a_document_of_unknown_words_alone_is_blank() -> None:
-    found = tfidf().embed(["zyzzyva quux"])
-    assert found.num_blank == 1
-    np.testing.assert_array_equal(found.vectors_ND, tfidf().embed([""]).vectors_ND)
+    result = tfidf().embed(["zyzzyva quux"])
+    assert result.num_blank == 1
+    np.testing.assert_array_equal(result.vectors_ND, tfidf().embed([""]).vectors_ND)
 
 
 @pytest.mark.parametrize("texts", [["sugar butter"] * 5, ["sugar"], ["sugar", "", "the"]])

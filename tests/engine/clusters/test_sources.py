@@ -41,15 +41,15 @@ def domain(folder: Path, texts: Sequence[str], grouped: bool = False) -> Path:
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
     """Two domains of 80 documents that share 60; some of these are held out in one alone."""
-    found = [
+    result = [
         domain(tmp_path / "a", [f"text {number}" for number in range(80)]),
         domain(tmp_path / "b", [f"text {number}" for number in range(20, 100)], grouped=True),
     ]
-    held_out = [ids_in(folder, "dev", "test") for folder in found]
-    trained = [ids_in(folder, "train") for folder in found]
+    held_out = [ids_in(folder, "dev", "test") for folder in result]
+    trained = [ids_in(folder, "train") for folder in result]
     assert held_out[0] & trained[1]
     assert held_out[1] & trained[0]
-    return found
+    return result
 
 
 def ids_in(folder: Path, *splits: str) -> set[str]:
@@ -80,9 +80,9 @@ def test_shards_hold_every_document_once_and_lie_one_behind_the_other(folders: l
     filled = [shard for shard in shards if shard]
     assert all(max(one) < min(other) for one, other in pairwise(filled))
     held_out = ids_in(folders[0], "dev", "test") | ids_in(folders[1], "dev", "test")
-    found = [one for shard in range(num_shards) for one in read_shard(folders, shard, num_shards)]
-    assert {one.id for one in found if one.split != "train"} == held_out
-    assert all(one.origin == f"of {one.text}" for one in found)
+    result = [one for shard in range(num_shards) for one in read_shard(folders, shard, num_shards)]
+    assert {one.id for one in result if one.split != "train"} == held_out
+    assert all(one.origin == f"of {one.text}" for one in result)
 
 
 def test_a_sample_is_a_table_in_the_order_of_ids_whatever_the_order_of_the_domains(
@@ -106,9 +106,9 @@ def test_a_sample_with_a_missing_document_fails_with_its_name(folders: list[Path
 
 def test_one_document_is_found_by_its_id(folders: list[Path]) -> None:
     (row, *_) = read_rows(folders[0] / "train.parquet")
-    found = find_document(folders[0], "train", row["id"])
-    assert found is not None
-    assert found.text == row["text"]
+    result = find_document(folders[0], "train", row["id"])
+    assert result is not None
+    assert result.text == row["text"]
     assert find_document(folders[0], "dev", row["id"]) is None
 
 

@@ -53,19 +53,19 @@ def generated(models: ModelCache, disk: Disk) -> list[float]:
 
 
 @torch.inference_mode()
-def told(models: ModelCache, disk: Disk, key: str) -> torch.Tensor:
+def shown(models: ModelCache, disk: Disk, key: str) -> torch.Tensor:
     base, experts = disk
     return models.get(base, {key: experts[key]}).view([key])(some_ids(), Rows.all_to(key, 3))
 
 
 @contextmanager
-def another_asks(models: ModelCache, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[set[str]]]:
+def another_requests(models: ModelCache, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[set[str]]]:
     """After each block that law has passed, another thread asks another expert; gives what was in memory then."""
-    expected = {key: told(ModelCache(1 << 30), disk, key) for key in ("code", "news")}
+    expected = {key: shown(ModelCache(1 << 30), disk, key) for key in ("code", "news")}
     turns, forward, seen = cycle(expected), Block.forward, list[set[str]]()
 
     def ask(key: str) -> None:
-        assert torch.equal(told(models, disk, key), expected[key])
+        assert torch.equal(shown(models, disk, key), expected[key])
         seen.extend(map(set, models.loaded().values()))
 
     def passing(block: Block, *given: object, **named: object) -> torch.Tensor:
@@ -80,16 +80,16 @@ def another_asks(models: ModelCache, disk: Disk, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("read", [scored, generated])
-@pytest.mark.parametrize("room", [3, 1])
+@pytest.mark.parametrize("page", [3, 1])
 def test_an_answer_under_way_is_the_one_alone_whatever_others_load_and_evict(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, read, room: int
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, read, page: int
 ) -> None:
     base, experts = disk
-    alone = read(ModelCache(1 << 30), disk)
-    models = ModelCache(stored_bytes(base, *[experts["law"]] * room))
-    with another_asks(models, disk, monkeypatch) as seen:
-        assert read(models, disk) == alone
-    if room == 3:  # each has joined the model that is read from
+    by_itself = read(ModelCache(1 << 30), disk)
+    models = ModelCache(stored_bytes(base, *[experts["law"]] * page))
+    with another_requests(models, disk, monkeypatch) as seen:
+        assert read(models, disk) == by_itself
+    if page == 3:  # each has joined the model that is read from
         assert {"law", "code", "news"} in seen
     else:  # it was evicted, and so was who came in its place
         assert {frozenset(one) for one in seen} == {frozenset({"code"}), frozenset({"news"})}

@@ -64,11 +64,11 @@ def plain(model: MultiExpertModel, key: str, ids: Sequence[int]) -> Tensor:
 def decoded(mixing: Mixing, ids: Sequence[int], first: int = 5) -> tuple[Tensor, Tensor]:
     """Weights [T, E] and the mixture's log-probabilities [T, V] from the token `first` on, read one by one."""
     mixing.feed(ids[:first])
-    found = [mixing.distribution()]
+    result = [mixing.distribution()]
     for token in ids[first:]:
         mixing.feed([token])
-        found.append(mixing.distribution())
-    weights, logprobs = zip(*found, strict=True)
+        result.append(mixing.distribution())
+    weights, logprobs = zip(*result, strict=True)
     return torch.stack(weights), torch.stack(logprobs)
 
 
@@ -92,9 +92,9 @@ def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: Mu
 def test_all_weight_on_one_model_is_that_model_to_the_bit(elms, kind) -> None:  # L1, L2
     gate = build_gate(gate_type(kind).config(kind), [0, 0, 1, 0])
     _, among = decoded(Mixing(ensemble_of(*elms.values()), ELMS, gate), ids_of())
-    _, alone = decoded(Mixing(elms["sea"], ["sea"], build_gate(PosteriorGateConfig(), [1.0])), ids_of())
-    assert torch.equal(among, alone)
-    assert torch.equal(alone[0], plain(elms["sea"], "sea", ids_of()[:5])[-1])
+    _, by_itself = decoded(Mixing(elms["sea"], ["sea"], build_gate(PosteriorGateConfig(), [1.0])), ids_of())
+    assert torch.equal(among, by_itself)
+    assert torch.equal(by_itself[0], plain(elms["sea"], "sea", ids_of()[:5])[-1])
 
 
 @pytest.mark.parametrize("kind", ["posterior", "updating", "fixed"])
@@ -131,11 +131,13 @@ def counted(elms: dict[str, MultiExpertModel]) -> tuple[Ensemble, Counter[str]]:
     """An ensemble that counts how often each model is asked for."""
     calls: Counter[str] = Counter()
 
-    def asked(key: str) -> MultiExpertModel:
+    def requested(key: str) -> MultiExpertModel:
         calls[key] += 1
         return elms[key]
 
-    groups = [Group((key,), lambda key=key: asked(key), one.max_positions, one.vocab_size) for key, one in elms.items()]
+    groups = [
+        Group((key,), lambda key=key: requested(key), one.max_positions, one.vocab_size) for key, one in elms.items()
+    ]
     return Ensemble(tuple(groups)), calls
 
 
@@ -169,9 +171,9 @@ def test_who_wakes_up_late_reads_what_it_missed_in_one_go(elms) -> None:
 def test_an_expert_without_weight_is_never_asked(elms) -> None:
     ensemble, calls = counted(elms)
     gate = FixedGate([1, 2, 3, 4], top_k=2)
-    told = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=6, seed=1)))
+    shown = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=6, seed=1)))
     assert set(calls) == {"sea", "code"}
-    assert all(list(one.weights) == ELMS and one.weights["court"] == 0 for one in told if isinstance(one, Token))
+    assert all(list(one.weights) == ELMS and one.weights["court"] == 0 for one in shown if isinstance(one, Token))
 
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed", "cluster"])
@@ -181,10 +183,10 @@ def test_a_text_read_token_by_token_is_what_is_read_at_once(elms, kind) -> None:
     ensemble, ids = ensemble_of(*elms.values()), ids_of()
     together = list(Mixing(ensemble, ELMS, gate).read(ids))
     mixing = Mixing(ensemble, ELMS, gate)
-    alone = [pair for token in ids for pair in mixing.read([token])]
-    for (weights_E, observed_E), (expected_E, said_E) in zip(alone, together, strict=True):
+    by_itself = [pair for token in ids for pair in mixing.read([token])]
+    for (weights_E, observed_E), (expected_E, message_E) in zip(by_itself, together, strict=True):
         torch.testing.assert_close(weights_E.exp(), expected_E.exp(), atol=1e-5, rtol=0)
-        torch.testing.assert_close(observed_E, said_E, atol=1e-4, rtol=1e-5, equal_nan=True)
+        torch.testing.assert_close(observed_E, message_E, atol=1e-4, rtol=1e-5, equal_nan=True)
     reading = read_text(ensemble, ELMS, gate, tiny_tokenizer(), TEXT)
     scored = [float(mix(weights_E, observed_E)) for weights_E, observed_E in together]
     assert reading["logprobs"][: len(scored)] == pytest.approx(scored, abs=1e-4)
@@ -192,22 +194,22 @@ def test_a_text_read_token_by_token_is_what_is_read_at_once(elms, kind) -> None:
 
 def test_a_small_chunk_changes_nothing(elms, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=1)
-    whole = decoded(Mixing(ensemble_of(*elms.values()), ELMS, gate), ids_of())
+    full = decoded(Mixing(ensemble_of(*elms.values()), ELMS, gate), ids_of())
     monkeypatch.setattr("engine.inference.generate._CHUNK_ELEMENTS", 7 * VOCAB * len(ELMS))
     pieces = Mixing(ensemble_of(*elms.values()), ELMS, gate)
     read = list(Mixing(ensemble_of(*elms.values()), ELMS, gate).read(ids_of()))
-    found = decoded(pieces, ids_of())
-    torch.testing.assert_close(found[1], whole[1], atol=1e-5, rtol=1e-5)
+    result = decoded(pieces, ids_of())
+    torch.testing.assert_close(result[1], full[1], atol=1e-5, rtol=1e-5)
     for position, (log_weights_E, observed_E) in enumerate(read[4:]):
-        expected = whole[1][position, ids_of()[position + 5]]
+        expected = full[1][position, ids_of()[position + 5]]
         torch.testing.assert_close(mix(log_weights_E, observed_E), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.5, top_k=2)
     ensemble = ensemble_of(*elms.values())
-    told = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=12, seed=3)))
-    drawn = [one for one in told if isinstance(one, Token)]
+    shown = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=12, seed=3)))
+    drawn = [one for one in shown if isinstance(one, Token)]
     ids = [*ids_of("the court"), *(one.id for one in drawn)]
     scored = [float(mix(*pair)) for pair in Mixing(ensemble, ELMS, gate).read(ids)][-len(drawn) :]
     assert [one.logprob for one in drawn] == pytest.approx(scored, abs=1e-5)

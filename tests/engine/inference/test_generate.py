@@ -74,10 +74,10 @@ def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
 def test_all_weight_on_one_expert_is_that_expert_to_the_bit(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:  # L1
-    alone = say(model, ["news"], tokenizer)
+    by_itself = say(model, ["news"], tokenizer)
     among = say(model, model.keys, tokenizer, weights=[0, 0, 1, 0], gate=FixedGateConfig())
-    assert [e.id for e in alone[:-1]] == [e.id for e in among[:-1]]
-    assert logprobs(among) == pytest.approx(logprobs(alone), abs=1e-5)
+    assert [e.id for e in by_itself[:-1]] == [e.id for e in among[:-1]]
+    assert logprobs(among) == pytest.approx(logprobs(by_itself), abs=1e-5)
     mixing = Mixing(model, ["news"], build_gate(PosteriorGateConfig(), [1.0]))
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     list(mixing.read(ids))
@@ -104,7 +104,7 @@ def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:
     sampling = SamplingConfig(max_tokens=10, seed=5)
-    alone = say(model, model.keys, tokenizer, sampling=sampling)
+    by_itself = say(model, model.keys, tokenizer, sampling=sampling)
     gate = build_gate(PosteriorGateConfig(), [1.0] * 4)
     one = generate(model, model.keys, gate, tokenizer, PROMPT, sampling)
     other = generate(
@@ -119,7 +119,7 @@ def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(
     for event in one:
         together.append(event)
         next(other, None)
-    assert together == alone
+    assert together == by_itself
 
 
 def test_drawing_follows_the_distribution() -> None:
@@ -178,10 +178,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
 
 def test_prompt_and_completion_are_the_text_of_all_tokens(make_model, monkeypatch) -> None:
     scripted(monkeypatch, LLAMA.encode("ab ab 😀"))
-    *said, done = say(make_model(["law"]), ["law"], LLAMA, prompt="ab", sampling=SamplingConfig(max_tokens=7))
-    assert said[0].text == " ab"
-    ids = LLAMA.as_prompt(LLAMA.encode("ab")) + [event.id for event in said]
-    assert "ab" + "".join(event.text for event in [*said, done]) == LLAMA.decode(ids) == "ab ab ab 😀"
+    *message, done = say(make_model(["law"]), ["law"], LLAMA, prompt="ab", sampling=SamplingConfig(max_tokens=7))
+    assert message[0].text == " ab"
+    ids = LLAMA.as_prompt(LLAMA.encode("ab")) + [event.id for event in message]
+    assert "ab" + "".join(event.text for event in [*message, done]) == LLAMA.decode(ids) == "ab ab ab 😀"
 
 
 @pytest.mark.parametrize("end", [1, 2, 260])

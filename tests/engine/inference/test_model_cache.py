@@ -102,8 +102,8 @@ def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Calla
 
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=2)
     bounded = Mixing(Ensemble(tuple(map(group, keys))), keys, gate)
-    whole = {key: load_demix(*stored[key]) for key in keys}
-    free = Mixing(Ensemble(tuple(Group((key,), lambda key=key: whole[key], 64, VOCAB) for key in keys)), keys, gate)
+    full = {key: load_demix(*stored[key]) for key in keys}
+    free = Mixing(Ensemble(tuple(Group((key,), lambda key=key: full[key], 64, VOCAB) for key in keys)), keys, gate)
     awake = set()
     for words in WORDS:
         ids = [tiny_tokenizer().bos_id, *tiny_tokenizer().encode(words)][:14]
@@ -134,12 +134,12 @@ def test_every_division_of_a_backbone_counts_as_a_body_of_its_own(tmp_path: Path
     more = experts | {"three": kept(tmp_path / "three")}
     one, both = (ModelCache(1 << 40).get(base, wanted).num_bytes() for wanted in (experts, more))
     assert both > one + size_bytes(backbone())
-    room = ModelCache(both - 1)
-    first = room.get(base, experts)
-    assert room.get(base, {"three": more["three"]}) is not first  # both do not fit
-    assert room.num_bytes() < both
-    room = ModelCache(both + 20_000)  # the headers of files count, too
-    assert room.get(base, experts) is room.get(base, more)
+    page = ModelCache(both - 1)
+    first = page.get(base, experts)
+    assert page.get(base, {"three": more["three"]}) is not first  # both do not fit
+    assert page.num_bytes() < both
+    page = ModelCache(both + 20_000)  # the headers of files count, too
+    assert page.get(base, experts) is page.get(base, more)
 
 
 def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,8 @@ def test_scores_are_the_log_likelihoods_of_the_tokens(
     with torch.no_grad():
         logprobs_TV = model(ids[None, :-1], Rows.all_to("law", 1))[0].log_softmax(-1)
     expected = logprobs_TV.gather(1, ids[1:, None])[:, 0]
-    found = torch.from_numpy(score_text(model, "law", eval_sample(ids.numpy(), BLOCK)))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    result = torch.from_numpy(score_text(model, "law", eval_sample(ids.numpy(), BLOCK)))
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=0)
 
 
 def test_hits_are_the_tokens_that_the_model_finds_most_probable(
@@ -61,10 +61,10 @@ def test_hits_are_the_tokens_that_the_model_finds_most_probable(
         folder = tmp_path / str(batch_size)
         folder.mkdir()
         list(score_tokens(model, "law", eval_sample(ids.numpy(), BLOCK), folder, batch_size=batch_size))
-        found = token_hits(folder)
-        assert found is not None
-        assert found.dtype == bool
-        assert found.tolist() == wanted.tolist()
+        result = token_hits(folder)
+        assert result is not None
+        assert result.dtype == bool
+        assert result.tolist() == wanted.tolist()
     assert 0 < wanted.sum() < 74
 
 
@@ -100,12 +100,12 @@ def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: Multi
 
 def test_scores_do_not_depend_on_the_number_of_cores(score: Score, model: MultiExpertModel) -> None:
     before = torch.get_num_threads()
-    found = []
+    result = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        found.append(score(model.keys, 2)[0].clone())
+        result.append(score(model.keys, 2)[0].clone())
     torch.set_num_threads(before)
-    assert torch.equal(*found)
+    assert torch.equal(*result)
 
 
 def test_mixing_stored_scores_is_mixing_live_forward_passes(
@@ -129,11 +129,11 @@ def test_mixing_stored_scores_is_mixing_live_forward_passes(
 def _live(model: MultiExpertModel, gate, ids: Tensor) -> Tensor:
     """The mixture on one block: whole distributions of all experts, one position after another."""
     logprobs_ETV = model(ids[None, :-1].expand(len(model.keys), -1), Rows.one_each(model.keys)).log_softmax(-1)
-    stream, found = gate.start(), []
+    stream, result = gate.start(), []
     for position, target in enumerate(ids[1:].tolist()):
-        found.append(mix(stream.log_weights(), logprobs_ETV[:, position].double())[target])
+        result.append(mix(stream.log_weights(), logprobs_ETV[:, position].double())[target])
         stream.observe(logprobs_ETV[:, position, target], int(target))
-    return torch.stack(found)
+    return torch.stack(result)
 
 
 def test_a_mixture_without_an_expert_is_the_mixture_that_never_scored_it(
@@ -162,9 +162,9 @@ def test_all_weight_on_one_expert_is_that_experts_score_to_the_bit(score: Score,
 def test_the_end_of_the_last_block_changes_nothing(score: Score, model: MultiExpertModel) -> None:  # L9
     scores_EX, _ = score(model.keys)
     gate = build_gate(PosteriorGateConfig(), [1, 2, 3, 4])
-    whole = gate.block(as_blocks(scores_EX, BLOCK))
+    full = gate.block(as_blocks(scores_EX, BLOCK))
     short = gate.block(scores_EX[:, None, 64:])
-    torch.testing.assert_close(whole[:, 4, :10], short[:, 0], atol=1e-9, rtol=0)
+    torch.testing.assert_close(full[:, 4, :10], short[:, 0], atol=1e-9, rtol=0)
 
 
 def test_scores_of_different_texts_are_not_mixed(model: MultiExpertModel, make_tokens, tmp_path: Path) -> None:

@@ -39,14 +39,14 @@ EVEN = [1.0] * NUM_CLUSTERS
 
 def weights_of(gate: ClusterGate, tokens: Sequence[int]) -> Tensor:
     """The weights [E, T] after each token of a text."""
-    stream, found = gate.start(), []
+    stream, result = gate.start(), []
     for position, token in enumerate(tokens):
         if position:
             stream.observe(torch.full((NUM_CLUSTERS,), torch.nan), token)
         else:
             stream.begin(token)
-        found.append(stream.log_weights().exp())
-    return torch.stack(found, 1)
+        result.append(stream.log_weights().exp())
+    return torch.stack(result, 1)
 
 
 def from_scratch(text: str, temperature: float, distance_power: float = 2) -> Tensor:
@@ -103,11 +103,11 @@ def test_weights_of_a_growing_text_are_those_of_the_text_embedded_from_scratch(p
         tokenizer.bos_id,
         *tokenizer.encode("The court bakes a cake über the harbour – 12 waves, 3 judges and flour"),
     ]
-    found_ET, spoken, text = weights_of(gate, ids), tokenizer.stream(), ""
+    result_ET, spoken, text = weights_of(gate, ids), tokenizer.stream(), ""
     for position, token in enumerate(ids):
         text += spoken.push(token)
-        torch.testing.assert_close(found_ET[:, position], from_scratch(text, 0.5, power), atol=1e-6, rtol=0)
-    assert float(found_ET.std(1).max()) > 0.05  # they do change
+        torch.testing.assert_close(result_ET[:, position], from_scratch(text, 0.5, power), atol=1e-6, rtol=0)
+    assert float(result_ET.std(1).max()) > 0.05  # they do change
 
 
 def test_each_sort_of_text_wakes_its_own_cluster() -> None:
@@ -160,14 +160,14 @@ def test_the_released_code_squares_the_distance_twice() -> None:
 def test_only_the_nearest_are_kept_and_their_shares_are_made_whole() -> None:
     gate = ClusterGate(EVEN, tiny_routing(), temperature=2, top_k=2)
     far, near = torch.tensor([4.0, 1.0], dtype=torch.float64).div(-2).softmax(0)
-    found = gate.log_weights_of(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
-    torch.testing.assert_close(found, torch.stack([far * 0, far, near, far * 0]))
+    result = gate.log_weights_of(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
+    torch.testing.assert_close(result, torch.stack([far * 0, far, near, far * 0]))
 
 
 def test_experts_of_one_cluster_share_it() -> None:
     gate = ClusterGate([1, 1, 2], Routing([0, 1, 1]), temperature=1)
-    found = gate.log_weights_of(torch.tensor([3.0, 3.0, 3.0])).exp()
-    torch.testing.assert_close(found, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
+    result = gate.log_weights_of(torch.tensor([3.0, 3.0, 3.0])).exp()
+    torch.testing.assert_close(result, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
 
 
 def test_what_the_gate_lacks_is_said() -> None:
@@ -191,10 +191,10 @@ def test_what_the_gate_lacks_is_said() -> None:
 def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> None:
     for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:48], 20), tmp_path):
         pass
-    short, whole = open_distances(tmp_path), tiny_distances(60, 20)
-    assert torch.equal(short.further_KX, whole.further_KX[:, :47])
-    assert torch.equal(short.nearest_X, whole.nearest_X[:47])
-    assert torch.equal(short.known_X, whole.known_X[:47])
+    short, complete = open_distances(tmp_path), tiny_distances(60, 20)
+    assert torch.equal(short.further_KX, complete.further_KX[:, :47])
+    assert torch.equal(short.nearest_X, complete.nearest_X[:47])
+    assert torch.equal(short.known_X, complete.known_X[:47])
     assert (short.further_KX.dtype, short.block_size) == (torch.float32, 20)
     with pytest.raises(ScoresError, match="fewer than 2 tokens"):
         next(measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:1], 20), tmp_path))
@@ -225,35 +225,35 @@ def scored(num_experts: int, num_tokens: int) -> tuple[Tensor, Distances]:
 def test_a_grid_holds_what_each_gate_alone_says(power: float) -> None:
     scores_EX, distances = scored(6, 20_011)
     temperatures, top_ks = [0.01, 0.1, 1.0], [1, 2, 4, 6, 99]
-    found = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)
+    result = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)
     for row, temperature in enumerate(temperatures):
         for column, top_k in enumerate(top_ks):
             gate = ClusterGate([1.0] * 6, Routing(range(6)), temperature=temperature, top_k=top_k, distance_power=power)
-            alone = mixed_perplexity(gate, scores_EX, 20, distances)
-            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
-    assert torch.equal(found[0, 3], found[0, 4])
-    assert float(found[0, 0]) == pytest.approx(
-        float(found[2, 0]), rel=1e-12
+            by_itself = mixed_perplexity(gate, scores_EX, 20, distances)
+            assert float(result[row, column]) == pytest.approx(by_itself, rel=1e-9)
+    assert torch.equal(result[0, 3], result[0, 4])
+    assert float(result[0, 0]) == pytest.approx(
+        float(result[2, 0]), rel=1e-12
     )  # with one expert the temperature is nothing
 
 
 def test_a_grid_stays_finite_where_the_nearest_finds_a_token_impossible() -> None:
     scores_EX = torch.tensor([[-1e4, -1.0], [-2.0, -2.0]])
-    found = cluster_gate_grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
-    assert torch.isfinite(found).all()
-    assert float(found[1, 1]) < float(found[1, 0])
+    result = cluster_gate_grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
+    assert torch.isfinite(result).all()
+    assert float(result[1, 1]) < float(result[1, 0])
 
 
 def test_of_experts_as_near_as_each_other_a_grid_keeps_the_first_as_the_gate_does() -> None:
     scores_EX, distances = scored(40, 300)
     clusters = [expert % 3 for expert in range(40)]  # experts of one cluster are equally far
     top_ks = [1, 2, 16, 30]
-    found = cluster_gate_grid(scores_EX, distances.further_KX[clusters], [0.1, 1.0], top_ks)
+    result = cluster_gate_grid(scores_EX, distances.further_KX[clusters], [0.1, 1.0], top_ks)
     for row, temperature in enumerate([0.1, 1.0]):
         for column, top_k in enumerate(top_ks):
             gate = ClusterGate([1.0] * 40, Routing(clusters), temperature=temperature, top_k=top_k)
-            alone = mixed_perplexity(gate, scores_EX, 20, distances)
-            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
+            by_itself = mixed_perplexity(gate, scores_EX, 20, distances)
+            assert float(result[row, column]) == pytest.approx(by_itself, rel=1e-9)
 
 
 def test_a_token_that_all_experts_find_impossible_costs_a_grid_the_floor() -> None:
@@ -261,12 +261,12 @@ def test_a_token_that_all_experts_find_impossible_costs_a_grid_the_floor() -> No
     floored_EX = scores_EX.clone()
     scores_EX[:, 7], floored_EX[:, 7] = -torch.inf, FLOOR
     temperatures, top_ks = [0.1, 1.0], [1, 2]
-    found = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks)
-    assert torch.isfinite(found).all()
-    assert torch.equal(found, cluster_gate_grid(floored_EX, distances.further_KX, temperatures, top_ks))
+    result = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks)
+    assert torch.isfinite(result).all()
+    assert torch.equal(result, cluster_gate_grid(floored_EX, distances.further_KX, temperatures, top_ks))
 
     def gate_at(temperature: float) -> ClusterGate:
         return ClusterGate([1.0, 1.0], Routing([0, 1]), temperature=temperature)
 
     of_gates = any_gate_grid(gate_at, as_blocks(scores_EX, 20), distances, 100, temperatures, top_ks)
-    torch.testing.assert_close(of_gates, found, rtol=1e-9, atol=0)
+    torch.testing.assert_close(of_gates, result, rtol=1e-9, atol=0)

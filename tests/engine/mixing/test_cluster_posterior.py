@@ -32,14 +32,14 @@ def routing(*clusters: int | None) -> Routing:
 
 def test_it_is_nearness_times_likelihood_written_out() -> None:
     scores_ENT = logprobs().double()
-    found_ENT = ClusterPosteriorGate(PRIOR, routing(0, None, 2, None), temperature=0.5).block(scores_ENT, DISTANCES)
+    result_ENT = ClusterPosteriorGate(PRIOR, routing(0, None, 2, None), temperature=0.5).block(scores_ENT, DISTANCES)
     squared_2NT = DISTANCES.of(torch.tensor([0, 2]), range(3), 20)
     near_2NT = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None] * (-squared_2NT / 0.5).exp()
     shares_2NT = 0.4 * near_2NT / near_2NT.sum(0)  # what 1 and 3 of 10 are together
     prior_ENT = torch.stack([shares_2NT[0], torch.full((3, 20), 0.2), shares_2NT[1], torch.full((3, 20), 0.4)])
     likelihood_ENT = torch.cat([torch.zeros(4, 3, 1), scores_ENT.cumsum(-1)[..., :-1]], -1).exp()
     expected_ENT = prior_ENT * likelihood_ENT
-    torch.testing.assert_close(found_ENT.exp(), expected_ENT / expected_ENT.sum(0))
+    torch.testing.assert_close(result_ENT.exp(), expected_ENT / expected_ENT.sum(0))
 
 
 def test_without_a_cluster_it_is_the_posterior_to_the_bit() -> None:
@@ -52,9 +52,9 @@ def test_without_a_cluster_it_is_the_posterior_to_the_bit() -> None:
 
 def test_where_experts_agree_it_is_the_cluster_gate() -> None:
     agreed_ENT = logprobs()[:1].expand(NUM_CLUSTERS, -1, -1)
-    found = ClusterPosteriorGate(PRIOR, tiny_routing(), temperature=0.5).block(agreed_ENT, DISTANCES)
+    result = ClusterPosteriorGate(PRIOR, tiny_routing(), temperature=0.5).block(agreed_ENT, DISTANCES)
     expected = ClusterGate(PRIOR, tiny_routing(), temperature=0.5).block(agreed_ENT, DISTANCES)
-    torch.testing.assert_close(found.exp(), expected.exp())
+    torch.testing.assert_close(result.exp(), expected.exp())
 
 
 def test_nearness_moves_nothing_to_or_from_experts_without_a_cluster() -> None:
@@ -77,10 +77,10 @@ def test_the_best_of_the_posterior_are_kept_and_not_of_the_prior() -> None:
 def test_weights_of_a_growing_text_are_those_of_its_stored_distances(top_k: int | None) -> None:  # L10, L19
     gate, tokens = ClusterPosteriorGate(PRIOR, routing(3, None, 1, 0), top_k=top_k, temperature=0.5), tiny_tokens(61)
     scores_ENT = logprobs() / 8
-    whole_ENT, stream = gate.block(scores_ENT, DISTANCES).exp(), gate.start()
+    full_ENT, stream = gate.block(scores_ENT, DISTANCES).exp(), gate.start()
     stream.begin(int(tokens[0]))
     for position in range(20):
-        torch.testing.assert_close(stream.log_weights().exp(), whole_ENT[:, 0, position], atol=1e-6, rtol=0)
+        torch.testing.assert_close(stream.log_weights().exp(), full_ENT[:, 0, position], atol=1e-6, rtol=0)
         stream.observe(scores_ENT[:, 0, position], int(tokens[position + 1]))
 
 
@@ -91,12 +91,12 @@ def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
     def gate_at(temperature: float, top_k: int | None = None) -> ClusterPosteriorGate:
         return ClusterPosteriorGate(PRIOR, routing(3, None, 1, 0), evidence, top_k, temperature=temperature)
 
-    found = any_gate_grid(gate_at, as_blocks(scores_EX, 20), DISTANCES, 53, temperatures, top_ks)
+    result = any_gate_grid(gate_at, as_blocks(scores_EX, 20), DISTANCES, 53, temperatures, top_ks)
     for row, temperature in enumerate(temperatures):
         for column, top_k in enumerate(top_ks):
-            alone = mixed_perplexity(gate_at(temperature, top_k), scores_EX, 20, DISTANCES)
-            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
-    assert float(found.std(0).min()) > 1e-4  # temperatures differ
+            by_itself = mixed_perplexity(gate_at(temperature, top_k), scores_EX, 20, DISTANCES)
+            assert float(result[row, column]) == pytest.approx(by_itself, rel=1e-9)
+    assert float(result.std(0).min()) > 1e-4  # temperatures differ
 
 
 @pytest.mark.parametrize("clusters", [(0, 1, 2, 3), (0, None, 2, None)])

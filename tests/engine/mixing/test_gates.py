@@ -101,14 +101,14 @@ def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
 @every_gate
 def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) -> None:  # L15
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
-    whole_ENT, tokens = weigh(gate, scores_ENT), tiny_tokens(61).tolist()
+    full_ENT, tokens = weigh(gate, scores_ENT), tiny_tokens(61).tolist()
     stream = gate.start()
     for block in range(scores_ENT.shape[1]):
         stream = stream if isinstance(gate, UpdatingGate) else gate.start()
         stream.begin(tokens[block * 20])
         for position in range(scores_ENT.shape[2]):
             torch.testing.assert_close(
-                stream.log_weights().exp(), whole_ENT[:, block, position].exp(), atol=1e-6, rtol=0
+                stream.log_weights().exp(), full_ENT[:, block, position].exp(), atol=1e-6, rtol=0
             )
             stream.observe(scores_ENT[:, block, position], tokens[block * 20 + position + 1])
 
@@ -229,12 +229,12 @@ def test_blocks_of_as_many_tokens_as_the_prior_learns_after_are_weighed_as_they_
 @pytest.mark.parametrize("update_every", [1, 7, 20, 33, 60, 10**12])
 def test_an_updating_prior_does_not_depend_on_how_the_text_is_cut_for_scoring(update_every: int) -> None:
     gate, scores_EX = UpdatingGate([1.0, 2.0, 3.0, 4.0], update_every=update_every), logprobs().flatten(1).double()
-    whole_X, *others = (mix_scores(gate, scores_EX, size) for size in (60, 20, 13, 1))
+    full_X, *others = (mix_scores(gate, scores_EX, size) for size in (60, 20, 13, 1))
     for other_X in others:
-        torch.testing.assert_close(other_X, whole_X, atol=1e-9, rtol=0)
+        torch.testing.assert_close(other_X, full_X, atol=1e-9, rtol=0)
     for size in (60, 20, 13, 1):
         total = gate.total(as_blocks(scores_EX, size))
-        assert total == pytest.approx(float(whole_X.sum()), rel=1e-9)
+        assert total == pytest.approx(float(full_X.sum()), rel=1e-9)
 
 
 def test_an_expert_that_one_block_found_impossible_can_come_back() -> None:

@@ -51,8 +51,8 @@ def test_a_vector_that_is_a_tokens_embedding_is_that_token_before_the_text(famil
 def test_one_batch_carries_the_tokens_of_many_domains(family: str) -> None:
     model, ids = token_model(family), torch.randint(0, 300, (4, 10))
     together = model(ids, Rows(("b", "c", "a"), (1, 2, 1)))
-    alone = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    by_itself = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
+    torch.testing.assert_close(together, by_itself, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-4)
 
 

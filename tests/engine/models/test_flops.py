@@ -136,8 +136,8 @@ PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operatio
 
 @pytest.mark.parametrize(("num_layers", "width", "sequences", "expected"), PAPER)
 def test_the_formula_gives_the_papers_table_2(num_layers: int, width: int, sequences: int, expected: int) -> None:
-    found = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
-    assert found / 1e12 == pytest.approx(expected, rel=0.002)
+    result = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
+    assert result / 1e12 == pytest.approx(expected, rel=0.002)
 
 
 def test_without_recomputation_the_formula_is_our_count_of_its_gpt() -> None:

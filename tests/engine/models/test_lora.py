@@ -68,8 +68,8 @@ def test_rows_merged_maps_and_peft_answer_alike(family: str, targets: Any) -> No
     by_rows = model(IDS, Rows(("b", "a"), (1, 1)))
     state = model.expert_state("b")
     places = [name.removesuffix(".down") for name in state if name.endswith(".down")]
-    wish = peft.LoraConfig(r=3, lora_alpha=5, target_modules=places, fan_in_fan_out=family == "gpt2")
-    peft.inject_adapter_in_model(wish, lm, adapter_name="b")
+    job_spec = peft.LoraConfig(r=3, lora_alpha=5, target_modules=places, fan_in_fan_out=family == "gpt2")
+    peft.inject_adapter_in_model(job_spec, lm, adapter_name="b")
     for place in places:
         layer = lm.get_submodule(place)
         layer.lora_A["b"].weight.copy_(state[f"{place}.down"])
@@ -124,8 +124,8 @@ def test_adapters_of_other_ranks_and_maps_mix_on_one_seed(tmp_path: Path) -> Non
     seed, first = kept(tmp_path, thin, lm)
     _, second = kept(tmp_path, thick, lm)
     together = load_demix(seed, first | second)(IDS, Rows.one_each(["a", "b"]))
-    alone = [thin(IDS[:1], Rows.all_to("a", 1)), thick(IDS[1:], Rows.all_to("b", 1))]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
+    by_itself = [thin(IDS[:1], Rows.all_to("a", 1)), thick(IDS[1:], Rows.all_to("b", 1))]
+    torch.testing.assert_close(together, torch.cat(by_itself), atol=1e-6, rtol=1e-5)
 
 
 def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_this_one(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_names_without_the_model_in_front_are_understood(tmp_path: Path) -> None
 
 def test_the_ending_tokens_of_generation_are_kept(tmp_path: Path) -> None:
     write_model(tmp_path)
-    told = {"eos_token_id": [2, 5], "pad_token_id": 300, "bos_token_id": "<s>", "temperature": 0.3, "do_sample": False}
-    (tmp_path / "generation_config.json").write_text(json.dumps(told))
+    shown = {"eos_token_id": [2, 5], "pad_token_id": 300, "bos_token_id": "<s>", "temperature": 0.3, "do_sample": False}
+    (tmp_path / "generation_config.json").write_text(json.dumps(shown))
     lm = load_model(tmp_path)
     assert (lm.generation_config.eos_token_id, lm.generation_config.pad_token_id) == ([2, 5], None)
     lm.save_pretrained(tmp_path / "again")
@@ -125,9 +125,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
         (tmp_path / "repository" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "repository" / name).write_text("evil")
     (tmp_path / "repository/tokenizer_config.json").write_text("{}")
-    found = Hub(tmp_path / "repository", tmp_path / "cache")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", found)
-    return found
+    result = Hub(tmp_path / "repository", tmp_path / "cache")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", result)
+    return result
 
 
 def test_a_download_takes_what_is_opened_and_no_more(hub: Hub) -> None:

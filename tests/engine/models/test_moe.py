@@ -81,12 +81,12 @@ def test_more_active_networks_than_there_are_is_refused() -> None:
 
 def test_the_balance_is_least_when_every_network_has_as_many_tokens() -> None:
     moe = upcycle(decoder("llama"), MoeConfig(4, balance=0.5))
-    found = {}
+    result = {}
     for name, logits in {"even": torch.eye(4).repeat(5, 1) * 9, "one": torch.eye(4)[:1].repeat(20, 1) * 9}.items():
         with router_losses(moe) as heard:
             heard.logits_NX.append(logits + torch.eye(4).roll(1, 1).repeat(5, 1) if name == "even" else logits)
-        found[name] = float(heard.loss())
-    assert 0 < found["even"] < found["one"]
+        result[name] = float(heard.loss())
+    assert 0 < result["even"] < result["one"]
 
 
 def test_only_a_mixture_of_experts_has_routers_to_listen_to() -> None:
@@ -106,8 +106,8 @@ def losses(events: Any) -> list[float]:
 
 def test_an_upcycled_training_resumed_is_the_uninterrupted_one(make_texts, tmp_path: Path) -> None:  # L17
     texts = [replace(text, expert="one") for text in make_texts(["one", "two"])]
-    whole, again = mixture(), mixture()
-    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole", balanced=False))
+    full, again = mixture(), mixture()
+    expected = losses(train(full, texts, CONFIG, tmp_path / "whole", balanced=False))
     first, seen = train(mixture(), texts, CONFIG, tmp_path / "cut", balanced=False), list[float]()
     for event in first:
         seen += losses([event])
@@ -116,17 +116,17 @@ def test_an_upcycled_training_resumed_is_the_uninterrupted_one(make_texts, tmp_p
     first.close()
     seen += losses(train(again, texts, CONFIG, tmp_path / "cut", balanced=False))
     assert seen == expected
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in whole.state_dict().items())
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in full.state_dict().items())
 
 
 def test_the_balance_takes_part_in_learning_and_not_in_the_loss_that_is_told(make_texts, tmp_path: Path) -> None:
-    texts, found = [replace(text, expert="one") for text in make_texts(["one"])], {}
+    texts, result = [replace(text, expert="one") for text in make_texts(["one"])], {}
     for balance in (0.0, 10.0):
         model = mixture(balance)
         first = losses(train(model, texts, replace(CONFIG, num_steps=1), tmp_path / str(balance)))
-        found[balance] = first, routers(model.lm)[0].weight.detach().clone()
-    assert found[0.0][0] == found[10.0][0]
-    assert not torch.equal(found[0.0][1], found[10.0][1])
+        result[balance] = first, routers(model.lm)[0].weight.detach().clone()
+    assert result[0.0][0] == result[10.0][0]
+    assert not torch.equal(result[0.0][1], result[10.0][1])
 
 
 @torch.no_grad()

@@ -65,16 +65,16 @@ def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, ids = MultiExpertModel(decoder(family), ["a", "b"], new_placement()), torch.randint(0, 300, (4, 10))
-    found, stacked = {}, []
+    result, stacked = {}, []
     real = ExpertLinear._together
-    monkeypatch.setattr(ExpertLinear, "_together", lambda self, *told: stacked.append(self) or real(self, *told))
+    monkeypatch.setattr(ExpertLinear, "_together", lambda self, *shown: stacked.append(self) or real(self, *shown))
     for limit in (0, 2 * 32 * 64 * 4):  # a map of both experts in bytes
         monkeypatch.setattr("engine.methods.demix.placement._STACKED_BYTES", limit)
         model.zero_grad()
         model(ids, Rows(("a", "b"), (2, 2))).logsumexp(-1).sum().backward()
-        found[limit] = {name: parameter.grad for name, parameter in model.named_parameters()}
+        result[limit] = {name: parameter.grad for name, parameter in model.named_parameters()}
         assert bool(stacked) == bool(limit)
-    torch.testing.assert_close(*found.values(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(*result.values(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
@@ -91,10 +91,10 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     most_probable = model(ids, rows).argmax(-1)
     targets[:, ::3] = most_probable[:, ::3]
     wanted = model(ids, rows).log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-    found = model.token_scores(ids, targets, rows)
-    torch.testing.assert_close(found.logprobs_BT, wanted, atol=1e-5, rtol=0)
-    assert torch.equal(found.hits_BT, most_probable == targets)
-    assert torch.equal(model.log_likelihoods(ids, targets, rows), found.logprobs_BT)
+    result = model.token_scores(ids, targets, rows)
+    torch.testing.assert_close(result.logprobs_BT, wanted, atol=1e-5, rtol=0)
+    assert torch.equal(result.hits_BT, most_probable == targets)
+    assert torch.equal(model.log_likelihoods(ids, targets, rows), result.logprobs_BT)
 
 
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
@@ -106,8 +106,8 @@ def test_one_batch_carries_many_domains(family: str) -> None:
             parameter.add_(torch.randn_like(parameter) * 0.3)
     ids = torch.randint(0, 300, (4, 10))
     together = model(ids, Rows(("b", "c", "a"), (1, 2, 1)))
-    alone = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    by_itself = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
+    torch.testing.assert_close(together, by_itself, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-3)
 
 

@@ -26,9 +26,9 @@ NUMBERS = [f"L{number}" for number in range(1, 20)]
 @pytest.fixture(scope="module")
 def checked() -> list[Checked]:
     began = time.process_time()  # of the processor: others may be at work on this machine
-    found = list(run_laws("cpu"))
+    result = list(run_laws("cpu"))
     assert time.process_time() - began < 60
-    return found
+    return result
 
 
 def test_every_law_holds_here(checked: list[Checked]) -> None:
@@ -50,26 +50,26 @@ def test_an_error_inside_a_law_is_a_failed_law_with_its_message(monkeypatch: Pat
         raise RuntimeError("the gate is stuck\nand more")
 
     monkeypatch.setattr(test_bed, "build_gate", broken)
-    found = {one.law: one for one in run_laws("cpu", [law for law in LAWS if law.number in ("L1", "L5", "L8", "L13")])}
-    assert found["L8"].passed
+    result = {one.law: one for one in run_laws("cpu", [law for law in LAWS if law.number in ("L1", "L5", "L8", "L13")])}
+    assert result["L8"].passed
     for number in ("L1", "L5", "L13"):
-        assert not found[number].passed
-        assert (found[number].measured, found[number].message) == (None, "RuntimeError: the gate is stuck")
+        assert not result[number].passed
+        assert (result[number].measured, result[number].message) == (None, "RuntimeError: the gate is stuck")
 
 
 def test_a_generation_that_says_nothing_proves_nothing(monkeypatch: Patch) -> None:
     monkeypatch.setattr(decoding_laws, "generate", lambda *_: iter([]))
-    (found,) = run_laws("cpu", [law for law in LAWS if law.number == "L13"])
-    assert not found.passed
-    assert (found.control, "proves nothing" in found.message) == (0, True)
+    (result,) = run_laws("cpu", [law for law in LAWS if law.number == "L13"])
+    assert not result.passed
+    assert (result.control, "proves nothing" in result.message) == (0, True)
 
 
 @pytest.mark.parametrize("findings", [[], [Finding(math.nan, 1.0)], [Finding(0.0, 1.0), Finding(math.nan, 1.0)]])
 def test_what_is_no_number_or_was_not_measured_never_passes(findings: list[Finding]) -> None:
     law = Law("L0", "", "exact", 0, lambda _: iter(findings))
-    found = judge(law, TestBed(torch.device("cpu"), laws.Path()))
-    assert not found.passed
-    assert found.measured is None
+    result = judge(law, TestBed(torch.device("cpu"), laws.Path()))
+    assert not result.passed
+    assert result.measured is None
 
 
 def test_differences_are_seen_whatever_they_are() -> None:
@@ -89,9 +89,9 @@ def test_a_device_that_is_not_there_is_said_and_no_law_fails_of_it() -> None:
 
 
 def test_a_new_kind_of_gate_is_checked_without_asking() -> None:
-    found = list(every_gate())
-    assert len(found) == len(set(found))
-    assert {(one.kind, getattr(one, "evidence", None), one.top_k) for one in found} >= {
+    result = list(every_gate())
+    assert len(result) == len(set(result))
+    assert {(one.kind, getattr(one, "evidence", None), one.top_k) for one in result} >= {
         ("posterior", "last_token", 2),
         ("updating", "prefix", None),
         ("fixed", None, 2),
@@ -108,12 +108,12 @@ def test_a_check_that_is_stopped_leaves_no_file(monkeypatch: Patch, tmp_path: An
 
 
 def test_the_report_is_json_and_says_where_and_with_what(checked: list[Checked]) -> None:
-    told = report(checked, "cpu")
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert told["ok"]
-    assert told["device"].startswith("cpu")
+    shown = report(checked, "cpu")
+    assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+    assert shown["ok"]
+    assert shown["device"].startswith("cpu")
     assert set(versions()) >= {"python", "torch", "transformers"}
-    assert [law["law"] for law in told["laws"]] == NUMBERS
+    assert [law["law"] for law in shown["laws"]] == NUMBERS
 
 
 def test_no_verdict_at_all_is_not_ok() -> None:

@@ -32,8 +32,8 @@ Patch = pytest.MonkeyPatch
 
 def verdict(number: str) -> Checked:
     (law,) = [law for law in LAWS if law.number == number]
-    (found,) = run_laws("cpu", [law])
-    return found
+    (result,) = run_laws("cpu", [law])
+    return result
 
 
 # How to break the engine. Each gets a monkeypatch, and leaves everything standing but one law's subject.
@@ -51,12 +51,12 @@ def smoothed_prior(patch: Patch) -> None:
 def rounded_prior(patch: Patch) -> None:
     """As it was: 1/E divided by a sum that is not quite 1."""
 
-    def once(weights: Any) -> Tensor:
+    def first_time(weights: Any) -> Tensor:
         prior_E = torch.tensor(list(weights), dtype=torch.float64)
         return (prior_E / prior_E.sum()).log()
 
     for module in (fixed, posterior):
-        patch.setattr(module, "normalised_prior", once)
+        patch.setattr(module, "normalised_prior", first_time)
 
 
 def other_mix(change: Callable[[Tensor, Tensor], Tensor], *modules: Any) -> Callable[[Patch], None]:
@@ -108,8 +108,8 @@ def meddling(name: str) -> Callable[[Patch], None]:
     def patching(patch: Patch) -> None:
         real = getattr(MultiExpertModel, name)
 
-        def meddle(self: MultiExpertModel, key: str, **told: Any) -> None:
-            real(self, key, **told)
+        def meddle(self: MultiExpertModel, key: str, **shown: Any) -> None:
+            real(self, key, **shown)
             with torch.no_grad():
                 first = next(iter(self.expert_parameters("law").values()))
                 first[0, 0] = torch.nextafter(first[0, 0], torch.tensor(math.inf))
@@ -181,10 +181,10 @@ def documents_by_path(patch: Patch) -> None:
 
 
 def lost_moments(patch: Patch) -> None:
-    patch.setattr("engine.training.loop.restore", weights_alone)
+    patch.setattr("engine.training.loop.restore", weights_only)
 
 
-def weights_alone(root: Any, step: int, parameters: Any, _optimizer: Any) -> None:
+def weights_only(root: Any, step: int, parameters: Any, _optimizer: Any) -> None:
     checkpoint.restore(root, step, parameters)
 
 
@@ -223,8 +223,8 @@ def gates_by_rank(patch: Patch) -> None:
     """Rows of the gate that mean something else in company: those that are off keep their share."""
     real = mode_model.ModeModel.forward
 
-    def forward(self: Any, ids: Tensor, keys: Any, *told: Any) -> Any:
-        logits, weights = real(self, ids, keys, *told)
+    def forward(self: Any, ids: Tensor, keys: Any, *shown: Any) -> Any:
+        logits, weights = real(self, ids, keys, *shown)
         return logits * (1 + 1e-4 * (len(self.keys) - len(keys))), weights
 
     patch.setattr(mode_model.ModeModel, "forward", forward)
@@ -233,7 +233,7 @@ def gates_by_rank(patch: Patch) -> None:
 def lost_share(patch: Patch) -> None:
     """Gates told without the share of the backbone's last digits."""
     real = mode_block.gate_weights
-    patch.setattr(mode_block, "gate_weights", lambda *told: real(*told) * (1 - 1e-5))
+    patch.setattr(mode_block, "gate_weights", lambda *shown: real(*shown) * (1 - 1e-5))
 
 
 def no_cache_beside_a_backbone(patch: Patch) -> None:
@@ -282,9 +282,9 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
 @pytest.mark.parametrize(("number", "break_it"), BREAKS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(BREAKS)])
 def test_a_broken_engine_fails_its_law(number: str, break_it: Callable[[Patch], None], monkeypatch: Patch) -> None:
     break_it(monkeypatch)
-    found = verdict(number)
-    assert not found.passed
-    assert found.message.startswith("The deviation is")
+    result = verdict(number)
+    assert not result.passed
+    assert result.message.startswith("The deviation is")
 
 
 def test_every_law_has_been_broken_once() -> None:
@@ -301,6 +301,6 @@ def test_a_model_on_which_nothing_could_fail_proves_nothing(number: str, monkeyp
     monkeypatch.setattr(
         MultiExpertModel, "token_scores", lambda _, ids, *__: TokenScores(*(one.expand(ids.shape) for one in same))
     )
-    found = verdict(number)
-    assert not found.passed
-    assert "proves nothing" in found.message
+    result = verdict(number)
+    assert not result.passed
+    assert "proves nothing" in result.message

@@ -35,9 +35,9 @@ def coverage(num_documents: Sequence[int], trials: int = 200) -> float:
     """How often the interval of a difference holds the truth."""
     domains, hits = [str(place) for place in range(len(num_documents))], 0
     for trial in range(trials):
-        found = Resampled(correlated_world(trial, num_documents), num_draws=400).difference("a", "b", domains)
-        assert found is not None
-        hits += found.low <= TRUTH <= found.high
+        result = Resampled(correlated_world(trial, num_documents), num_draws=400).difference("a", "b", domains)
+        assert result is not None
+        hits += result.low <= TRUTH <= result.high
     return hits / trials
 
 
@@ -56,9 +56,9 @@ def test_blocks_taken_for_documents_would_cover_far_too_seldom() -> None:
             place: Loss(one.nats_N, one.tokens_N, np.arange(len(one.nats_N)))
             for place, one in correlated_world(trial, FEW).items()
         }
-        found = Resampled(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
-        assert found is not None
-        hits += found.low <= TRUTH <= found.high
+        result = Resampled(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
+        assert result is not None
+        hits += result.low <= TRUTH <= result.high
     assert hits / 100 < 0.7
 
 
@@ -71,8 +71,8 @@ def test_the_interval_of_a_mean_has_the_width_of_its_standard_error_with_few_doc
 
 def test_a_text_of_one_document_is_drawn_by_its_blocks() -> None:
     one, many = (Loss(np.arange(20.0), ONES_20, of_N) for of_N in (np.zeros(20, dtype=int), np.arange(20)))
-    found = [Resampled({("a", 0, "law"): loss}).average("a", ["law"]) for loss in (one, many)]
-    assert found[0] == found[1]
+    result = [Resampled({("a", 0, "law"): loss}).average("a", ["law"]) for loss in (one, many)]
+    assert result[0] == result[1]
 
 
 def test_an_interval_holds_its_value_even_where_no_draw_comes_near_it() -> None:
@@ -80,26 +80,28 @@ def test_an_interval_holds_its_value_even_where_no_draw_comes_near_it() -> None:
     of_N, tokens_N = np.array([0, 1]), np.array([100.0, 100.0])
     nats = {"a": np.array([200.0, 400.0]), "b": np.array([400.0, 200.0])}
     losses: dict[Place, Loss] = {(name, 0, "law"): Loss(one, tokens_N, of_N) for name, one in nats.items()}
-    found = Resampled(losses).estimate(["a", "b"], ["law"], lambda one, other: one * other / (one + other))
-    assert found is not None
-    assert found.low < found.value == found.high
+    result = Resampled(losses).estimate(["a", "b"], ["law"], lambda one, other: one * other / (one + other))
+    assert result is not None
+    assert result.low < result.value == result.high
 
 
 def test_a_difference_is_paired_so_that_what_texts_share_does_not_blur_it() -> None:
     losses = losses_of({"a": 3.0, "b": 3.02}, DOMAINS, noise=0.5, own=0.005)
-    found = Resampled(losses).difference("a", "b", DOMAINS)
-    alone = Resampled(losses).average("a", DOMAINS)
-    assert found is not None
-    assert alone is not None
-    assert found.high < 0
-    assert found.high - found.low < 0.3 * (alone.high - alone.low)
+    result = Resampled(losses).difference("a", "b", DOMAINS)
+    by_itself = Resampled(losses).average("a", DOMAINS)
+    assert result is not None
+    assert by_itself is not None
+    assert result.high < 0
+    assert result.high - result.low < 0.3 * (by_itself.high - by_itself.low)
 
 
 def test_seeds_that_read_the_same_text_are_drawn_together() -> None:
     """What both seeds owe to the text does not become half as uncertain by reading it twice."""
     one = losses_of({"a": 3.0}, DOMAINS, seeds=1)
     twice = one | {(system, 1, domain): loss for (system, _, domain), loss in one.items()}
-    widths = [found.high - found.low for losses in (one, twice) if (found := Resampled(losses).average("a", DOMAINS))]
+    widths = [
+        result.high - result.low for losses in (one, twice) if (result := Resampled(losses).average("a", DOMAINS))
+    ]
     assert widths[1] == pytest.approx(widths[0])
     values_N, of_N = np.random.default_rng(0).normal(size=40), np.arange(40)
     single, double = (Draws().mean("law dev", [(values_N, of_N)] * number) for number in (1, 2))
@@ -108,9 +110,9 @@ def test_seeds_that_read_the_same_text_are_drawn_together() -> None:
 
 def test_perplexities_are_averaged_over_domains_not_losses() -> None:
     one = {("a", 0, name): Loss(np.full(20, nats), ONES_20, np.arange(20)) for name, nats in (("x", 1.0), ("y", 3.0))}
-    found = Resampled(one).average("a", ("x", "y"))
-    assert found is not None
-    assert found.value == pytest.approx((np.e + np.e**3) / 2)
+    result = Resampled(one).average("a", ("x", "y"))
+    assert result is not None
+    assert result.value == pytest.approx((np.e + np.e**3) / 2)
 
 
 def test_a_change_counts_every_domain_the_same() -> None:
@@ -119,9 +121,9 @@ def test_a_change_counts_every_domain_the_same() -> None:
         for name, before, after in (("x", 10.0, 11.0), ("y", 1000.0, 900.0))
         for system, value in (("before", before), ("after", after))
     }
-    found = Resampled(losses).changes([Change("after", "before", "x"), Change("after", "before", "y")])
-    assert found is not None
-    assert found.value == pytest.approx(0.0, abs=1e-9)
+    result = Resampled(losses).changes([Change("after", "before", "x"), Change("after", "before", "y")])
+    assert result is not None
+    assert result.value == pytest.approx(0.0, abs=1e-9)
 
 
 def test_seeds_that_differ_widen_the_interval() -> None:
@@ -130,7 +132,7 @@ def test_seeds_that_differ_widen_the_interval() -> None:
         key: Loss(one.nats_N * 1.02, one.tokens_N, one.documents_N) for key, one in alike.items() if key[:2] == ("a", 1)
     }
     widths = [
-        found.high - found.low for one in (alike, apart) if (found := Resampled(one).difference("a", "b", DOMAINS))
+        result.high - result.low for one in (alike, apart) if (result := Resampled(one).difference("a", "b", DOMAINS))
     ]
     assert widths[1] > 5 * widths[0]
 
@@ -138,9 +140,9 @@ def test_seeds_that_differ_widen_the_interval() -> None:
 def test_only_seeds_that_have_everything_count_and_none_is_no_estimate() -> None:
     losses = losses_of({"a": 3.0, "b": 2.0}, DOMAINS)
     del losses["b", 1, "sea"]
-    found = Resampled(losses).difference("a", "b", DOMAINS)
-    assert found is not None
-    assert len(found.by_seed) == 1
+    result = Resampled(losses).difference("a", "b", DOMAINS)
+    assert result is not None
+    assert len(result.by_seed) == 1
     assert Resampled(losses).difference("a", "gone", DOMAINS) is None
     assert Resampled(losses).average("a", ()) is None
 
@@ -152,9 +154,9 @@ def test_a_loss_sums_its_blocks_the_last_of_which_may_be_shorter() -> None:
 
 
 def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
-    found = Resampled({("a", 0, "x"): Loss(np.full(20, 9e9), ONES_20, np.arange(20))}).average("a", ["x"])
-    assert found is not None
-    assert np.isfinite([found.value, found.low, found.high]).all()
+    result = Resampled({("a", 0, "x"): Loss(np.full(20, 9e9), ONES_20, np.arange(20))}).average("a", ["x"])
+    assert result is not None
+    assert np.isfinite([result.value, result.low, result.high]).all()
 
 
 def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_as_a_whole() -> None:
@@ -162,12 +164,12 @@ def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_as_a
     chance, hits = np.random.default_rng(5), 0
     for _ in range(200):
         table = chance.multinomial(200, [0.3, 0.7]).astype(float)
-        found = Draws(400).of_counts([counted(table)] * 2, lambda counts: counts[..., 0] / counts.sum(-1))
-        hits += found.low <= 0.3 <= found.high
-        assert found.by_seed == (table[0] / 200,) * 2
+        result = Draws(400).of_counts([counted(table)] * 2, lambda counts: counts[..., 0] / counts.sum(-1))
+        hits += result.low <= 0.3 <= result.high
+        assert result.by_seed == (table[0] / 200,) * 2
     assert 0.9 < hits / 200 < 0.99
-    whole = Draws(50).of_counts([counted(np.ones((2, 3)) * 4)], lambda counts: counts.sum((-2, -1)))
-    assert (whole.low, whole.value, whole.high) == pytest.approx((24.0, 24.0, 24.0))
+    complete = Draws(50).of_counts([counted(np.ones((2, 3)) * 4)], lambda counts: counts.sum((-2, -1)))
+    assert (complete.low, complete.value, complete.high) == pytest.approx((24.0, 24.0, 24.0))
 
 
 def test_the_interval_of_a_count_covers_what_it_should_where_documents_are_cut() -> None:
@@ -177,8 +179,8 @@ def test_the_interval_of_a_count_covers_what_it_should_where_documents_are_cut()
         cells_N = np.repeat(chance.random(40) >= 0.3, 10).astype(int)
         for name, documents_N in (("whole", np.arange(400) // 10), ("pieces", np.arange(400))):
             one = Counted(cells_N, documents_N, (2,))
-            found = Draws(300).of_counts([one], lambda counts: counts[..., 0] / counts.sum(-1))
-            hits[name] += found.low <= 0.3 <= found.high
+            result = Draws(300).of_counts([one], lambda counts: counts[..., 0] / counts.sum(-1))
+            hits[name] += result.low <= 0.3 <= result.high
     assert hits["whole"] / 150 > 0.88
     assert hits["pieces"] / 150 < 0.6
 
@@ -202,9 +204,9 @@ def test_halves_of_accuracies_are_of_the_documents_that_halves_of_losses_are() -
     of_N = np.array([3, 3, 5, 7, 7, 9])
     hits = Hits(np.arange(6.0), np.full(6, 8.0), of_N)
     halves = [Accuracies({("a", 0, "law"): hits}).half(which) for which in range(2)]
-    found = [half.hits["a", 0, "law"] for half in halves]
+    result = [half.hits["a", 0, "law"] for half in halves]
     losses = [Loss(np.arange(6.0), np.full(6, 8.0), of_N).half(which) for which in range(2)]
-    assert [one.documents_N.tolist() for one in found] == [one.documents_N.tolist() for one in losses if one]
+    assert [one.documents_N.tolist() for one in result] == [one.documents_N.tolist() for one in losses if one]
     assert [half.average("a", ["law"]).value for half in halves] == [(0 + 1 + 3 + 4) / 32, (2 + 5) / 16]
     assert Accuracies({("a", 0, "law"): Hits(np.ones(1), np.ones(1), np.zeros(1, dtype=int))}).half(1).hits == {}
 
@@ -223,12 +225,12 @@ def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() 
         text_N = np.clip(draw.normal(share, 0.1, 60), 0, 0.9) * TOKENS
         for system, more in (("a", 0.02 * TOKENS), ("b", 0.0)):
             measured[system, 0, domain] = Hits(text_N + more, np.full(60, float(TOKENS)), np.arange(60) // 3)
-    found = Accuracies(measured)
-    alone, apart = found.average("b", ("x", "y")), found.difference("a", "b", ("x", "y"))
-    assert alone is not None
+    result = Accuracies(measured)
+    by_itself, apart = result.average("b", ("x", "y")), result.difference("a", "b", ("x", "y"))
+    assert by_itself is not None
     assert apart is not None
-    assert alone.value == pytest.approx(np.mean([measured["b", 0, domain].accuracy for domain in "xy"]))
-    assert alone.low < alone.value < alone.high
+    assert by_itself.value == pytest.approx(np.mean([measured["b", 0, domain].accuracy for domain in "xy"]))
+    assert by_itself.low < by_itself.value < by_itself.high
     assert (apart.low, apart.value, apart.high) == pytest.approx((0.02, 0.02, 0.02))  # the same text for both
     tripled = {
         key: Hits(np.repeat(one.hits_N, 3), np.repeat(one.tokens_N, 3), np.repeat(one.documents_N, 3))
@@ -236,5 +238,7 @@ def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() 
     }
     wide = Accuracies(tripled).average("b", ("x", "y"))
     assert wide is not None
-    assert (wide.low, wide.high) == pytest.approx((alone.low, alone.high))  # blocks of one document count as one
-    assert found.average("b", ("x", "gone")) is None
+    assert (wide.low, wide.high) == pytest.approx(
+        (by_itself.low, by_itself.high)
+    )  # blocks of one document count as one
+    assert result.average("b", ("x", "gone")) is None

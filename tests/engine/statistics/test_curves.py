@@ -20,10 +20,10 @@ def curve(*values: float, seed: int = 0, domains: tuple[str, ...] = ("law",)) ->
     [((9.0, 8.0, 7.0), 1000), ((11.0, 8.0, 7.0), 2000), ((9.0, 11.0, 7.0), 3000), ((9.0, 9.0, 11.0), None)],
 )
 def test_a_crossing_is_where_a_curve_gets_below_and_stays(lower: tuple[float, ...], tokens: int | None) -> None:
-    found = crossing(curve(*lower).mean(["law"]), curve(10.0, 10.0, 10.0).mean(["law"]))
-    assert found is not None
-    assert found.tokens == tokens
-    assert (found.last_tokens, round(found.lower, 6), round(found.higher, 6)) == (3000, lower[-1], 10.0)
+    result = crossing(curve(*lower).mean(["law"]), curve(10.0, 10.0, 10.0).mean(["law"]))
+    assert result is not None
+    assert result.tokens == tokens
+    assert (result.last_tokens, round(result.lower, 6), round(result.higher, 6)) == (3000, lower[-1], 10.0)
 
 
 def test_curves_without_a_common_point_do_not_cross() -> None:

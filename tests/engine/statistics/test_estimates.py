@@ -22,12 +22,12 @@ def test_tables_that_have_nothing_in_common_seldom_seem_to() -> None:
     for trial in range(200):
         draw = np.random.default_rng(trial)
         one, other = (table_of(draw.normal(size=8), draw, 0.5) for _ in range(2))
-        found = correlation_of_pairs([one], other, num_draws=400)
+        result = correlation_of_pairs([one], other, num_draws=400)
         away = ~np.eye(8, dtype=bool)
         as_points = correlation_of_points([one[away].tolist()], other[away].tolist())
-        assert found is not None
+        assert result is not None
         assert as_points is not None
-        ours += found.low > 0
+        ours += result.low > 0
         fishers += as_points.low > 0
     assert ours / 200 <= 0.06
     assert fishers / 200 > 2 * max(ours, 5) / 200
@@ -37,13 +37,13 @@ def test_tables_that_go_together_are_found_to() -> None:
     draw = np.random.default_rng(0)
     traits_D = draw.normal(size=8)
     tables = [table_of(traits_D, draw, 0.1) for _ in range(2)]
-    found = correlation_of_pairs(tables, -np.abs(traits_D[:, None] - traits_D[None]))
-    assert found is not None
+    result = correlation_of_pairs(tables, -np.abs(traits_D[:, None] - traits_D[None]))
+    assert result is not None
     away = ~np.eye(8, dtype=bool)
     expected = stats.pearsonr(np.mean(tables, 0)[away], -np.abs(traits_D[:, None] - traits_D[None])[away]).statistic
-    assert found.value == pytest.approx(expected)
-    assert 0 < found.low < found.value <= found.high <= 1
-    assert len(found.by_seed) == 2
+    assert result.value == pytest.approx(expected)
+    assert 0 < result.low < result.value <= result.high <= 1
+    assert len(result.by_seed) == 2
 
 
 def test_a_table_that_does_not_vary_correlates_with_nothing() -> None:
@@ -54,10 +54,12 @@ def test_a_table_that_does_not_vary_correlates_with_nothing() -> None:
 
 
 def test_a_share_of_all_domains_is_not_certain_and_seeds_are_not_more_domains() -> None:
-    once, twice = share([[True] * 12]), share([[True] * 12] * 2)
-    assert (once.value, twice.by_seed) == (1.0, (1.0, 1.0))
-    assert (once.low, once.high) == pytest.approx((0.7575, 1.0), abs=1e-4)  # Wilson's, by hand: 12 / (12 + 1.96²)
-    assert (twice.low, twice.high) == (once.low, once.high)
+    first_time, twice = share([[True] * 12]), share([[True] * 12] * 2)
+    assert (first_time.value, twice.by_seed) == (1.0, (1.0, 1.0))
+    assert (first_time.low, first_time.high) == pytest.approx(
+        (0.7575, 1.0), abs=1e-4
+    )  # Wilson's, by hand: 12 / (12 + 1.96²)
+    assert (twice.low, twice.high) == (first_time.low, first_time.high)
     mixed = share([[True, True, False, False], [True, False, False, False]])
     assert (mixed.value, mixed.by_seed) == (0.375, (0.5, 0.25))
     assert mixed.low < 0.375 < mixed.high

@@ -10,10 +10,10 @@ from engine.statistics.intervals import bootstrap_mean
 
 def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known() -> None:
     values = np.random.default_rng(0).normal(5.0, 2.0, 400)
-    found = bootstrap_mean(values)
+    result = bootstrap_mean(values)
     half = 1.96 * values.std() / 20
-    assert found.mean == pytest.approx(values.mean())
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
+    assert result.mean == pytest.approx(values.mean())
+    assert (result.low, result.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
 
 
 def test_nineteen_of_twenty_intervals_hold_the_true_mean() -> None:
@@ -26,13 +26,13 @@ def test_differences_of_pairs_are_surer_than_the_difference_of_two_means() -> No
     draw = np.random.default_rng(2)
     first = draw.normal(0, 3.0, 60)
     second = first + 0.5 + draw.normal(0, 0.2, 60)
-    paired, alone = bootstrap_mean(second - first), bootstrap_mean(second)
+    paired, by_itself = bootstrap_mean(second - first), bootstrap_mean(second)
     assert paired.low > 0
-    assert alone.low <= 0 <= alone.high
-    assert paired.high - paired.low < (alone.high - alone.low) / 5
+    assert by_itself.low <= 0 <= by_itself.high
+    assert paired.high - paired.low < (by_itself.high - by_itself.low) / 5
 
 
 def test_equal_values_leave_no_doubt_and_the_same_seed_gives_the_same_interval() -> None:
-    found = bootstrap_mean([0.25] * 10)
-    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+    result = bootstrap_mean([0.25] * 10)
+    assert (result.mean, result.low, result.high) == (0.25, 0.25, 0.25)
     assert bootstrap_mean([1.0, 2.0, 4.0], seed=3) == bootstrap_mean([1.0, 2.0, 4.0], seed=3)

@@ -22,6 +22,6 @@ def test_a_diverged_model_has_a_perplexity_that_a_float_can_hold() -> None:
     scores_EX = torch.full((2, 8), -5000.0)
     gate = build_gate(FixedGateConfig(), [1.0, 1.0])
 
-    found = [perplexity(scores_EX[0]), mixed_perplexity(gate, scores_EX, 4), oracle_perplexity(scores_EX, 4)]
+    result = [perplexity(scores_EX[0]), mixed_perplexity(gate, scores_EX, 4), oracle_perplexity(scores_EX, 4)]
 
-    assert found == [math.exp(MOST_NATS)] * 3
+    assert result == [math.exp(MOST_NATS)] * 3

@@ -54,8 +54,8 @@ def test_starts_say_where_each_document_begins(tmp_path: Path) -> None:
     rows = list(read_split(tmp_path / "documents" / "0", "train"))
     assert all(tokens.array[start] == TOKENIZER.bos_id for start in tokens.starts)
     ends = [*tokens.starts[1:], len(tokens)]
-    found = [TOKENIZER.decode(tokens.array[start:end]) for start, end in zip(tokens.starts, ends, strict=True)]
-    assert found == [row["text"] for row in rows]
+    result = [TOKENIZER.decode(tokens.array[start:end]) for start, end in zip(tokens.starts, ends, strict=True)]
+    assert result == [row["text"] for row in rows]
 
 
 def test_blocks_are_int64_and_of_the_size_asked_for(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from engine.text.corpus import ReadOptions, Report, read_documents
 
 @given(st.text(st.sampled_from("ab \n"), min_size=1, max_size=400), st.integers(1, 60))
 def test_pieces_are_short_enough_and_hold_every_letter_in_order(text: str, length: int) -> None:
-    found = list(pieces(text, length))
-    assert all(len(piece) <= length for piece in found)
-    assert "".join("".join(found).split()) == "".join(text.split())
+    result = list(pieces(text, length))
+    assert all(len(piece) <= length for piece in result)
+    assert "".join("".join(result).split()) == "".join(text.split())
 
 
 def test_a_piece_ends_with_a_line_else_with_a_word_else_anywhere() -> None:

@@ -167,10 +167,10 @@ def test_texts_that_differ_only_in_the_user_are_duplicates_once_anonymised(tmp_p
 
 def test_the_report_tells_nothing_found_from_nobody_asked(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", TEXTS)
-    asked, unasked = Report(), Report()
-    list(read_documents(tmp_path, ReadOptions(anonymize=True), asked))
+    requested, unasked = Report(), Report()
+    list(read_documents(tmp_path, ReadOptions(anonymize=True), requested))
     list(read_documents(tmp_path, ReadOptions(), unasked))
-    assert set(asked.anonymized.values()) == {0}
+    assert set(requested.anonymized.values()) == {0}
     assert unasked.anonymized == {}
 
 

@@ -77,10 +77,10 @@ def test_the_matrix_has_experts_down_and_domains_across() -> None:
 def test_bigrams_of_a_domain_are_those_of_its_training_text(tmp_path: Path) -> None:
     documents = [Document(f"number {i} was here") for i in range(40)]
     list(store_documents(documents, tmp_path / "corpus"))
-    found = domain_bigrams(tmp_path / "corpus" / "0")
-    assert "was here" in found
-    assert 36 < len(found) < 80, "held-out text was read"
-    assert found == domain_bigrams(tmp_path / "corpus" / "0")
+    result = domain_bigrams(tmp_path / "corpus" / "0")
+    assert "was here" in result
+    assert 36 < len(result) < 80, "held-out text was read"
+    assert result == domain_bigrams(tmp_path / "corpus" / "0")
 
 
 RATIOS = [[1.0, 2.0, 4.0], [1.5, 1.0, 3.0], [5.0, 4.0, 1.0]]
@@ -88,12 +88,12 @@ OVERLAPS = [[1.0, 0.4, 0.2], [0.4, 1.0, 0.3], [0.2, 0.3, 1.0]]
 
 
 def test_experts_that_carry_over_where_text_is_shared_correlate_positively() -> None:
-    found = correlation(RATIOS, OVERLAPS)
+    result = correlation(RATIOS, OVERLAPS)
     off = ~np.eye(3, dtype=bool)
     expected = np.corrcoef(-np.array(RATIOS)[off], np.array(OVERLAPS)[off])[0, 1]
-    assert (found.r, found.num_cells) == (pytest.approx(expected), 6)
-    assert found.r > 0.9
-    assert 0 < found.p < 0.05
+    assert (result.r, result.num_cells) == (pytest.approx(expected), 6)
+    assert result.r > 0.9
+    assert 0 < result.p < 0.05
 
 
 def test_the_cells_at_home_count_only_when_asked_for() -> None:
@@ -109,9 +109,9 @@ def test_cells_that_were_not_measured_are_left_out() -> None:
 
 def test_cells_on_a_line_have_a_correlation_of_one() -> None:
     overlaps = np.array(OVERLAPS)
-    found = correlation(2 - overlaps, overlaps)
-    assert found.r == pytest.approx(1)
-    assert found.t > 1e6
+    result = correlation(2 - overlaps, overlaps)
+    assert result.r == pytest.approx(1)
+    assert result.t > 1e6
 
 
 def test_the_papers_t_fits_its_r_with_all_64_cells_and_not_with_56() -> None:
@@ -134,9 +134,9 @@ def test_neither_unit_nor_order_of_the_domains_changes_the_correlation(seed: int
 def test_the_p_is_the_tail_of_students_t() -> None:
     from scipy import stats
 
-    found = correlation(RATIOS, OVERLAPS)
-    assert found.t == pytest.approx(student_t(found.r, 6))
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.t), 4))
+    result = correlation(RATIOS, OVERLAPS)
+    assert result.t == pytest.approx(student_t(result.r, 6))
+    assert result.p == pytest.approx(2 * stats.t.sf(abs(result.t), 4))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def llama_3() -> tokenizers.Tokenizer:
 
 LLAMA = {"tokenizer_config": {"bos_token": "<s>", "eos_token": {"content": "</s>"}}}
 QWEN = {"tokenizer_config": {"bos_token": None, "eos_token": TURN, "add_bos_token": False}}
-SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
+MESSAGES: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
     "Llama 2": (llama_like(), {**LLAMA, "config": {"eos_token_id": 2}}, SpecialTokens(1, (1,), (2,))),
     "Llama 2 of a tokenizer alone": (llama_like(), LLAMA, SpecialTokens(1, (1,), (2,))),
     "Llama 3 that chats": (
@@ -98,14 +98,14 @@ SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
 }
 
 
-@pytest.mark.parametrize(("inner", "files", "said"), SAID.values(), ids=SAID)
-def test_a_folder_says_how_texts_begin_and_end(inner, files, said: SpecialTokens, tmp_path: Path) -> None:
-    assert read_special_tokens(write(tmp_path, inner, **files), inner) == said
+@pytest.mark.parametrize(("inner", "files", "message"), MESSAGES.values(), ids=MESSAGES)
+def test_a_folder_says_how_texts_begin_and_end(inner, files, message: SpecialTokens, tmp_path: Path) -> None:
+    assert read_special_tokens(write(tmp_path, inner, **files), inner) == message
     tokenizer = load_tokenizer(tmp_path)
-    assert (tokenizer.bos_id, tokenizer.prefix, tokenizer.eos_ids) == (said.bos_id, said.prefix, said.eos_ids)
-    assert tokenizer.stop_ids == {said.bos_id, *said.eos_ids} == tokenizer.stop_ids_of(tmp_path)
-    assert tokenizer.as_prompt([7]) == [*said.prefix, 7]
-    assert tokenizer.as_prompt([]) == list(said.prefix or (said.bos_id,))
+    assert (tokenizer.bos_id, tokenizer.prefix, tokenizer.eos_ids) == (message.bos_id, message.prefix, message.eos_ids)
+    assert tokenizer.stop_ids == {message.bos_id, *message.eos_ids} == tokenizer.stop_ids_of(tmp_path)
+    assert tokenizer.as_prompt([7]) == [*message.prefix, 7]
+    assert tokenizer.as_prompt([]) == list(message.prefix or (message.bos_id,))
 
 
 def test_a_tokenizer_made_here_begins_and_ends_texts_with_one_token(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_a_tokenizer_made_here_begins_and_ends_texts_with_one_token(tmp_path: Pa
         assert (tokenizer.prefix, tokenizer.eos_ids, tokenizer.stop_ids) == ((0,), (0,), {0})
 
 
-@pytest.mark.parametrize(("inner", "files", "said"), SAID.values(), ids=SAID)
-def test_a_tokenizers_own_files_are_kept_byte_for_byte(inner, files, said: SpecialTokens, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("inner", "files", "message"), MESSAGES.values(), ids=MESSAGES)
+def test_a_tokenizers_own_files_are_kept_byte_for_byte(inner, files, message: SpecialTokens, tmp_path: Path) -> None:
     source = write(tmp_path / "model", inner, special_tokens_map={}, added_tokens={TURN: 257}, **files)
     (source / "tokenizer.model").write_bytes(b"\0pieces\xff")
     (source / "chat_template.jinja").write_text("{{ messages }}")

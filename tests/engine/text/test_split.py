@@ -41,21 +41,21 @@ def test_documents_stay_in_the_split_they_are_told_to_be_in(tmp_path: Path) -> N
 def test_a_part_that_nothing_is_told_to_be_in_gets_training_documents_by_whole_groups(tmp_path: Path) -> None:
     documents = [Document(f"{i}", source="a", group=f"g{i // 3}") for i in range(30)]
     list(store_documents(documents, tmp_path, split_of=lambda _: "train"))
-    found = places(tmp_path)
+    result = places(tmp_path)
     groups: dict[str, set[str]] = {}
     for one in documents:
-        groups.setdefault(str(one.group), set()).add(found[one.id])
+        groups.setdefault(str(one.group), set()).add(result[one.id])
     assert all(len(splits) == 1 for splits in groups.values())
-    assert sorted(found.values()) == ["dev"] * 3 + ["test"] * 3 + ["train"] * 24
+    assert sorted(result.values()) == ["dev"] * 3 + ["test"] * 3 + ["train"] * 24
 
 
 def test_only_the_training_documents_of_a_group_are_moved(tmp_path: Path) -> None:
     documents = [Document(f"{i}", source="a", group="one" if i < 8 else "two") for i in range(12)]
     dev = {one.id for one in documents[::2]}
     list(store_documents(documents, tmp_path, split_of=lambda id: "dev" if id in dev else "train"))
-    found = places(tmp_path)
-    assert {id for id, split in found.items() if split == "dev"} == dev
-    assert {one.group for one in documents if found[one.id] == "test"} in ({"one"}, {"two"})
+    result = places(tmp_path)
+    assert {id for id, split in result.items() if split == "dev"} == dev
+    assert {one.group for one in documents if result[one.id] == "test"} in ({"one"}, {"two"})
 
 
 def test_what_is_held_out_is_never_moved_to_be_trained_on(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_every_document_is_kept_once_with_its_source(tmp_path: Path) -> None:
     documents = some(300)
     keep(documents, tmp_path)
     rows = [row for name in SPLITS for row in read_split(tmp_path / "0", name)]
-    found = sorted((row["id"], row["text"], row["source"]) for row in rows)
-    assert found == sorted((document.id, document.text, document.source) for document in documents)
+    result = sorted((row["id"], row["text"], row["source"]) for row in rows)
+    assert result == sorted((document.id, document.text, document.source) for document in documents)
 
 
 def test_the_summary_counts_documents_words_and_bytes(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_group_is_never_divided(tmp_path_factory, groups: list[int]) -> None:
     documents = [Document(f"text {i}", group=f"group {group}") for i, group in enumerate(groups)]
     folder = tmp_path_factory.mktemp("split")
     keep(documents, folder)
-    found = {(row["group"], name) for name in SPLITS for row in read_split(folder / "0", name)}
-    assert len(found) == len(set(groups))
+    result = {(row["group"], name) for name in SPLITS for row in read_split(folder / "0", name)}
+    assert len(result) == len(set(groups))
 
 
 @QUICK

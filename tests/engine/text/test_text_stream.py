@@ -29,8 +29,8 @@ def joined(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[int]) -> s
 
 
 def prompt_and_stream(tokenizer: Tokenizer, ids: Sequence[int], cut: int) -> str:
-    before, whole = tokenizer.decode(ids[:cut]), tokenizer.decode(ids)
-    while not whole.startswith(before):  # bytes at its end became a character with those that follow
+    before, full = tokenizer.decode(ids[:cut]), tokenizer.decode(ids)
+    while not full.startswith(before):  # bytes at its end became a character with those that follow
         assert before.endswith("�")
         before = before[:-1]
     return before + joined(tokenizer, ids[:cut], ids[cut:])

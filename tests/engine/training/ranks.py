@@ -43,7 +43,7 @@ class Run:
 
 
 @dataclass
-class Told:
+class Shown:
     """What one process saw: its events, the experts it held, a hash of its shared parameters, and its error."""
 
     events: list[Event] = field(default_factory=list)
@@ -72,55 +72,55 @@ def model_of(keys: Sequence[str], family: str, experts_in: str = "ffn") -> Multi
     return model
 
 
-def alone(run: Run) -> Told:
+def by_itself(run: Run) -> Shown:
     """The reference: one process, no team."""
     method = methods()[run.method]
     model = model_of(sorted({text.expert for text in run.texts}), run.family, method.experts_in)
-    return _tell(train(model, run.texts, run.config, run.folder, balanced=method.balanced), run, model)
+    return _show(train(model, run.texts, run.config, run.folder, balanced=method.balanced), run, model)
 
 
-def together(num_ranks: int, run: Run) -> list[Told]:
+def together(num_ranks: int, run: Run) -> list[Shown]:
     """What each of several processes saw."""
     queue = _FORKS.SimpleQueue()
     store = run.folder.with_name(f"{run.folder.name}.{num_ranks}.{run.stop_after}.store")
     processes = [_FORKS.Process(target=_rank, args=(rank, num_ranks, store, run, queue)) for rank in range(num_ranks)]
     for process in processes:
         process.start()
-    told: dict[int, Told] = dict(queue.get() for _ in processes)
+    shown: dict[int, Shown] = dict(queue.get() for _ in processes)
     for process in processes:
         process.join(_SECONDS)
-    return [told[rank] for rank in range(num_ranks)]
+    return [shown[rank] for rank in range(num_ranks)]
 
 
 def _rank(rank: int, num_ranks: int, store: Path, run: Run, queue: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(str(store), num_ranks), rank=rank, world_size=num_ranks)
     try:
-        told = _train(rank, num_ranks, run)
+        shown = _train(rank, num_ranks, run)
     except Exception as error:
-        told = Told(error=f"{type(error).__name__}: {error}")
-    queue.put((rank, told))
+        shown = Shown(error=f"{type(error).__name__}: {error}")
+    queue.put((rank, shown))
     dist.barrier()
     os._exit(0)
 
 
-def _train(rank: int, num_ranks: int, run: Run) -> Told:
+def _train(rank: int, num_ranks: int, run: Run) -> Shown:
     layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
     method = methods()[run.method]
     model = model_of(layout.held(rank), run.family, method.experts_in)
     if run.broken in model.keys:
         next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))
     events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=RankGroup(layout, rank))
-    return _tell(events, run, model)
+    return _show(events, run, model)
 
 
-def _tell(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Told:
-    told = Told(keys=list(model.keys))
+def _show(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Shown:
+    shown = Shown(keys=list(model.keys))
     for event in events:
-        told.events.append(event)
+        shown.events.append(event)
         if isinstance(event, Step) and event.step == run.stop_after:
             events.close()  # type: ignore[attr-defined]
             break
     bytes_ = b"".join(parameter.detach().numpy().tobytes() for parameter in model.shared_parameters().values())
-    told.shared = hashlib.sha256(bytes_).hexdigest()
-    return told
+    shown.shared = hashlib.sha256(bytes_).hexdigest()
+    return shown

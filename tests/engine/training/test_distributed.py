@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the processes of the tests
 
-from ranks import Run, Told, alone, together
+from ranks import Run, Shown, by_itself, together
 
 from engine.config import TrainingConfig
 from engine.events import TrainingFinished
@@ -54,12 +54,12 @@ def weights(run: Run, step: int = CONFIG.num_steps) -> dict[str, torch.Tensor]:
     return load_file(folder / "parameters.safetensors") | moments
 
 
-def assert_same_training(told: list[Told], run: Run, expected: Told, reference: Run) -> None:
-    for one in told:
+def assert_same_training(shown: list[Shown], run: Run, expected: Shown, reference: Run) -> None:
+    for one in shown:
         assert not one.error
         assert one.losses == pytest.approx(expected.losses, rel=1e-6)
-        assert one.losses == told[0].losses
-        assert one.shared == told[0].shared
+        assert one.losses == shown[0].losses
+        assert one.shared == shown[0].shared
         for seen, wanted in zip(one.by_domain, expected.by_domain, strict=True):
             assert seen == pytest.approx(wanted, rel=1e-6)
     both = weights(run), weights(reference)
@@ -86,10 +86,10 @@ def assert_same_training(told: list[Told], run: Run, expected: Told, reference: 
 )
 def test_any_layout_trains_as_one_process_does(make_run, num_ranks: int, experts: str, changes) -> None:
     run, reference = make_run(experts, "many", **changes), make_run(experts, "one", **changes)
-    told = together(num_ranks, run)
-    assert_same_training(told, run, alone(reference), reference)
-    assert set().union(*(one.keys for one in told)) == set(experts)
-    assert all(len(one.keys) <= max(1, -(-len(set(experts)) // num_ranks)) for one in told)  # no other expert is on it
+    shown = together(num_ranks, run)
+    assert_same_training(shown, run, by_itself(reference), reference)
+    assert set().union(*(one.keys for one in shown)) == set(experts)
+    assert all(len(one.keys) <= max(1, -(-len(set(experts)) // num_ranks)) for one in shown)  # no other expert is on it
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_a_baseline_trains_on_several_processes_as_on_one(
     make_run, num_ranks: int, experts: str, method: str, changes
 ) -> None:
     run, reference = (replace(make_run(experts, folder, **changes), method=method) for folder in ("many", "one"))
-    assert_same_training(together(num_ranks, run), run, alone(reference), reference)
+    assert_same_training(together(num_ranks, run), run, by_itself(reference), reference)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt"])
 def test_every_family_does(make_run, family: str) -> None:
     run, reference = (replace(make_run("ab", folder), family=family) for folder in ("many", "one"))
-    assert_same_training(together(3, run), run, alone(reference), reference)
+    assert_same_training(together(3, run), run, by_itself(reference), reference)
 
 
 def test_all_these_steps_are_clipped(make_run) -> None:
     free, clipped = make_run("ab", "free", clip=1e9), make_run("ab", "clipped")
-    alone(free), alone(clipped)
+    by_itself(free), by_itself(clipped)
     mean = "moment exp_avg/lm_head.weight" if "lm_head.weight" in weights(free) else "moment exp_avg/model.norm.weight"
     assert float(weights(clipped)[mean].norm()) < 0.2 * float(weights(free)[mean].norm())
 
@@ -127,25 +127,25 @@ def test_a_training_is_resumed_on_more_and_on_fewer_processes(make_run) -> None:
     reference, run = make_run("abc", "one"), make_run("abc", "cut")
     first = together(4, replace(run, stop_after=3))
     second = together(2, replace(run, stop_after=5))
-    third = alone(replace(run, stop_after=8))
-    told = together(3, run)
-    assert [len(one.losses) for one in (first[0], second[0], third, told[0])] == [3, 2, 3, 2]
-    expected = alone(reference)
-    whole = Told([*first[0].events, *second[0].events, *third.events, *told[0].events])
-    assert whole.losses == pytest.approx(expected.losses, rel=1e-6)
+    third = by_itself(replace(run, stop_after=8))
+    shown = together(3, run)
+    assert [len(one.losses) for one in (first[0], second[0], third, shown[0])] == [3, 2, 3, 2]
+    expected = by_itself(reference)
+    full = Shown([*first[0].events, *second[0].events, *third.events, *shown[0].events])
+    assert full.losses == pytest.approx(expected.losses, rel=1e-6)
     last = replace(expected, events=[event for event in expected.events if event.step > 8])
-    assert_same_training(told, run, last, reference)
+    assert_same_training(shown, run, last, reference)
 
 
 @pytest.mark.parametrize(("num_ranks", "experts"), [(2, "abc"), (3, "ab")])
 def test_resumed_on_as_many_it_is_the_uninterrupted_training_to_the_bit(  # L17
     make_run, num_ranks: int, experts: str
 ) -> None:
-    whole, cut = make_run(experts, "whole"), make_run(experts, "cut")
-    expected = together(num_ranks, whole)[0]
+    full, cut = make_run(experts, "whole"), make_run(experts, "cut")
+    expected = together(num_ranks, full)[0]
     seen = together(num_ranks, replace(cut, stop_after=4))[0].losses + together(num_ranks, cut)[0].losses
     assert seen == expected.losses
-    ours, theirs = weights(cut), weights(whole)
+    ours, theirs = weights(cut), weights(full)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
 
 
@@ -159,17 +159,17 @@ def test_early_stopping_is_one_decision_of_all_processes_and_is_resumed_to_the_b
         "patience": 3,
     }
     run, cut = (make_run("abc", folder, **changes) for folder in ("whole", "cut"))
-    told = together(2, run)
-    end = told[0].events[-1]
+    shown = together(2, run)
+    end = shown[0].events[-1]
     assert isinstance(end, TrainingFinished)
     assert 0 < end.step < end.num_steps < 60
     first = together(2, replace(cut, stop_after=end.step + 1))[0].losses
     resumed = together(2, cut)
-    assert first + resumed[0].losses == told[0].losses
-    for one in [*told, *resumed]:
+    assert first + resumed[0].losses == shown[0].losses
+    for one in [*shown, *resumed]:
         assert not one.error
         assert one.events[-1] == end
-        assert one.shared == told[0].shared
+        assert one.shared == shown[0].shared
     ours, theirs = weights(cut, end.num_steps), weights(run, end.num_steps)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     more = together(4, cut)  # it is over on any number of processes

@@ -54,25 +54,25 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def domains(tmp_path_factory: pytest.TempPathFactory) -> list[PackedDomain]:
     """Three domains of different tokens, packed."""
-    found = []
+    result = []
     for number, name in enumerate(["law", "code", "news"]):
         folder = tmp_path_factory.mktemp(name)
         for split, length in (("train", 400), ("dev", 100)):
             ids = np.random.default_rng(number).integers(1 + 90 * number, 91 + 90 * number, length)
             np.save(folder / f"{split}.npy", ids.astype("<u2"))
             np.save(folder / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
-        found.append(PackedDomain(name, f"expert-{name}", folder))
-    return found
+        result.append(PackedDomain(name, f"expert-{name}", folder))
+    return result
 
 
 def processes(folder: Path) -> list[psutil.Process]:
     """Living processes of a training in this folder: torchrun's and the ranks."""
-    found = []
+    result = []
     for process in psutil.process_iter(["cmdline", "status"]):
         command = " ".join(process.info["cmdline"] or [])
         if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+            result.append(process)
+    return result
 
 
 def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
@@ -86,10 +86,10 @@ def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
 def reference(seed, domains, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
     """The folder and the events of the same training in this process."""
     folder = tmp_path_factory.mktemp("one")
-    return folder, train_alone(seed, domains, folder)
+    return folder, train_separately(seed, domains, folder)
 
 
-def train_alone(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
+def train_separately(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
     model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains], new_placement())
     return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
 
@@ -134,7 +134,7 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     events.close()
     assert [path.name for path in (tmp_path / "two").iterdir()] == ["step-00000004"]
     assert not processes(tmp_path / "two")
-    seen += train_alone(seed, domains, tmp_path / "two")
+    seen += train_separately(seed, domains, tmp_path / "two")
     assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
     assert_same_weights(tmp_path / "two", reference[0])
 

@@ -56,16 +56,16 @@ def test_the_processes_rows_are_those_of_one_process_and_no_block_is_drawn_twice
         text_of(text, expert) for text, expert in zip(make_texts(list("wxyz")[: len(experts)]), experts, strict=True)
     ]
     layout = layout_of(texts, 3, num_ranks)
-    whole = BlockSampler(texts, 16, 3, seed=1)
-    inputs_BT = torch.full_like(whole.batch(number).inputs_BT, -1)
+    full = BlockSampler(texts, 16, 3, seed=1)
+    inputs_BT = torch.full_like(full.batch(number).inputs_BT, -1)
     for rank in range(num_ranks):
         mine = BlockSampler(texts, 16, 3, 1, lambda key, num_rows, rank=rank: layout.rows(key, rank, num_rows))
         batch = mine.batch(number)
         assert set(batch.rows.keys) <= set(layout.held(rank))
         assert torch.all(inputs_BT[list(batch.places)] == -1)
         inputs_BT[list(batch.places)] = batch.inputs_BT
-        assert mine.rows == whole.rows == whole.batch(number).rows
-    assert torch.equal(inputs_BT, whole.batch(number).inputs_BT)
+        assert mine.rows == full.rows == full.batch(number).rows
+    assert torch.equal(inputs_BT, full.batch(number).inputs_BT)
     assert len(np.unique(inputs_BT.numpy(), axis=0)) == len(inputs_BT)
 
 

@@ -62,14 +62,14 @@ def test_training_resumed_is_training_uninterrupted(
         texts = [replace(text, expert="law") for text in texts]
     keys = list(dict.fromkeys(text.expert for text in texts))
 
-    told = {"balanced": choice.balanced, "only_experts": Recipe(method).learns(keys)}
+    shown = {"balanced": choice.balanced, "only_experts": Recipe(method).learns(keys)}
 
     def fresh() -> MultiExpertModel:
         return make_model(keys, family, experts_in=choice.experts_in)
 
-    whole = fresh()
-    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole", **told))
-    first = train(fresh(), texts, CONFIG, tmp_path / "cut", **told)
+    full = fresh()
+    expected = losses(train(full, texts, CONFIG, tmp_path / "whole", **shown))
+    first = train(fresh(), texts, CONFIG, tmp_path / "cut", **shown)
     seen: list[float] = []
     for event in first:
         seen += losses([event])
@@ -77,9 +77,9 @@ def test_training_resumed_is_training_uninterrupted(
             break
     first.close()
     again = fresh()
-    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", **told))
+    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", **shown))
     assert seen == expected
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(full).items())
 
 
 def test_a_crash_between_checkpoints_repeats_the_same_steps(make_model, make_texts, tmp_path: Path) -> None:  # L17
@@ -175,9 +175,9 @@ def test_a_limit_of_sequences_draws_the_same_ones_again_and_again_from_all_over_
     for text in texts:
         places = [one * text.train.num_blocks(16) // 3 for one in range(3)]
         assert {text.train.block(place, 16)[0].astype("int64").tobytes() for place in places} <= set(drawn)
-    whole = BlockSampler(texts, 16, 2, seed=0, balanced=balanced, max_sequences=10**6)
+    full = BlockSampler(texts, 16, 2, seed=0, balanced=balanced, max_sequences=10**6)
     free = BlockSampler(texts, 16, 2, seed=0, balanced=balanced)
-    assert all(torch.equal(whole.batch(n).inputs_BT, free.batch(n).inputs_BT) for n in range(3))
+    assert all(torch.equal(full.batch(n).inputs_BT, free.batch(n).inputs_BT) for n in range(3))
 
 
 def test_a_dense_step_tells_the_mean_over_tokens_and_only_domains_that_it_saw(
@@ -238,12 +238,12 @@ def test_an_evaluation_is_of_the_held_out_tokens_and_never_holds_all_logits(
     config = replace(CONFIG, num_steps=1, evaluate_every=1, precision=precision)
     real = MultiExpertModel.forward
 
-    def forward(*told) -> torch.Tensor:
+    def forward(*shown) -> torch.Tensor:
         with_gradients.append(torch.is_grad_enabled())
-        return real(*told)
+        return real(*shown)
 
     monkeypatch.setattr(MultiExpertModel, "forward", forward)
-    (found,) = (
+    (result,) = (
         event.loss_by_domain for event in train(model, texts, config, tmp_path / "t") if isinstance(event, Evaluated)
     )
     assert with_gradients == [True]
@@ -253,7 +253,7 @@ def test_an_evaluation_is_of_the_held_out_tokens_and_never_holds_all_logits(
         with torch.no_grad():
             logits = real(model, ids[:, :-1], Rows.all_to(text.expert, len(ids)))
         expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        assert found[text.name] == pytest.approx(float(expected), rel=1e-5 if precision == "fp32" else 2e-2)
+        assert result[text.name] == pytest.approx(float(expected), rel=1e-5 if precision == "fp32" else 2e-2)
 
 
 def test_bf16_arithmetic_trains_too(make_model, make_texts, tmp_path: Path) -> None:
@@ -359,27 +359,27 @@ def cut_before(events, stop_at) -> list:
 
 
 def test_early_stopping_resumed_after_any_event_is_uninterrupted(make_model, make_texts, tmp_path: Path) -> None:  # L17
-    texts, whole = make_texts(KEYS), make_model(KEYS)
-    expected = _told(train(whole, texts, PATIENT, tmp_path / "whole"))
+    texts, full = make_texts(KEYS), make_model(KEYS)
+    expected = _shown(train(full, texts, PATIENT, tmp_path / "whole"))
     for stop_at in range(1, len(expected) + 8, 4):  # Saving and Saved come between
         folder = tmp_path / f"cut-{stop_at}"
-        first = _told(cut_before(train(make_model(KEYS), texts, PATIENT, folder), stop_at))
+        first = _shown(cut_before(train(make_model(KEYS), texts, PATIENT, folder), stop_at))
         again = make_model(KEYS)
-        second = _told(train(again, texts, PATIENT, folder))
+        second = _shown(train(again, texts, PATIENT, folder))
         assert list(dict.fromkeys([*first, *second])) == expected
-        assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
+        assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(full).items())
 
 
-def _told(events) -> list:
+def _shown(events) -> list:
     """Steps by their losses, and everything that early stopping says."""
-    told = []
+    shown = []
     for event in events:
         match event:
             case Step():
-                told.append((event.step, event.loss))
+                shown.append((event.step, event.loss))
             case Evaluated() | TrainingFinished():
-                told.append((type(event).__name__, event.step, *event.loss_by_domain.values()))
-    return told
+                shown.append((type(event).__name__, event.step, *event.loss_by_domain.values()))
+    return shown
 
 
 def test_an_evaluation_that_a_stop_cut_off_is_made_up_for(make_model, make_texts, tmp_path: Path) -> None:
@@ -395,9 +395,9 @@ def test_what_is_watched_is_told_from_the_start_and_changes_nothing(make_model, 
     expected = losses(train(plain, texts, PATIENT, tmp_path / "plain"))
     looks = iter(range(100, 0, -1))  # ever better, while the training gets worse
     events = list(train(watched, texts, PATIENT, tmp_path / "watched", watch=lambda: {"other": float(next(looks))}))
-    told = [event for event in events if isinstance(event, Evaluated)]
+    shown = [event for event in events if isinstance(event, Evaluated)]
     assert losses(events) == expected
-    assert [(event.step, event.loss_by_domain["other"]) for event in told[:3]] == [(0, 100.0), (2, 99.0), (4, 98.0)]
+    assert [(event.step, event.loss_by_domain["other"]) for event in shown[:3]] == [(0, 100.0), (2, 99.0), (4, 98.0)]
     assert "other" not in events[-1].loss_by_domain
     assert all(torch.equal(tensor, watched.state_dict()[name]) for name, tensor in weights(plain).items())
 
@@ -428,9 +428,9 @@ def test_a_checkpoint_from_before_there_was_patience_is_continued(make_model, ma
     first = train(model, texts, CONFIG, tmp_path / "old")
     cut = losses(cut_before(first, 3))
     card = tmp_path / "old" / "step-00000003" / "checkpoint.json"
-    told = json.loads(card.read_text())
-    del told["course"], told["config"]["patience"]
-    card.write_text(json.dumps(told))
+    shown = json.loads(card.read_text())
+    del shown["course"], shown["config"]["patience"]
+    card.write_text(json.dumps(shown))
     write_manifest(card.parent)
     assert cut + losses(train(make_model(KEYS), texts, CONFIG, tmp_path / "old")) == expected
 

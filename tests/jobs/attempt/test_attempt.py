@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
-from tiny_kind import wish
-from world import House
+from tiny_kind import job_spec
+from world import RunningWorkbench
 
 from engine.errors import EngineError
 from engine.events import Event
@@ -38,70 +38,70 @@ def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], object]
 
 
 @pytest.fixture
-def job_id(house: House) -> str:
+def job_id(servers: RunningWorkbench) -> str:
     """A job in the queue, with no worker about."""
-    assert house
+    assert servers
     with database.transaction() as session:
-        return rows.create_job(session, wish())
+        return rows.create_job(session, job_spec())
 
 
 def create(how: str) -> str:
     with database.transaction() as session:
-        return rows.create_job(session, wish(how))
+        return rows.create_job(session, job_spec(how))
 
 
-def test_a_job_is_done_together_with_what_it_made(house: House, job_id: str) -> None:
+def test_a_job_is_done_together_with_what_it_made(servers: RunningWorkbench, job_id: str) -> None:
     events = list(run_here(job_id))
-    card = house.card(job_id)
+    card = servers.card(job_id)
     assert (card.state, card.progress, card.result["steps"]) == ("done", 1.0, 100)
     assert card.result["throughput"]["num_steps"] == 100
-    assert house.num_effects(job_id) == 1
+    assert servers.num_effects(job_id) == 1
     assert len(events) > 100
 
 
-def test_a_traceback_that_quotes_half_a_character_is_logged(house: House, job_id: str) -> None:
+def test_a_traceback_that_quotes_half_a_character_is_logged(servers: RunningWorkbench, job_id: str) -> None:
     try:
         raise ValueError("caf\udce9")
     except ValueError:
-        log_traceback(house.settings, job_id)
-    assert "caf\\udce9" in log_path(house.settings, job_id).read_text()
+        log_traceback(servers.settings, job_id)
+    assert "caf\\udce9" in log_path(servers.settings, job_id).read_text()
 
 
-def test_the_curve_of_a_done_job_is_whole(house: House, job_id: str) -> None:
+def test_the_curve_of_a_done_job_is_whole(servers: RunningWorkbench, job_id: str) -> None:
     list(run_here(job_id))
     with database.reading() as session:
         assert [point.step for point in rows.metrics(session, job_id, "loss")] == list(range(1, 101))
         assert rows.metrics(session, job_id, "dev_loss/law")[0].value == 1.5
-    assert house.card(job_id).progress_note.startswith("step 100 of 100 · loss 0.01 nats/token")
+    assert servers.card(job_id).progress_note.startswith("step 100 of 100 · loss 0.01 nats/token")
 
 
-def test_a_done_job_leaves_its_log_and_no_checkpoints(house: House, job_id: str) -> None:
+def test_a_done_job_leaves_its_log_and_no_checkpoints(servers: RunningWorkbench, job_id: str) -> None:
     list(run_here(job_id))
-    assert not (house.settings.jobs_folder / job_id / "work").exists()
+    assert not (servers.settings.jobs_folder / job_id / "work").exists()
 
 
-def test_a_problem_fails_the_job_in_its_own_words(house: House) -> None:
+def test_a_problem_fails_the_job_in_its_own_words(servers: RunningWorkbench) -> None:
     job_id = create("problem")
     with pytest.raises(EngineError, match="The rate must be above 0"):
         list(run_here(job_id))
-    card = house.card(job_id)
+    card = servers.card(job_id)
     assert card.state == "failed"
     assert card.error == "The rate must be above 0, but is -1 instead."
     assert card.next_step == "Choose another rate."
 
 
-def test_an_error_of_our_own_fails_the_job_and_leaves_its_traceback(house: House) -> None:
+def test_an_error_of_our_own_fails_the_job_and_leaves_its_traceback(servers: RunningWorkbench) -> None:
     job_id = create("bug")
     with pytest.raises(JobError, match="KeyError"):
         list(run_here(job_id))
-    log = house.settings.jobs_folder / job_id / "log.txt"
-    assert "KeyError: 'no such thing'" in house.card(job_id).error
-    assert str(log) in house.card(job_id).next_step
+    log = servers.settings.jobs_folder / job_id / "log.txt"
+    assert "KeyError: 'no such thing'" in servers.card(job_id).error
+    assert str(log) in servers.card(job_id).next_step
     assert "Traceback" in log.read_text()
 
 
 def test_a_full_disk_pauses_and_the_job_goes_on_once_there_is_room(
-    house: House, job_id: str, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -109,48 +109,48 @@ def test_a_full_disk_pauses_and_the_job_goes_on_once_there_is_room(
     with monkeypatch.context() as patch, pytest.raises(JobError):
         patch.setattr("tiny_kind.save", no_room)
         list(run_here(job_id))
-    card = house.card(job_id)
-    assert (card.state, house.num_effects(job_id)) == ("paused", 0)
+    card = servers.card(job_id)
+    assert (card.state, servers.num_effects(job_id)) == ("paused", 0)
     assert "is full" in card.error
     assert "Free some space" in card.next_step
     submit.resume(job_id)
     list(run_here(job_id))
-    assert house.card(job_id).state == "done"
+    assert servers.card(job_id).state == "done"
 
 
-def test_what_cannot_be_registered_leaves_no_row(house: House) -> None:
+def test_what_cannot_be_registered_leaves_no_row(servers: RunningWorkbench) -> None:
     job_id = create("cannot register")
     with pytest.raises(EngineError):
         list(run_here(job_id))
-    assert (house.card(job_id).state, house.num_effects(job_id)) == ("failed", 0)
+    assert (servers.card(job_id).state, servers.num_effects(job_id)) == ("failed", 0)
 
 
 @pytest.mark.parametrize(("how", "state"), [("cancel", "cancelled"), ("pause", "paused")])
-def test_a_stop_keeps_the_work_so_far(house: House, job_id: str, how: str, state: str) -> None:
+def test_a_stop_keeps_the_work_so_far(servers: RunningWorkbench, job_id: str, how: str, state: str) -> None:
     run_until(job_id, at_step(20, lambda: submit.request_stop(job_id, how)))  # type: ignore[arg-type]
-    checkpoint = house.settings.jobs_folder / job_id / "work" / "step"
-    assert house.card(job_id).state == state
+    checkpoint = servers.settings.jobs_folder / job_id / "work" / "step"
+    assert servers.card(job_id).state == state
     assert 20 <= int(checkpoint.read_text()) < 100
-    assert house.num_effects(job_id) == 0
+    assert servers.num_effects(job_id) == 0
 
 
-def test_a_paused_job_goes_on_where_it_stopped(house: House, job_id: str) -> None:
+def test_a_paused_job_goes_on_where_it_stopped(servers: RunningWorkbench, job_id: str) -> None:
     run_until(job_id, at_step(20, lambda: submit.request_stop(job_id, "pause")))
     submit.resume(job_id)
     steps = [getattr(event, "step", 0) for event in run_here(job_id)]
     assert min(filter(None, steps)) > 20
-    assert house.card(job_id).state == "done"
+    assert servers.card(job_id).state == "done"
 
 
-def test_a_cancel_just_before_the_end_is_the_only_end(house: House, job_id: str) -> None:
+def test_a_cancel_just_before_the_end_is_the_only_end(servers: RunningWorkbench, job_id: str) -> None:
     run_until(job_id, at_step(100, lambda: submit.request_stop(job_id, "cancel")))
-    assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
+    assert (servers.card(job_id).state, servers.num_effects(job_id)) == ("cancelled", 0)
     with pytest.raises(JobError):
         run_until(job_id, print)
 
 
 def test_a_cancel_that_the_last_write_finds_keeps_the_work(
-    house: House, job_id: str, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = attempt.finish_done
 
@@ -160,26 +160,26 @@ def test_a_cancel_that_the_last_write_finds_keeps_the_work(
 
     monkeypatch.setattr(attempt, "finish_done", late)
     list(run_here(job_id))
-    assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
-    assert (house.settings.jobs_folder / job_id / "work" / "step").read_text() == "100"
+    assert (servers.card(job_id).state, servers.num_effects(job_id)) == ("cancelled", 0)
+    assert (servers.settings.jobs_folder / job_id / "work" / "step").read_text() == "100"
 
 
-def test_cancelling_twice_is_cancelling_once(house: House, job_id: str) -> None:
+def test_cancelling_twice_is_cancelling_once(servers: RunningWorkbench, job_id: str) -> None:
     def twice() -> None:
         submit.request_stop(job_id, "cancel")
         submit.request_stop(job_id, "cancel")
 
     run_until(job_id, at_step(50, twice))
     submit.request_stop(job_id, "cancel")
-    assert house.card(job_id).state == "cancelled"
-    assert house.events(job_id).count("Cancelled.") == 1
+    assert servers.card(job_id).state == "cancelled"
+    assert servers.events(job_id).count("Cancelled.") == 1
 
 
-def test_leaving_the_terminal_pauses_the_job(house: House, job_id: str) -> None:
+def test_leaving_the_terminal_pauses_the_job(servers: RunningWorkbench, job_id: str) -> None:
     events = run_here(job_id)
     list(itertools.islice(events, 30))
     events.close()  # type: ignore[attr-defined]
-    card = house.card(job_id)
+    card = servers.card(job_id)
     assert (card.state, card.error) == ("paused", "It was interrupted at the terminal.")
 
 
@@ -191,7 +191,9 @@ def test_a_job_that_runs_cannot_be_run_here_too(job_id: str) -> None:
     events.close()  # type: ignore[attr-defined]
 
 
-def test_after_another_took_over_nothing_is_written(house: House, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_another_took_over_nothing_is_written(
+    servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = threading.Event()
     monkeypatch.setattr(attempt, "_end_caller", lost.set)  # instead of ending this test's process
 
@@ -200,22 +202,22 @@ def test_after_another_took_over_nothing_is_written(house: House, job_id: str, m
         while taken is None:  # the owner's heartbeat may come in between
             with database.transaction() as session:
                 session.get_one(rows.Job, job_id).lease_until = time.time() - 1
-            taken = take(house.settings, job_id, "thief")
+            taken = take(servers.settings, job_id, "thief")
 
     with pytest.raises((LeaseLost, JobError)):
         run_until(job_id, at_step(50, steal))
-    row = house.row(job_id)
-    assert (row.state, row.owner, house.num_effects(job_id)) == ("running", "thief", 0)
+    row = servers.row(job_id)
+    assert (row.state, row.owner, servers.num_effects(job_id)) == ("running", "thief", 0)
     assert lost.is_set()
 
 
 def test_a_registry_that_is_away_for_a_moment_changes_nothing(
-    house: House, job_id: str, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with away_for(1.0, monkeypatch):
         list(run_here(job_id))
-    assert (house.card(job_id).state, house.num_effects(job_id)) == ("done", 1)
-    assert house.card(job_id).attempt == 1
+    assert (servers.card(job_id).state, servers.num_effects(job_id)) == ("done", 1)
+    assert servers.card(job_id).attempt == 1
 
 
 @contextmanager
@@ -234,30 +236,30 @@ def away_for(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.transaction() as session:
-        job_id = rows.create_job(session, wish(steps=100_000))
-    claim = take(house.settings, job_id, new_owner())
+        job_id = rows.create_job(session, job_spec(steps=100_000))
+    claim = take(servers.settings, job_id, new_owner())
     assert claim is not None
     with away_for(60, monkeypatch), pytest.raises(LeaseLost, match="did not respond for a full lease"):
-        list(attempt.attempt(claim, house.settings, os.abort))
-    assert int((house.settings.jobs_folder / job_id / "work" / "step").read_text()) > 100
-    assert house.row(job_id).state == "running"
-    house.wait_for(job_id, "interrupted", seconds=house.settings.lease_seconds)
+        list(attempt.attempt(claim, servers.settings, os.abort))
+    assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 100
+    assert servers.row(job_id).state == "running"
+    servers.wait_for(job_id, "interrupted", seconds=servers.settings.lease_seconds)
 
 
-def test_a_job_can_be_submitted_and_run_at_the_terminal_alone(house: House) -> None:
-    job_id, events = submit.run_now(wish())
-    assert house.card(job_id).state == "running"
+def test_a_job_can_be_submitted_and_run_at_the_terminal_alone(servers: RunningWorkbench) -> None:
+    job_id, events = submit.run_now(job_spec())
+    assert servers.card(job_id).state == "running"
     assert sum(1 for _ in events) > 100
-    assert house.card(job_id).state == "done"
-    assert not (house.settings.root / "queue").exists()
+    assert servers.card(job_id).state == "done"
+    assert not (servers.settings.root / "queue").exists()
 
 
-def test_the_seconds_between_two_looks_are_few(house: House, job_id: str) -> None:
+def test_the_seconds_between_two_looks_are_few(servers: RunningWorkbench, job_id: str) -> None:
     """A cancel is noticed about a second later, even with the usual pulse."""
-    slow = house.settings.model_copy(update={"heartbeat_seconds": 10.0, "lease_seconds": 30.0})
+    slow = servers.settings.model_copy(update={"heartbeat_seconds": 10.0, "lease_seconds": 30.0})
     started: list[float] = []
 
     def cancel() -> None:
@@ -268,4 +270,4 @@ def test_the_seconds_between_two_looks_are_few(house: House, job_id: str) -> Non
         at_step(10, cancel)(event)
         time.sleep(0.02)
     assert time.monotonic() - started[0] < 2.5
-    assert house.card(job_id).state == "cancelled"
+    assert servers.card(job_id).state == "cancelled"

@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 
 import pytest
-from tiny_kind import wish
-from world import HERE, House, eventually
+from tiny_kind import job_spec
+from world import HERE, RunningWorkbench, eventually
 
 from jobs.attempt.attempt import new_owner
 from jobs.queue import submit
@@ -25,30 +25,30 @@ from workbench.registry import database
 
 def create(how: str = "count", steps: int = 100, milliseconds: int = 8) -> str:
     with database.transaction() as session:
-        return rows.create_job(session, wish(how, steps, milliseconds))
+        return rows.create_job(session, job_spec(how, steps, milliseconds))
 
 
-def started(house: House, job_id: str, *arguments: str) -> subprocess.Popen[bytes]:
+def started(servers: RunningWorkbench, job_id: str, *arguments: str) -> subprocess.Popen[bytes]:
     """A runner that has begun its work."""
-    process = house.start("tiny_runner.py", job_id, *arguments)
-    eventually(lambda: house.num_starts(job_id), story=lambda: str(house.card(job_id)))
+    process = servers.start("tiny_runner.py", job_id, *arguments)
+    eventually(lambda: servers.num_starts(job_id), story=lambda: str(servers.card(job_id)))
     return process
 
 
-def expire(house: House) -> None:
+def expire(servers: RunningWorkbench) -> None:
     with database.transaction() as session:
-        leases.expire(session, time.time(), house.settings.max_attempts)
+        leases.expire(session, time.time(), servers.settings.max_attempts)
 
 
-def test_a_job_delivered_five_times_runs_once(house: House) -> None:
+def test_a_job_delivered_five_times_runs_once(servers: RunningWorkbench) -> None:
     job_id = create()
-    runners = [house.start("tiny_runner.py", job_id) for _ in range(5)]
+    runners = [servers.start("tiny_runner.py", job_id) for _ in range(5)]
     assert [process.wait(30) for process in runners] == [0] * 5
-    assert (house.num_starts(job_id), house.num_effects(job_id)) == (1, 1)
-    assert house.card(job_id).attempt == 1
+    assert (servers.num_starts(job_id), servers.num_effects(job_id)) == (1, 1)
+    assert servers.card(job_id).attempt == 1
 
 
-def test_a_second_delivery_is_quiet_and_wakes_no_torch(house: House) -> None:
+def test_a_second_delivery_is_quiet_and_wakes_no_torch(servers: RunningWorkbench) -> None:
     job_id = create()
     list(submit_here(job_id))
     command = [sys.executable, "-X", "importtime", "-m", "jobs.attempt.runner", job_id]
@@ -56,7 +56,7 @@ def test_a_second_delivery_is_quiet_and_wakes_no_torch(house: House) -> None:
     assert again.stdout == ""
     assert "sqlalchemy" in again.stderr
     assert not [line for line in again.stderr.splitlines() if line.endswith((" torch", " transformers"))]
-    assert house.num_effects(job_id) == 1
+    assert servers.num_effects(job_id) == 1
 
 
 def submit_here(job_id: str) -> object:
@@ -65,50 +65,50 @@ def submit_here(job_id: str) -> object:
     return run_here(job_id)
 
 
-def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(house: House) -> None:
+def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers: RunningWorkbench) -> None:
     job_id = create()
-    first = started(house, job_id)
+    first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)
-    house.wait_for(job_id, "interrupted")
-    expire(house)
-    second = house.start("tiny_runner.py", job_id)
-    done = house.wait_for(job_id, "done")
+    servers.wait_for(job_id, "interrupted")
+    expire(servers)
+    second = servers.start("tiny_runner.py", job_id)
+    done = servers.wait_for(job_id, "done")
     first.send_signal(signal.SIGCONT)
     assert first.wait(5) != 0
     assert second.wait(5) == 0
-    assert house.card(job_id) == done
-    assert (house.num_effects(job_id), house.row(job_id).fence) == (1, 2)
+    assert servers.card(job_id) == done
+    assert (servers.num_effects(job_id), servers.row(job_id).fence) == (1, 2)
 
 
-def test_a_runner_that_wakes_while_another_works_leaves_it_alone(house: House) -> None:
+def test_a_runner_that_wakes_while_another_works_leaves_it_alone(servers: RunningWorkbench) -> None:
     job_id = create(milliseconds=20)
-    first = started(house, job_id)
+    first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)
-    house.wait_for(job_id, "interrupted")
-    second = house.start("tiny_runner.py", job_id)  # takes a lapsed lease without anybody's help
-    eventually(lambda: house.num_starts(job_id) == 2)
+    servers.wait_for(job_id, "interrupted")
+    second = servers.start("tiny_runner.py", job_id)  # takes a lapsed lease without anybody's help
+    eventually(lambda: servers.num_starts(job_id) == 2)
     first.send_signal(signal.SIGCONT)
     assert first.wait(5) != 0
-    house.wait_for(job_id, "done")
-    assert house.row(job_id).fence == 2
-    assert (second.wait(5), house.num_effects(job_id)) == (0, 1)
+    servers.wait_for(job_id, "done")
+    assert servers.row(job_id).fence == 2
+    assert (second.wait(5), servers.num_effects(job_id)) == (0, 1)
 
 
-def test_a_job_that_does_not_listen_is_ended_with_its_process(house: House) -> None:
+def test_a_job_that_does_not_listen_is_ended_with_its_process(servers: RunningWorkbench) -> None:
     job_id = create("deaf")
-    process = started(house, job_id)
+    process = started(servers, job_id)
     submit.request_stop(job_id, "cancel")
     start = time.monotonic()
-    house.wait_for(job_id, "cancelled")
+    servers.wait_for(job_id, "cancelled")
     assert process.wait(1) != 0
-    assert time.monotonic() - start < house.settings.cancel_seconds + 2
-    assert "It did not stop in time and was ended." in house.events(job_id)
+    assert time.monotonic() - start < servers.settings.cancel_seconds + 2
+    assert "It did not stop in time and was ended." in servers.events(job_id)
 
 
-def test_cancelled_at_any_moment_the_process_is_gone(house: House, chance: random.Random) -> None:
+def test_cancelled_at_any_moment_the_process_is_gone(servers: RunningWorkbench, chance: random.Random) -> None:
     """Before the claim, while working, against the finish: one terminal state, and nobody works any more."""
     job_ids = [create() for _ in range(6)]
-    runners = [house.start("tiny_runner.py", job_id) for job_id in job_ids]
+    runners = [servers.start("tiny_runner.py", job_id) for job_id in job_ids]
     moments = sorted((chance.uniform(0, 4), job_id) for job_id in job_ids)
     start = time.monotonic()
     for moment, job_id in moments:
@@ -116,46 +116,48 @@ def test_cancelled_at_any_moment_the_process_is_gone(house: House, chance: rando
         with suppress(JobError):  # it is done already
             submit.request_stop(job_id, "cancel")
     for job_id, process in zip(job_ids, runners, strict=True):
-        state = house.wait_for(job_id, "cancelled", "done").state
+        state = servers.wait_for(job_id, "cancelled", "done").state
         assert process.wait(2) == 0
-        assert house.num_effects(job_id) == (state == "done")
+        assert servers.num_effects(job_id) == (state == "done")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_brings_the_job_back_to_the_queue_without_an_attempt_lost(house: House, number: int) -> None:
+def test_a_signal_brings_the_job_back_to_the_queue_without_an_attempt_lost(
+    servers: RunningWorkbench, number: int
+) -> None:
     job_id = create(steps=1000)
-    process = started(house, job_id)
+    process = started(servers, job_id)
     process.send_signal(number)
     assert process.wait(5) == 0
-    card = house.card(job_id)
+    card = servers.card(job_id)
     assert (card.state, card.attempt) == ("queued", 0)
-    assert house.events(job_id)[-1] == "Back in the queue: Its worker was stopped."
+    assert servers.events(job_id)[-1] == "Back in the queue: Its worker was stopped."
 
 
-def test_a_runner_whose_worker_is_gone_stops_and_keeps_its_work(house: House) -> None:
+def test_a_runner_whose_worker_is_gone_stops_and_keeps_its_work(servers: RunningWorkbench) -> None:
     job_id = create(steps=1000)
     source, sink = os.pipe()
     command = [sys.executable, str(HERE / "tiny_runner.py"), job_id, "--owner", new_owner(), "--lifeline", str(source)]
     process = subprocess.Popen(command, pass_fds=[source], start_new_session=True)
-    house.processes.append(process)
+    servers.processes.append(process)
     os.close(source)
-    eventually(lambda: house.num_starts(job_id))
+    eventually(lambda: servers.num_starts(job_id))
     os.close(sink)
     assert process.wait(5) == 0
-    assert house.card(job_id).state == "queued"
-    assert int((house.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0
+    assert servers.card(job_id).state == "queued"
+    assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0
 
 
-def test_a_deaf_job_whose_worker_is_gone_does_not_run_for_ever(house: House) -> None:
+def test_a_deaf_job_whose_worker_is_gone_does_not_run_for_ever(servers: RunningWorkbench) -> None:
     job_id = create("deaf")
-    process = started(house, job_id)
+    process = started(servers, job_id)
     process.terminate()
-    assert process.wait(house.settings.cancel_seconds + 2) != 0
-    assert house.card(job_id).state == "queued"
+    assert process.wait(servers.settings.cancel_seconds + 2) != 0
+    assert servers.card(job_id).state == "queued"
 
 
-def test_a_job_whose_home_was_removed_does_not_run_for_ever(house: House) -> None:
+def test_a_job_whose_home_was_removed_does_not_run_for_ever(servers: RunningWorkbench) -> None:
     job_id = create(steps=100_000)
-    process = started(house, job_id)
-    shutil.rmtree(house.settings.root)
-    process.wait(3 * house.settings.lease_seconds)
+    process = started(servers, job_id)
+    shutil.rmtree(servers.settings.root)
+    process.wait(3 * servers.settings.lease_seconds)

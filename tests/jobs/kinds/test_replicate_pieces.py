@@ -48,18 +48,18 @@ def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(
     ids = write(tmp_path / "a", {"train": ["novel", None, "novel"], "test": ["play", "play"]})
     ids += write(tmp_path / "b", {"train": [None, None]})
     sorted_ids = sorted(ids)
-    found = wholes_among([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
-    whole = {id: found[sorted_ids.index(id)] for id in ids}
-    assert whole[ids[0]] == whole[ids[2]]
-    assert whole[ids[3]] == whole[ids[4]]
-    assert len(set(whole.values())) == 5
+    result = wholes_among([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
+    complete = {id: result[sorted_ids.index(id)] for id in ids}
+    assert complete[ids[0]] == complete[ids[2]]
+    assert complete[ids[3]] == complete[ids[4]]
+    assert len(set(complete.values())) == 5
 
 
 def test_stored_scores_are_told_the_whole_documents_of_their_own_split(tmp_path: Path) -> None:
     write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
     scores = {("e", "law", split): Stored(ArtifactRef(tmp_path, ""), 8) for split in ("test", "dev")}
-    found = with_wholes(scores, {"law": tmp_path / "law"})
-    assert {split: one.wholes_D.tolist() for (_, _, split), one in found.items() if one.wholes_D is not None} == {
+    result = with_wholes(scores, {"law": tmp_path / "law"})
+    assert {split: one.wholes_D.tolist() for (_, _, split), one in result.items() if one.wholes_D is not None} == {
         "test": [0, 0],
         "dev": [0, 1],
     }

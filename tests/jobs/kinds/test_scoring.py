@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from world import House
+from world import RunningWorkbench
 
 from jobs.attempt.attempt import take
 from jobs.attempt.work import Work
@@ -13,12 +13,12 @@ from workbench.registry import database
 from workbench.tables import Evaluation
 
 
-def test_scores_of_what_was_deleted_meanwhile_are_left_out(house: House) -> None:
+def test_scores_of_what_was_deleted_meanwhile_are_left_out(servers: RunningWorkbench) -> None:
     with database.transaction() as session:
         job_id = rows.create_job(session, Evaluate(mixture="mix", domains=["law"]))
-    claim = take(house.settings, job_id, "somebody")
+    claim = take(servers.settings, job_id, "somebody")
     assert claim is not None
-    work = Work(claim, house.settings)
+    work = Work(claim, servers.settings)
     score = Scored("e" * 32, "d" * 32, "test", 8, "a" * 32, num_tokens=3, log_likelihood=-3.0, num_correct=1)
     with work.transaction() as session:
         assert register_scores(session, work, [score]) == 0

@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wish(folder: Path) -> Replicate:
+def job_spec(folder: Path) -> Replicate:
     return spec_for_folder(folder, "rep", "smoke", 2)
 
 
@@ -61,19 +61,19 @@ def end(job_id: str, state: str = "done") -> None:
         leases.finish(session, job_id, fence, state, error="" if state == "done" else "It broke.")
 
 
-def states(wish: Replicate) -> dict[str, str]:
+def states(job_spec: Replicate) -> dict[str, str]:
     with reading() as session:
-        return {key: card.state for key, card in jobs_of(session, wish).items()}
+        return {key: card.state for key, card in jobs_of(session, job_spec).items()}
 
 
-def test_files_become_domains_and_only_small_groups_stay_together(wish: Replicate, folder: Path) -> None:
-    assert (wish.domains, wish.novel, wish.removed) == (["books", "news"], ["tweets"], ["books"])
-    assert [(text.role, text.group_field) for text in wish.imports] == [
+def test_files_become_domains_and_only_small_groups_stay_together(job_spec: Replicate, folder: Path) -> None:
+    assert (job_spec.domains, job_spec.novel, job_spec.removed) == (["books", "news"], ["tweets"], ["books"])
+    assert [(text.role, text.group_field) for text in job_spec.imports] == [
         ("train", "source"),
         ("train", ""),
         ("novel", ""),
     ]
-    assert wish.imports[0].path == str(folder / "train" / "books.jsonl")
+    assert job_spec.imports[0].path == str(folder / "train" / "books.jsonl")
 
 
 @pytest.mark.parametrize("missing", ["train/news.jsonl", "novel/tweets.jsonl"])
@@ -90,8 +90,8 @@ def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> No
         spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
 
 
-def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
-    steps = plan(wish)
+def test_every_step_comes_after_what_it_needs(job_spec: Replicate) -> None:
+    steps = plan(job_spec)
     keys = [step.key for step in steps]
     assert len(set(keys)) == len(keys)
     for number, step in enumerate(steps):
@@ -106,8 +106,8 @@ def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
     assert set(steps[-1].after) == set(keys[:-1])
 
 
-def test_the_most_telling_results_come_first(wish: Replicate) -> None:
-    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainJoint | TrainExpert)]
+def test_the_most_telling_results_come_first(job_spec: Replicate) -> None:
+    trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainJoint | TrainExpert)]
     assert [(one.name, one.training.seed) for one in trained[:4]] == [
         ("rep-s0", 0),
         ("rep-s0-dense", 0),
@@ -119,8 +119,8 @@ def test_the_most_telling_results_come_first(wish: Replicate) -> None:
     assert {one.whole for one in trained[8:-1]} == {False, True}
 
 
-def test_trainings_of_two_seeds_do_not_wait_for_each_other(wish: Replicate) -> None:
-    steps = {step.key: step for step in plan(wish)}
+def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) -> None:
+    steps = {step.key: step for step in plan(job_spec)}
 
     def behind(step: Step) -> set[str]:
         return set(step.after).union(*(behind(steps[key]) for key in step.after))
@@ -139,37 +139,37 @@ def test_the_last_job_alone_writes_a_report(folder: Path, paper: str) -> None:
     assert _facts(steps[-1], cards[steps[-1].key]).writes_report
 
 
-def test_asking_again_adds_no_job(wish: Replicate) -> None:
-    first = submit_replication(wish)
-    assert submit_replication(wish) == first
+def test_asking_again_adds_no_job(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
+    assert submit_replication(job_spec) == first
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(wish)) == len(first)
+        assert len(jobs.list_jobs(session)) == len(plan(job_spec)) == len(first)
 
 
-def test_after_a_failure_it_goes_on_with_what_is_not_done(wish: Replicate) -> None:
-    ids = dict(zip([step.key for step in plan(wish)], submit_replication(wish), strict=True))
+def test_after_a_failure_it_goes_on_with_what_is_not_done(job_spec: Replicate) -> None:
+    ids = dict(zip([step.key for step in plan(job_spec)], submit_replication(job_spec), strict=True))
     end(ids["import books"], "failed")
-    failed = states(wish)
+    failed = states(job_spec)
     assert failed["s0 seed"] == failed["s1 demix"] == failed["report"] == "failed"
     assert failed["import news"] == "queued"
-    assert submit_replication(wish) == list(ids.values())
-    assert set(states(wish).values()) == {"queued"}
+    assert submit_replication(job_spec) == list(ids.values())
+    assert set(states(job_spec).values()) == {"queued"}
 
 
-def test_what_a_done_job_made_and_somebody_deleted_is_made_again(wish: Replicate) -> None:
-    first = submit_replication(wish)
+def test_what_a_done_job_made_and_somebody_deleted_is_made_again(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
     end(first[0])  # done, yet there is no such corpus
-    again = submit_replication(wish)
+    again = submit_replication(job_spec)
     assert again[0] != first[0]
-    assert set(states(wish).values()) == {"queued"}
+    assert set(states(job_spec).values()) == {"queued"}
     assert again[1:] == first[1:]
     with reading() as session:
-        assert again[0] in jobs_of(session, wish)["s0 seed"].after  # or it would find no such domain
+        assert again[0] in jobs_of(session, job_spec)["s0 seed"].after  # or it would find no such domain
 
 
-def test_more_seeds_keep_the_jobs_of_the_first_ones(wish: Replicate) -> None:
-    first = submit_replication(wish)
-    more = submit_replication(wish.model_copy(update={"seeds": 3}))
+def test_more_seeds_keep_the_jobs_of_the_first_ones(job_spec: Replicate) -> None:
+    first = submit_replication(job_spec)
+    more = submit_replication(job_spec.model_copy(update={"seeds": 3}))
     assert set(first[:-1]) < set(more)
     assert first[-1] not in more  # a report on three seeds is another report
     with reading() as session:
@@ -177,33 +177,33 @@ def test_more_seeds_keep_the_jobs_of_the_first_ones(wish: Replicate) -> None:
         assert find_replication(session, "rep").seeds == 3
 
 
-def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(wish: Replicate) -> None:
+def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_spec: Replicate) -> None:
     for seeds in (3, 1):
-        submit_replication(wish.model_copy(update={"seeds": seeds}))
+        submit_replication(job_spec.model_copy(update={"seeds": seeds}))
     with reading() as session:
         assert find_replication(session, "rep").seeds == 3
 
 
-def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(wish: Replicate, folder: Path) -> None:
-    submit_replication(wish)
+def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: Replicate, folder: Path) -> None:
+    submit_replication(job_spec)
     other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
     with pytest.raises(BadSpec, match="exists already"):
         submit_replication(other)
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(wish))
+        assert len(jobs.list_jobs(session)) == len(plan(job_spec))
 
 
 def test_a_size_that_has_changed_since_changes_no_replication_that_was_begun(
-    wish: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
+    job_spec: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = submit_replication(wish)
+    first = submit_replication(job_spec)
     other = replace(SIZES["smoke"], test_tokens=2048, max_bytes=5000)
     monkeypatch.setitem(SIZES, "smoke", other)
     with reading() as session:
-        begun = find_replication(session, "rep")
-    assert begun.budget.test_tokens == 1024
-    assert spec_for_folder(folder, "rep", "smoke", 2) == begun  # asked for again, it goes on as it was
-    assert submit_replication(begun) == first
+        started = find_replication(session, "rep")
+    assert started.budget.test_tokens == 1024
+    assert spec_for_folder(folder, "rep", "smoke", 2) == started  # asked for again, it goes on as it was
+    assert submit_replication(started) == first
     assert spec_for_folder(folder, "new", "smoke", 2).budget == other
 
 
@@ -226,33 +226,33 @@ def test_twenty_seeds_are_placed_within_seconds() -> None:
     with transaction() as session:
         for name in names:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    wish = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
+    job_spec = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
     began = time.process_time()
-    assert len(submit_replication(wish)) == len(plan(wish)) > 400
+    assert len(submit_replication(job_spec)) == len(plan(job_spec)) > 400
     assert time.process_time() - began < 6
 
 
-def test_the_same_text_is_imported_once_and_other_text_gets_another_name(wish: Replicate, folder: Path) -> None:
-    submit_replication(wish)
+def test_the_same_text_is_imported_once_and_other_text_gets_another_name(job_spec: Replicate, folder: Path) -> None:
+    submit_replication(job_spec)
     again = spec_for_folder(folder, "again", "smoke", 1)
-    assert again.imports == wish.imports
+    assert again.imports == job_spec.imports
     bounded = spec_for_folder(folder, "bounded", "tiny", 1)  # tiny reads less of it
     assert bounded.domains == ["bounded-books", "bounded-news"]
 
 
-def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(wish: Replicate) -> None:
+def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(job_spec: Replicate) -> None:
     with transaction() as session:
-        place(session, plan(wish)[:3])
+        place(session, plan(job_spec)[:3])
         assert replications(session) == []
     with reading() as session, pytest.raises(BadSpec, match="no replication “rep”"):
         find_replication(session, "rep")
 
 
-def test_a_wish_of_an_import_is_found_whatever_else_was_imported(wish: Replicate) -> None:
-    submit_replication(wish)
+def test_a_wish_of_an_import_is_found_whatever_else_was_imported(job_spec: Replicate) -> None:
+    submit_replication(job_spec)
     with reading() as session:
         other = ImportCorpus(name="books", path="/elsewhere")
-        found = jobs.find_by_specs(session, [other, wish.imports[0]])
-    assert found[0] is None
-    assert found[1] is not None
-    assert found[1].title == "rep: import books"
+        result = jobs.find_by_specs(session, [other, job_spec.imports[0]])
+    assert result[0] is None
+    assert result[1] is not None
+    assert result[1].title == "rep: import books"

@@ -32,18 +32,18 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
-def wish() -> ReplicateCbtm:
+def job_spec() -> ReplicateCbtm:
     """Of domains that are on their way."""
     with transaction() as session:
         for name in ("law", "sea", "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    found = spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
-    assert isinstance(found, ReplicateCbtm)
-    return found
+    result = spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
+    assert isinstance(result, ReplicateCbtm)
+    return result
 
 
-def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
-    steps = plan(wish)
+def test_every_step_comes_after_what_it_needs(job_spec: ReplicateCbtm) -> None:
+    steps = plan(job_spec)
     keys = [step.key for step in steps]
     assert len(set(keys)) == len(keys)
     made: dict[str, str] = {}
@@ -76,19 +76,21 @@ def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
     assert set(steps[-1].after) == set(keys[:-1])
 
 
-def test_dense_and_the_clusters_looked_at_closely_come_first(wish: ReplicateCbtm) -> None:
-    mixtures = [step.spec.name for step in plan(wish) if isinstance(step.spec, MakeMixture)]
+def test_dense_and_the_clusters_looked_at_closely_come_first(job_spec: ReplicateCbtm) -> None:
+    mixtures = [step.spec.name for step in plan(job_spec) if isinstance(step.spec, MakeMixture)]
     assert mixtures[:4] == ["rep-s0-k1", "rep-s1-k1", "rep-s0-k2", "rep-s1-k2"]
 
 
-def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(wish: ReplicateCbtm) -> None:
-    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainExpert)]
+def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(job_spec: ReplicateCbtm) -> None:
+    trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainExpert)]
     assert all(one.whole and not one.join for one in trained)
     assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
 
 
-def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batches_of_dense(wish: ReplicateCbtm) -> None:
-    steps = {step.key: step.spec for step in plan(wish)}
+def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batches_of_dense(
+    job_spec: ReplicateCbtm,
+) -> None:
+    steps = {step.key: step.spec for step in plan(job_spec)}
     copy = steps["s1 copied seed"]
     assert isinstance(copy, MakeSeed)
     assert (copy.source, copy.expert) == ("expert", "rep-s1-seed/dense")
@@ -101,29 +103,29 @@ def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batche
         assert moe.experts == {CbtmRun("rep", 1).moe_expert(arm): [dense.domain]}
 
 
-def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(wish: ReplicateCbtm) -> None:
-    without = plan(changed(wish, budget=replace(wish.budget, moe=None)))
-    assert {step.key for step in plan(wish)} - {step.key for step in without} == {
+def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(job_spec: ReplicateCbtm) -> None:
+    without = plan(changed(job_spec, budget=replace(job_spec.budget, moe=None)))
+    assert {step.key for step in plan(job_spec)} - {step.key for step in without} == {
         f"s{seed} {key}" for seed in range(2) for key in ("copied seed", "moe", "moe less", "test moe", "test moe less")
     }
     assert SIZES["small"].moe is None  # OPT
 
 
-def test_the_average_is_of_the_models_looked_at_closely(wish: ReplicateCbtm) -> None:
-    run, main = CbtmRun("rep", 0), balanced(wish.budget.num_ablated)
-    spec = {step.key: step.spec for step in plan(wish)}["s0 k2 average"]
+def test_the_average_is_of_the_models_looked_at_closely(job_spec: ReplicateCbtm) -> None:
+    run, main = CbtmRun("rep", 0), balanced(job_spec.budget.num_ablated)
+    spec = {step.key: step.spec for step in plan(job_spec)}["s0 k2 average"]
     assert isinstance(spec, AverageExperts)
-    assert (spec.experts, spec.weights) == (run.experts(main, wish.domains), None)
+    assert (spec.experts, spec.weights) == (run.experts(main, job_spec.domains), None)
     assert spec.expert == run.average_expert(main)
 
 
-def test_a_replication_begun_before_keeps_its_jobs_and_gets_what_is_new(wish: ReplicateCbtm) -> None:
+def test_a_replication_begun_before_keeps_its_jobs_and_gets_what_is_new(job_spec: ReplicateCbtm) -> None:
     """As its wish was stored then: without the knobs of the mixture of experts."""
-    stored = wish.model_dump(mode="json")
+    stored = job_spec.model_dump(mode="json")
     del stored["budget"]["moe"]
     again = parse_spec(stored)
-    assert again == wish
-    assert submit_replication(again) == submit_replication(wish)
+    assert again == job_spec
+    assert submit_replication(again) == submit_replication(job_spec)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -145,29 +147,29 @@ def test_one_cluster_trains_as_the_wish_says() -> None:
     assert shared(training, 32) == replace(training, sequences_per_domain=1, num_steps=50)
 
 
-def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: ReplicateCbtm) -> None:
-    first = submit_replication(wish)
-    assert submit_replication(wish) == first
-    more = submit_replication(changed(wish, seeds=3))
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(job_spec: ReplicateCbtm) -> None:
+    first = submit_replication(job_spec)
+    assert submit_replication(job_spec) == first
+    more = submit_replication(changed(job_spec, seeds=3))
     assert set(first[:-1]) < set(more)
     with reading() as session:
         assert [(one.paper, one.seeds) for one in replications(session)] == [("cbtm", 3)]
-        assert len(jobs_of(session, wish)) == len(first)
+        assert len(jobs_of(session, job_spec)) == len(first)
 
 
-def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: ReplicateCbtm, tmp_path: Path) -> None:
-    before = submit_replication(wish)
-    asked = changed(wish, tasks=str(tmp_path))
-    steps = {step.key: step for step in plan(asked)}
+def test_tasks_are_classified_once_all_models_that_answer_are_there(job_spec: ReplicateCbtm, tmp_path: Path) -> None:
+    before = submit_replication(job_spec)
+    requested = changed(job_spec, tasks=str(tmp_path))
+    steps = {step.key: step for step in plan(requested)}
     assert set(steps["s0 tasks"].after) == {"s0 k1", "s0 k2"}
     spec = steps["s0 tasks"].spec
     assert isinstance(spec, Classify)
     assert (spec.mixture, spec.experts) == ("rep-s0-k2", ["rep-s0-k1.0/rep-s0-k1/0", "rep-s0-seed/dense"])
-    assert set(before[:-1]) < set(submit_replication(asked))  # what was made before stays
+    assert set(before[:-1]) < set(submit_replication(requested))  # what was made before stays
 
 
-def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
-    submit_replication(wish)
+def test_two_papers_cannot_share_a_name(job_spec: ReplicateCbtm) -> None:
+    submit_replication(job_spec)
     with pytest.raises(BadSpec, match="replication of another paper \\(cbtm\\)"):
         spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2)
     submit_replication(spec_for_domains(["law", "sea"], ["tweets"], "other", "smoke", 1))

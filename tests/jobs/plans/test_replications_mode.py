@@ -28,18 +28,18 @@ DOMAINS = ["books", "cs", "law", "wiki"]
 
 
 @pytest.fixture
-def wish() -> ReplicateMode:
+def job_spec() -> ReplicateMode:
     """Of domains that are on their way."""
     with transaction() as session:
         for name in (*DOMAINS, "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    found = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
-    assert isinstance(found, ReplicateMode)
-    return found
+    result = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    assert isinstance(result, ReplicateMode)
+    return result
 
 
-def test_every_step_comes_after_what_it_needs(wish: ReplicateMode) -> None:
-    steps = plan(wish)
+def test_every_step_comes_after_what_it_needs(job_spec: ReplicateMode) -> None:
+    steps = plan(job_spec)
     keys = [step.key for step in steps]
     assert len(set(keys)) == len(keys)
     made: dict[str, str] = {}
@@ -63,10 +63,10 @@ def test_every_step_comes_after_what_it_needs(wish: ReplicateMode) -> None:
     assert set(steps[-1].after) == set(keys[:-1])
 
 
-def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(wish: ReplicateMode) -> None:
+def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(job_spec: ReplicateMode) -> None:
     scored: set[str] = set()
     made: set[str] = set()
-    for step in plan(wish):
+    for step in plan(job_spec):
         match step.spec:
             case Evaluate(mixture=mixture, experts=experts):
                 scored |= {mixture, *experts}
@@ -78,9 +78,9 @@ def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(wish: Rep
     assert all(name in scored or name.rpartition("/")[0] in scored for name in made)
 
 
-def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(wish: ReplicateMode) -> None:
-    assert (wish.targets, wish.retention) == (["cs", "law"], "books")
-    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainJoint | TrainMode)]
+def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job_spec: ReplicateMode) -> None:
+    assert (job_spec.targets, job_spec.retention) == (["cs", "law"], "books")
+    trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainJoint | TrainMode)]
     of_backbone = [one for one in trained if one.seed_model in ("rep-s0", "rep-s1")]
     assert [one.domains for one in of_backbone] == [["books", "wiki"]] * 2
     others = [one for one in trained if one not in of_backbone]
@@ -91,9 +91,9 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(wis
 @pytest.mark.parametrize("size", SIZES)
 def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_about_steps(size: str) -> None:
     budget = SIZES[size]  # type: ignore[index]
-    wish = spec_for_domains(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
+    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
     steps: list[int] = []
-    for step in plan(wish):
+    for step in plan(job_spec):
         match step.spec:
             case TrainJoint(seed_model="rep-s0-backbone") | TrainMode() | ComposeMode():
                 training = step.spec.training
@@ -104,34 +104,36 @@ def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_a
     assert steps.count(budget.longer * budget.training.num_steps) == 3
 
 
-def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: ReplicateMode) -> None:
-    first = submit_replication(wish)
-    assert submit_replication(wish) == first
-    more = submit_replication(changed(wish, seeds=3))
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(job_spec: ReplicateMode) -> None:
+    first = submit_replication(job_spec)
+    assert submit_replication(job_spec) == first
+    more = submit_replication(changed(job_spec, seeds=3))
     assert set(first[:-1]) < set(more)
     with reading() as session:
-        assert len(jobs_of(session, wish)) == len(first)
+        assert len(jobs_of(session, job_spec)) == len(first)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
-    wish = spec_for_domains(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
-    starts = starts_of(wish)
+    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    starts = starts_of(job_spec)
     assert len(set(starts)) == len(starts) > 20
 
 
-def starts_of(wish: Replicate) -> list[int]:
+def starts_of(job_spec: Replicate) -> list[int]:
     """The seeds of all experts that start at random."""
-    specs = [step.spec for step in plan(wish) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"]
+    specs = [
+        step.spec for step in plan(job_spec) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"
+    ]
     return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
 
 
-def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(wish: ReplicateMode) -> None:
-    begun = changed(wish, budget=replace(wish.budget, own_starts=False))
-    ids = submit_replication(begun)
+def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(job_spec: ReplicateMode) -> None:
+    started = changed(job_spec, budget=replace(job_spec.budget, own_starts=False))
+    ids = submit_replication(started)
     with transaction() as session:
         job = session.get_one(Job, ids[-1])
-        budget = {name: told for name, told in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
+        budget = {name: shown for name, shown in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
         job.spec = {**job.spec, "budget": budget}
     again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
     assert set(starts_of(again)) == {0, 1, 2}
@@ -148,10 +150,10 @@ def test_roles_are_those_named_or_the_first_ones() -> None:
     "fields", [{"targets": ["cs", "books"]}, {"targets": ["cs", "tweets"]}, {"targets": ["cs", "cs"]}]
 )
 def test_targets_that_are_no_two_other_training_domains_are_refused(
-    wish: ReplicateMode, fields: dict[str, list[str]]
+    job_spec: ReplicateMode, fields: dict[str, list[str]]
 ) -> None:
     with pytest.raises(BadSpec, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
-        changed(wish, **fields)
+        changed(job_spec, **fields)
 
 
 def test_two_domains_are_too_few() -> None:
@@ -159,10 +161,10 @@ def test_two_domains_are_too_few() -> None:
         spec_for_domains(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
 
 
-def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(wish: ReplicateMode) -> None:
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(job_spec: ReplicateMode) -> None:
     longest = max(map(len, ModeRun("", 0).names([])))
     assert longest < 30
     with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
         spec_for_domains(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
-    names = [step.spec.model_dump().get("name", "") for step in plan(wish)]
-    assert set(wish.names()) >= {name for name in names if name.startswith("rep-")}
+    names = [step.spec.model_dump().get("name", "") for step in plan(job_spec)]
+    assert set(job_spec.names()) >= {name for name in names if name.startswith("rep-")}

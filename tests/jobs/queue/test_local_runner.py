@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
-from tiny_kind import wish
-from world import HERE, House
+from tiny_kind import job_spec
+from world import HERE, RunningWorkbench
 
 from jobs.queue import tasks
 from jobs.queue.local_runner import cards_of, run_jobs
@@ -22,8 +22,8 @@ from workbench.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def _tiny_runner(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert house
+def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    assert servers
     monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     yield
     tasks._stopping.clear()
@@ -31,86 +31,88 @@ def _tiny_runner(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def create(how: str = "count", steps: int = 100, **more: object) -> str:
     with database.transaction() as session:
-        return rows.create_job(session, wish(how, steps), **more)  # type: ignore[arg-type]
+        return rows.create_job(session, job_spec(how, steps), **more)  # type: ignore[arg-type]
 
 
-def test_all_are_done_in_their_order_and_no_other_is_touched(house: House) -> None:
+def test_all_are_done_in_their_order_and_no_other_is_touched(servers: RunningWorkbench) -> None:
     other, first = create(), create()
     ids = [first, create(after=[first]), create()]
-    *_, last = run_jobs(ids, house.settings)
+    *_, last = run_jobs(ids, servers.settings)
     assert [card.state for card in last] == ["done"] * 3
     assert last[0].finished_at <= last[1].started_at  # type: ignore[operator]
-    assert house.card(other).state == "queued"
+    assert servers.card(other).state == "queued"
 
 
-def test_as_many_run_side_by_side_as_the_machine_has_slots(house: House) -> None:
-    two = Settings(**{**house.settings.model_dump(), "worker_slots": 2})
+def test_as_many_run_side_by_side_as_the_machine_has_slots(servers: RunningWorkbench) -> None:
+    two = Settings(**{**servers.settings.model_dump(), "worker_slots": 2})
     ids = [create(steps=150), create(steps=150)]
     seen = [[card.state for card in cards] for cards in run_jobs(ids, two)]
     assert ["running", "running"] in seen
     assert seen[-1] == ["done", "done"]
 
 
-def test_a_failure_ends_those_behind_it_and_not_those_beside_it(house: House) -> None:
+def test_a_failure_ends_those_behind_it_and_not_those_beside_it(servers: RunningWorkbench) -> None:
     broken = create("problem")
     ids = [broken, create(after=[broken]), create()]
-    *_, last = run_jobs(ids, house.settings)
+    *_, last = run_jobs(ids, servers.settings)
     assert [card.state for card in last] == ["failed", "failed", "done"]
 
 
-def test_closing_it_leaves_what_runs_at_a_checkpoint_in_the_queue(house: House) -> None:
+def test_closing_it_leaves_what_runs_at_a_checkpoint_in_the_queue(servers: RunningWorkbench) -> None:
     ids = [create(steps=2000), create()]
-    stream = run_jobs(ids, house.settings)
+    stream = run_jobs(ids, servers.settings)
     for cards in stream:
         if cards[0].progress > 0:
             break
     stream.close()  # type: ignore[attr-defined]
-    assert [house.card(job_id).state for job_id in ids] == ["queued", "queued"]
-    assert house.card(ids[0]).attempt == 0  # stopped in order: no attempt is lost
+    assert [servers.card(job_id).state for job_id in ids] == ["queued", "queued"]
+    assert servers.card(ids[0]).attempt == 0  # stopped in order: no attempt is lost
 
 
-def test_what_fell_silent_is_taken_back_without_a_clock(house: House) -> None:
+def test_what_fell_silent_is_taken_back_without_a_clock(servers: RunningWorkbench) -> None:
     job_id = create()
     with database.transaction() as session:
         assert leases.claim(session, job_id, "gone", 0.1, 3) is not None
-    *_, last = run_jobs([job_id], house.settings)
+    *_, last = run_jobs([job_id], servers.settings)
     assert (last[0].state, last[0].attempt) == ("done", 2)
 
 
-def test_what_waits_for_a_paused_job_is_not_waited_for(house: House) -> None:
+def test_what_waits_for_a_paused_job_is_not_waited_for(servers: RunningWorkbench) -> None:
     paused = create()
     behind = create(after=[paused])
     further = create(after=[behind])
     with database.transaction() as session:
         rows.request_stop(session, paused, "pause")
-    *_, last = run_jobs([paused, behind, further, create()], house.settings)
+    *_, last = run_jobs([paused, behind, further, create()], servers.settings)
     assert [card.state for card in last] == ["paused", "queued", "queued", "done"]
 
 
 def test_all_cards_are_read_at_once_and_idle_runners_write_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [create(steps=150), *(create() for _ in range(3))]
     statements: list[str] = []
 
-    def note(*told: Any) -> None:
-        statements.append(told[2])
+    def note(*shown: Any) -> None:
+        statements.append(shown[2])
 
     event.listen(Engine, "before_cursor_execute", note)
-    cards_of(ids, house.settings)
+    cards_of(ids, servers.settings)
     event.remove(Engine, "before_cursor_execute", note)
     assert len([one for one in statements if "FROM jobs" in one]) == 1
-    four = Settings(**{**house.settings.model_dump(), "worker_slots": 4, "reconcile_seconds": 60.0})
+    four = Settings(**{**servers.settings.model_dump(), "worker_slots": 4, "reconcile_seconds": 60.0})
     looks: list[float] = []
     monkeypatch.setattr(leases, "expire", lambda *_: looks.append(time.time()))
     assert [card.state for card in list(run_jobs(ids[:1], four))[-1]] == ["done"]
     assert looks == []
 
 
-def test_a_machine_that_slept_lets_its_jobs_show_that_they_live(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[bool] = []
-    monkeypatch.setattr(LeaseReaper, "_has_slept", lambda _: bool(looked.append(True)) or True)
+def test_a_machine_that_slept_lets_its_jobs_show_that_they_live(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated: list[bool] = []
+    monkeypatch.setattr(LeaseReaper, "_has_slept", lambda _: bool(evaluated.append(True)) or True)
     monkeypatch.setattr(leases, "expire", lambda *_: pytest.fail("it was taken back"))
-    quick = Settings(**{**house.settings.model_dump(), "reconcile_seconds": 0.01})
+    quick = Settings(**{**servers.settings.model_dump(), "reconcile_seconds": 0.01})
     list(run_jobs([create(steps=150)], quick))
-    assert looked
+    assert evaluated

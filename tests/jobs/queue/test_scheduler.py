@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from tiny_kind import wish
-from world import House, eventually
+from tiny_kind import job_spec
+from world import RunningWorkbench, eventually
 
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit
@@ -19,7 +19,7 @@ from workbench.registry import database
 
 def create(**more: object) -> str:
     with database.transaction() as session:
-        return rows.create_job(session, wish(), **more)  # type: ignore[arg-type]
+        return rows.create_job(session, job_spec(), **more)  # type: ignore[arg-type]
 
 
 def silence(job_id: str) -> None:
@@ -28,48 +28,48 @@ def silence(job_id: str) -> None:
         session.get_one(rows.Job, job_id).lease_until = time.time() - 1
 
 
-def test_jobs_that_nobody_was_called_for_are_called_for(house: House) -> None:
+def test_jobs_that_nobody_was_called_for_are_called_for(servers: RunningWorkbench) -> None:
     first = create()
     create(after=[first])
-    Scheduler(house.settings).round()
-    assert num_calls(house.settings) == 1
-    assert house.row(first).sent_at is not None
+    Scheduler(servers.settings).round()
+    assert num_calls(servers.settings) == 1
+    assert servers.row(first).sent_at is not None
 
 
-def test_a_long_queue_is_not_called_for_again_and_again(house: House) -> None:
-    house.settings = house.settings.model_copy(update={"reconcile_seconds": 0.01})
+def test_a_long_queue_is_not_called_for_again_and_again(servers: RunningWorkbench) -> None:
+    servers.settings = servers.settings.model_copy(update={"reconcile_seconds": 0.01})
     for _ in range(5):
         create()
     for _ in range(10):
-        Scheduler(house.settings).round()
+        Scheduler(servers.settings).round()
         time.sleep(0.02)
-    assert num_calls(house.settings) == 5
+    assert num_calls(servers.settings) == 5
 
 
-def test_a_silent_job_is_taken_back_and_called_for(house: House) -> None:
+def test_a_silent_job_is_taken_back_and_called_for(servers: RunningWorkbench) -> None:
     job_id = create()
-    assert take(house.settings, job_id, "somebody") is not None
-    Scheduler(house.settings).round()
-    assert house.card(job_id).state == "running"
+    assert take(servers.settings, job_id, "somebody") is not None
+    Scheduler(servers.settings).round()
+    assert servers.card(job_id).state == "running"
     silence(job_id)
-    assert house.card(job_id).state == "interrupted"
-    Scheduler(house.settings).round()
-    assert (house.card(job_id).state, num_calls(house.settings)) == ("queued", 1)
+    assert servers.card(job_id).state == "interrupted"
+    Scheduler(servers.settings).round()
+    assert (servers.card(job_id).state, num_calls(servers.settings)) == ("queued", 1)
 
 
-def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(house: House) -> None:
+def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(servers: RunningWorkbench) -> None:
     job_id = create()
-    assert take(house.settings, job_id, "somebody") is not None
+    assert take(servers.settings, job_id, "somebody") is not None
     silence(job_id)
-    reconciler = Scheduler(house.settings)
+    reconciler = Scheduler(servers.settings)
     reconciler._reaper._reaped_at -= 3600
     reconciler.round()
-    assert house.card(job_id).state == "interrupted"
+    assert servers.card(job_id).state == "interrupted"
     reconciler.round()
-    assert house.card(job_id).state == "queued"
+    assert servers.card(job_id).state == "queued"
 
 
-def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_is_away_is_tried_again(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[int] = []
 
     class Over:
@@ -82,24 +82,24 @@ def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytes
         raise RegistryUnavailable("The registry does not answer.")
 
     monkeypatch.setattr(scheduler.LeaseReaper, "reap", away)
-    Scheduler(house.settings).run(Over())  # type: ignore[arg-type]
+    Scheduler(servers.settings).run(Over())  # type: ignore[arg-type]
     assert len(rounds) == 4
 
 
-def test_a_sweep_is_rare_and_spares_what_is_young(house: House) -> None:
-    young = house.settings.artifacts_folder / ("a" * 32)
+def test_a_sweep_is_rare_and_spares_what_is_young(servers: RunningWorkbench) -> None:
+    young = servers.settings.artifacts_folder / ("a" * 32)
     young.mkdir(parents=True)
-    reconciler = Scheduler(house.settings)
+    reconciler = Scheduler(servers.settings)
     reconciler._swept_at -= scheduler.SWEEP_SECONDS + 1
     reconciler.round()
     assert young.exists()
     assert time.monotonic() - reconciler._swept_at < 60
 
 
-def test_the_process_works_and_ends_when_asked(house: House) -> None:
+def test_the_process_works_and_ends_when_asked(servers: RunningWorkbench) -> None:
     job_id = create()
-    process = house.start("jobs.queue.scheduler")
-    eventually(lambda: num_calls(house.settings) == 1)
+    process = servers.start("jobs.queue.scheduler")
+    eventually(lambda: num_calls(servers.settings) == 1)
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 0
     submit.request_stop(job_id, "cancel")

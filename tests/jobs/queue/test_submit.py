@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tiny_kind import wish
-from world import House
+from tiny_kind import job_spec
+from world import RunningWorkbench
 
 from jobs.queue import submit
 from jobs.queue.app import make_app
@@ -33,14 +33,14 @@ def free_port() -> int:
         return port
 
 
-def with_broker(house: House, url: str) -> Settings:
-    return house.settings.model_copy(update={"broker_url": url})
+def with_broker(servers: RunningWorkbench, url: str) -> Settings:
+    return servers.settings.model_copy(update={"broker_url": url})
 
 
-def test_a_deleted_job_takes_its_log_and_checkpoints_along(house: House) -> None:
-    job_id, events = submit.run_now(wish())
+def test_a_deleted_job_takes_its_log_and_checkpoints_along(servers: RunningWorkbench) -> None:
+    job_id, events = submit.run_now(job_spec())
     next(iter(events))
-    folder = house.settings.jobs_folder / job_id
+    folder = servers.settings.jobs_folder / job_id
     with pytest.raises(JobError, match="Cancel it first"):
         submit.delete(job_id)
     submit.request_stop(job_id, "cancel")
@@ -50,82 +50,82 @@ def test_a_deleted_job_takes_its_log_and_checkpoints_along(house: House) -> None
     assert not folder.exists()
 
 
-def test_a_bad_wish_leaves_no_row(house: House) -> None:
+def test_a_bad_wish_leaves_no_row(servers: RunningWorkbench) -> None:
     with pytest.raises(BadSpec, match="max_tokens"):
         submit.submit({"kind": "evaluate", "mixture": "m", "max_tokens": 1})
     with pytest.raises(NotFound):
-        submit.submit(wish(), after=["0" * 32])
+        submit.submit(job_spec(), after=["0" * 32])
     with database.reading() as session:
         assert rows.list_jobs(session) == []
-    assert num_calls(house.settings) == 0
+    assert num_calls(servers.settings) == 0
 
 
-def test_a_submitted_job_is_a_row_and_a_hint(house: House) -> None:
-    job_id = submit.submit(wish(), title="Count", priority=3)
-    row = house.row(job_id)
+def test_a_submitted_job_is_a_row_and_a_hint(servers: RunningWorkbench) -> None:
+    job_id = submit.submit(job_spec(), title="Count", priority=3)
+    row = servers.row(job_id)
     assert (row.state, row.title, row.priority, row.attempt) == ("queued", "Count", 3, 0)
     assert row.sent_at is not None
-    assert num_calls(house.settings) == 1
+    assert num_calls(servers.settings) == 1
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:{}/0", "amqp://127.0.0.1:{}//"])
-def test_a_broker_that_is_down_costs_seconds_and_no_job(house: House, url: str) -> None:
-    settings = with_broker(house, url.format(free_port()))
+def test_a_broker_that_is_down_costs_seconds_and_no_job(servers: RunningWorkbench, url: str) -> None:
+    settings = with_broker(servers, url.format(free_port()))
     start = time.monotonic()
-    job_id = submit.submit(wish(), settings=settings)
+    job_id = submit.submit(job_spec(), settings=settings)
     assert time.monotonic() - start < 8
-    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
+    assert (servers.card(job_id).state, servers.row(job_id).sent_at) == ("queued", None)
 
 
-def test_a_broker_that_does_not_answer_costs_seconds_and_no_job(house: House, silent_port: int) -> None:
-    settings = with_broker(house, f"redis://127.0.0.1:{silent_port}/0")
+def test_a_broker_that_does_not_answer_costs_seconds_and_no_job(servers: RunningWorkbench, silent_port: int) -> None:
+    settings = with_broker(servers, f"redis://127.0.0.1:{silent_port}/0")
     start = time.monotonic()
-    job_id = submit.submit(wish(), settings=settings)
+    job_id = submit.submit(job_spec(), settings=settings)
     assert time.monotonic() - start < 15
-    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
+    assert (servers.card(job_id).state, servers.row(job_id).sent_at) == ("queued", None)
 
 
-def test_a_queue_that_cannot_be_written_costs_no_job(house: House) -> None:
-    (house.settings.root / "queue").write_text("in the way")
-    job_id = submit.submit(wish())
-    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
-    (house.settings.root / "queue").unlink()
-    Scheduler(house.settings).round()
-    assert num_calls(house.settings) == 1
+def test_a_queue_that_cannot_be_written_costs_no_job(servers: RunningWorkbench) -> None:
+    (servers.settings.root / "queue").write_text("in the way")
+    job_id = submit.submit(job_spec())
+    assert (servers.card(job_id).state, servers.row(job_id).sent_at) == ("queued", None)
+    (servers.settings.root / "queue").unlink()
+    Scheduler(servers.settings).round()
+    assert num_calls(servers.settings) == 1
 
 
 def test_a_job_is_submitted_once_even_when_the_registry_falters_after_it(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def falter(*_: object) -> None:
         raise RegistryUnavailable("The registry does not answer.")
 
     monkeypatch.setattr(rows, "mark_sent", falter)
-    assert house.card(submit.submit(wish())).state == "queued"
+    assert servers.card(submit.submit(job_spec())).state == "queued"
 
 
-def test_waiting_shows_each_change_and_ends_with_the_job(house: House) -> None:
-    job_id = submit.submit(wish())
-    threading.Timer(0.2, submit.request_stop, (job_id, "cancel"), {"settings": house.settings}).start()
+def test_waiting_shows_each_change_and_ends_with_the_job(servers: RunningWorkbench) -> None:
+    job_id = submit.submit(job_spec())
+    threading.Timer(0.2, submit.request_stop, (job_id, "cancel"), {"settings": servers.settings}).start()
     assert [card.state for card in submit.wait(job_id, 0.05)] == ["queued", "cancelled"]
 
 
-def test_a_stopped_job_is_called_for_again_when_asked(house: House) -> None:
-    job_id = submit.submit(wish())
+def test_a_stopped_job_is_called_for_again_when_asked(servers: RunningWorkbench) -> None:
+    job_id = submit.submit(job_spec())
     with pytest.raises(JobError):
         submit.retry(job_id)
     submit.request_stop(job_id, "pause")
     submit.resume(job_id)
     submit.request_stop(job_id, "cancel")
     submit.retry(job_id)
-    assert house.card(job_id).state == "queued"
-    assert num_calls(house.settings) == 3
+    assert servers.card(job_id).state == "queued"
+    assert num_calls(servers.settings) == 3
 
 
-def test_messages_hold_nothing_but_the_id(house: House) -> None:
-    job_id = submit.submit(wish("a secret name"))
-    (message,) = (house.settings.root / "queue").glob("*.msg")
+def test_messages_hold_nothing_but_the_id(servers: RunningWorkbench) -> None:
+    job_id = submit.submit(job_spec("a secret name"))
+    (message,) = (servers.settings.root / "queue").glob("*.msg")
     assert job_id in message.read_text()
     assert "secret" not in message.read_text()
-    conf = make_app(house.settings).conf
+    conf = make_app(servers.settings).conf
     assert (conf.accept_content, conf.result_backend, conf.worker_enable_remote_control) == (["json"], None, False)

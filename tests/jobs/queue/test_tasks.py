@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from tiny_kind import wish
-from world import HERE, House
+from tiny_kind import job_spec
+from world import HERE, RunningWorkbench
 
 from jobs.queue import tasks
 from jobs.queue.tasks import in_words
@@ -19,8 +19,8 @@ from workbench.registry import database
 
 
 @pytest.fixture(autouse=True)
-def _tiny_runner(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert house
+def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    assert servers
     monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
     yield
     tasks._stopping.clear()
@@ -28,80 +28,84 @@ def _tiny_runner(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def create(how: str = "count", **more: object) -> str:
     with database.transaction() as session:
-        return rows.create_job(session, wish(how), **more)  # type: ignore[arg-type]
+        return rows.create_job(session, job_spec(how), **more)  # type: ignore[arg-type]
 
 
-def test_one_call_runs_all_that_waits_the_most_urgent_first(house: House) -> None:
+def test_one_call_runs_all_that_waits_the_most_urgent_first(servers: RunningWorkbench) -> None:
     later, urgent = create(), create(priority=5)
     dependent = create(after=[urgent])
     tasks.run(later)
-    cards = [house.card(job_id) for job_id in (urgent, later, dependent)]
+    cards = [servers.card(job_id) for job_id in (urgent, later, dependent)]
     assert [card.state for card in cards] == ["done"] * 3
     assert cards[0].started_at < cards[1].started_at < cards[2].started_at  # type: ignore[operator]
 
 
-def test_a_call_for_a_job_that_is_done_starts_no_process(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_for_a_job_that_is_done_starts_no_process(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = create()
     tasks.run(job_id)
     monkeypatch.setattr(tasks, "run_process", None)
     tasks.run(job_id)
-    assert house.num_starts(job_id) == 1
+    assert servers.num_starts(job_id) == 1
 
 
-def test_two_slots_of_a_worker_choose_different_jobs(house: House) -> None:
+def test_two_slots_of_a_worker_choose_different_jobs(servers: RunningWorkbench) -> None:
     job_ids = [create(), create()]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(tasks.run, job_ids))
-    assert [house.card(job_id).attempt for job_id in job_ids] == [1, 1]
-    assert sum(event.startswith("Started") for job_id in job_ids for event in house.events(job_id)) == 2
+    assert [servers.card(job_id).attempt for job_id in job_ids] == [1, 1]
+    assert sum(event.startswith("Started") for job_id in job_ids for event in servers.events(job_id)) == 2
 
 
-def test_a_crash_counts_as_an_attempt_and_the_last_one_fails_with_its_cause(house: House) -> None:
+def test_a_crash_counts_as_an_attempt_and_the_last_one_fails_with_its_cause(servers: RunningWorkbench) -> None:
     """The log has the traceback, even of a crash in C code."""
     job_id = create("abort")
     tasks.run(job_id)
-    card = house.card(job_id)
-    assert (card.state, card.attempt, house.num_starts(job_id)) == ("failed", 3, 3)
+    card = servers.card(job_id)
+    assert (card.state, card.attempt, servers.num_starts(job_id)) == ("failed", 3, 3)
     assert card.error == "Its process was ended by SIGABRT in attempt 3 of 3."
     assert "log.txt" in card.next_step
-    assert "Back in the queue: Its process was ended by SIGABRT in attempt 1 of 3." in house.events(job_id)
-    log = (house.settings.jobs_folder / job_id / "log.txt").read_text()
+    assert "Back in the queue: Its process was ended by SIGABRT in attempt 1 of 3." in servers.events(job_id)
+    log = (servers.settings.jobs_folder / job_id / "log.txt").read_text()
     assert "Fatal Python error: Aborted" in log
     assert "_misbehave" in log
 
 
-def test_what_a_dead_process_started_is_ended_too(house: House) -> None:
+def test_what_a_dead_process_started_is_ended_too(servers: RunningWorkbench) -> None:
     before = set(psutil.pids())
     job_id = create("orphans")
     tasks.run(job_id)
-    assert "SIGKILL (perhaps the memory ran out)" in house.card(job_id).error
+    assert "SIGKILL (perhaps the memory ran out)" in servers.card(job_id).error
     left = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
     assert not [one for one in left if one.info["cmdline"] == ["sleep", "3600"]]
 
 
-def test_a_runner_that_cannot_start_fails_the_job_and_says_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_that_cannot_start_fails_the_job_and_says_so(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tasks, "RUNNER", [sys.executable, "-c", "import no_such_module"])
     job_id = create()
     tasks.run(job_id)
-    card = house.card(job_id)
+    card = servers.card(job_id)
     words = "ModuleNotFoundError: No module named 'no_such_module'"
     assert (card.state, card.error) == ("failed", f"Its process ended with code 1 in attempt 3 of 3: {words}")
-    assert "no_such_module" in (house.settings.jobs_folder / job_id / "log.txt").read_text()
+    assert "no_such_module" in (servers.settings.jobs_folder / job_id / "log.txt").read_text()
 
 
-def test_an_ending_that_could_not_be_written_is_told_by_the_worker(house: House) -> None:
+def test_an_ending_that_could_not_be_written_is_told_by_the_worker(servers: RunningWorkbench) -> None:
     job_id = create("unwritable")
     tasks.run(job_id)
-    card = house.card(job_id)
+    card = servers.card(job_id)
     assert card.state == "failed"
     assert card.error == "Its process ended with code 1 in attempt 3 of 3: ValueError: the ending cannot be written"
 
 
-def test_a_worker_that_stops_starts_nothing_more(house: House) -> None:
+def test_a_worker_that_stops_starts_nothing_more(servers: RunningWorkbench) -> None:
     job_id = create()
     tasks.stop_runners()
     tasks.run(job_id)
-    assert (house.card(job_id).state, house.num_starts(job_id)) == ("queued", 0)
+    assert (servers.card(job_id).state, servers.num_starts(job_id)) == ("queued", 0)
 
 
 def test_exits_are_said_in_words() -> None:

@@ -43,8 +43,8 @@ def complete(api: TestClient, **changes: Any) -> dict[str, Any]:
     """A completion that succeeds."""
     response = api.post("/v1/completions", json={**ASK, **changes})
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def refusal(api: TestClient, **changes: Any) -> tuple[int, str]:
@@ -103,13 +103,13 @@ def test_a_completion_says_which_files_and_weights_made_it(api: TestClient) -> N
 
 
 def test_a_stream_joined_is_the_whole_answer(api: TestClient) -> None:
-    found = chunks(api)
+    result = chunks(api)
 
-    assert "".join(one["choices"][0]["text"] for one in found) == complete(api)["choices"][0]["text"]
-    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "length"]
-    assert found[0]["choices"][0]["expert_weights"] == {"both/code": 0.75, "both/law": 0.25}
-    assert found[-1]["manifest"]["model"] == "both"
-    assert len({one["id"] for one in found}) == 1
+    assert "".join(one["choices"][0]["text"] for one in result) == complete(api)["choices"][0]["text"]
+    assert [one["choices"][0]["finish_reason"] for one in result] == [None, None, None, "length"]
+    assert result[0]["choices"][0]["expert_weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert result[-1]["manifest"]["model"] == "both"
+    assert len({one["id"] for one in result}) == 1
 
 
 def test_a_stream_counts_tokens_when_asked(api: TestClient) -> None:
@@ -162,11 +162,11 @@ def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:
 
 
 def test_log_probabilities_come_with_offsets(api: TestClient) -> None:
-    found = complete(api, logprobs=0)["choices"][0]["logprobs"]
+    result = complete(api, logprobs=0)["choices"][0]["logprobs"]
 
-    assert found["tokens"] == [" sea0", " sea1", " sea2"]
-    assert found["token_logprobs"] == [-0.5] * 3
-    assert found["text_offset"] == [0, 5, 10]
+    assert result["tokens"] == [" sea0", " sea1", " sea2"]
+    assert result["token_logprobs"] == [-0.5] * 3
+    assert result["text_offset"] == [0, 5, 10]
 
 
 def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
@@ -179,10 +179,10 @@ def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
 
 @pytest.mark.parametrize("changes", [{"temperature": 0}, {"max_tokens": 0}], ids=str)
 def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient, changes: dict[str, Any]) -> None:
-    found = complete(api, echo=True, logprobs=1, **changes)["choices"][0]["logprobs"]
+    result = complete(api, echo=True, logprobs=1, **changes)["choices"][0]["logprobs"]
 
-    assert found["tokens"][:2] == ["the", " sea"]
-    assert found["top_logprobs"][:2] == [None, {"Once": -0.25}]
+    assert result["tokens"][:2] == ["the", " sea"]
+    assert result["top_logprobs"][:2] == [None, {"Once": -0.25}]
 
 
 @pytest.mark.parametrize(
@@ -262,26 +262,26 @@ def test_no_prompt_at_all_is_the_beginning_of_a_document() -> None:
 def test_each_prompt_of_a_list_has_a_choice_of_its_own(api: TestClient, prompt: list[Any]) -> None:
     options = {"echo": True, "logprobs": 0}
     answer = complete(api, prompt=prompt, **options)
-    alone = [complete(api, prompt=[one], **options) for one in prompt]
+    by_itself = [complete(api, prompt=[one], **options) for one in prompt]
 
     assert [one["index"] for one in answer["choices"]] == [0, 1]
-    assert answer["choices"] == [{**one["choices"][0], "index": place} for place, one in enumerate(alone)]
+    assert answer["choices"] == [{**one["choices"][0], "index": place} for place, one in enumerate(by_itself)]
     for count, number in answer["usage"].items():
-        assert number == sum(one["usage"][count] for one in alone)
+        assert number == sum(one["usage"][count] for one in by_itself)
 
 
 def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> None:
     body = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
-    *found, last = chunks(api, **body, stream_options={"include_usage": True})
+    *result, last = chunks(api, **body, stream_options={"include_usage": True})
     answer = complete(api, **body)
 
-    for whole in answer["choices"]:
-        own = [one["choices"][0] for one in found if one["choices"][0]["index"] == whole["index"]]
-        assert "".join(one["text"] for one in own) == whole["text"]
+    for full in answer["choices"]:
+        own = [one["choices"][0] for one in result if one["choices"][0]["index"] == full["index"]]
+        assert "".join(one["text"] for one in own) == full["text"]
         offsets = [offset for one in own for offset in one["logprobs"]["text_offset"]]
-        assert offsets == whole["logprobs"]["text_offset"]
+        assert offsets == full["logprobs"]["text_offset"]
         assert [one["finish_reason"] for one in own] == [None, None, None, None, "length"]
-    assert ["manifest" in one for one in found] == [False] * 9 + [True]
+    assert ["manifest" in one for one in result] == [False] * 9 + [True]
     assert last["usage"] == answer["usage"]
 
 
@@ -302,9 +302,9 @@ def test_a_prompt_beyond_the_context_is_refused_before_it_waits(api: TestClient,
 
 @pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "é"], ids=ascii)
 def test_no_character_of_a_text_ends_a_line_of_the_stream(api: TestClient, end: str) -> None:
-    found = chunks(api, prompt=f"the{end}sea", echo=True)  # httpx cuts lines as str.splitlines does
+    result = chunks(api, prompt=f"the{end}sea", echo=True)  # httpx cuts lines as str.splitlines does
 
-    assert found[0]["choices"][0]["text"] == f"the{end}sea"
+    assert result[0]["choices"][0]["text"] == f"the{end}sea"
 
 
 def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
@@ -321,23 +321,23 @@ def test_a_mistake_of_ours_shows_no_inner_parts(api: TestClient, host: Any) -> N
 def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> None:
     host.fail_at = 2
 
-    found = chunks(api)
+    result = chunks(api)
 
-    assert "error" in found[-1]
+    assert "error" in result[-1]
     assert host.open == 0
 
 
 def test_a_posterior_has_a_weight_for_every_expert_at_every_token(api: TestClient) -> None:
-    found = api.post("/v1/workbench/posterior", json={"model": "both", "text": "to be or"}).json()
+    result = api.post("/v1/workbench/posterior", json={"model": "both", "text": "to be or"}).json()
 
-    assert (found["tokens"], found["experts"]) == (["to", " be", " or"], ["both/code", "both/law"])
-    assert found["weights"] == [[0.75, 0.25]] * 3
+    assert (result["tokens"], result["experts"]) == (["to", " be", " or"], ["both/code", "both/law"])
+    assert result["weights"] == [[0.75, 0.25]] * 3
 
 
 def test_a_mix_without_scores_is_empty(api: TestClient) -> None:
-    found = api.post("/v1/workbench/mix", json={"mixture": "both", "active": ["both/law"]}).json()
+    result = api.post("/v1/workbench/mix", json={"mixture": "both", "active": ["both/law"]}).json()
 
-    assert (found["domains"], found["experts"]) == ([], ["both/law"])
+    assert (result["domains"], result["experts"]) == ([], ["both/law"])
 
 
 def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) -> None:
@@ -351,9 +351,9 @@ def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) 
 
 
 def test_health_says_what_is_loaded(api: TestClient) -> None:
-    found = api.get("/healthz").json()
+    result = api.get("/healthz").json()
 
-    assert (found["status"], found["loaded"], found["busy"]) == ("ok", [], 0)
+    assert (result["status"], result["loaded"], result["busy"]) == ("ok", [], 0)
 
 
 def test_health_names_the_device_that_computes_not_the_one_wished_for(
@@ -362,12 +362,12 @@ def test_health_names_the_device_that_computes_not_the_one_wished_for(
     monkeypatch.setattr(model_host, "_make_host", lambda _: host)
     with TestClient(create_app(Settings(home=mixed), playground=False), base_url="http://localhost") as api:
 
-        def said() -> str:
+        def messages() -> str:
             return device_sign(Health.model_validate(api.get("/healthz").json())).sentence
 
-        assert said() == "requested “auto”; known once a model is loaded"
+        assert messages() == "requested “auto”; known once a model is loaded"
         complete(api)
-        assert said() == f"computes on “{choose_device('auto')}”"
+        assert messages() == f"computes on “{choose_device('auto')}”"
 
 
 def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:

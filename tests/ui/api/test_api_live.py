@@ -35,11 +35,11 @@ def busy(client: Client) -> int:
 
 
 def test_our_client_streams_what_it_completes(client: Client) -> None:
-    wish = {"model": "both", "prompt": "the sea", "max_tokens": 3}
+    job_spec = {"model": "both", "prompt": "the sea", "max_tokens": 3}
 
-    streamed = "".join(chunk.choices[0].text for chunk in client.stream(**wish))
+    streamed = "".join(chunk.choices[0].text for chunk in client.stream(**job_spec))
 
-    assert streamed == client.complete(**wish).choices[0].text == " sea0 sea1 sea2"
+    assert streamed == client.complete(**job_spec).choices[0].text == " sea0 sea1 sea2"
     assert [model.id for model in client.models()] == ["both", "both/code", "both/law"]
 
 
@@ -170,11 +170,11 @@ def test_a_refusal_keeps_its_words_and_status(client: Client) -> None:
 
 
 def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) -> None:
-    with Client(Settings(api_port=settings.api_port, token="wrong")) as stranger:
+    with Client(Settings(api_port=settings.api_port, token="wrong")) as another:
         with pytest.raises(ServerRefused, match="token"):
-            stranger.models()
+            another.models()
         with pytest.raises(ServerRefused, match="token"):
-            stranger.health()
+            another.health()
 
 
 def test_no_server_is_said_with_the_command_to_run(free_port: int) -> None:
@@ -203,8 +203,8 @@ def test_another_workbenchs_server_is_not_asked(server: uvicorn.Server, settings
     assert "WORKBENCH_API_PORT" in caught.value.next_step
     sign, device = api_signs(elsewhere)
     assert (sign.is_well, sign.sentence, device.is_well) == (False, sentence + ".", None)
-    found = {one.name: one for one in examine(elsewhere)}["API"]
-    assert (found.ok, found.finding) == (False, sentence + ".")
+    result = {one.name: one for one in examine(elsewhere)}["API"]
+    assert (result.ok, result.finding) == (False, sentence + ".")
 
 
 def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None:
@@ -215,15 +215,15 @@ def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None
 
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_the_token_is_not_told_to_another_program(settings: Settings, status: int) -> None:
-    told: list[httpx.Request] = []
+    shown: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        told.append(request)
+        shown.append(request)
         return httpx.Response(status, json={"error": "log in"})
 
     with Client(settings, httpx.MockTransport(answer)) as client:
         for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
             with pytest.raises((ServerRefused, KeyError, StopIteration)):
                 ask()
-    assert len(told) == 6
-    assert not [one for one in told if "authorization" in one.headers]
+    assert len(shown) == 6
+    assert not [one for one in shown if "authorization" in one.headers]

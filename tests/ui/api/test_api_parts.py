@@ -29,8 +29,8 @@ def api(composed: Path, host: Any) -> Iterator[TestClient]:
 def complete(api: TestClient, **changes: Any) -> dict[str, Any]:
     response = api.post("/v1/completions", json={**ASK, **changes})
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def of_parts(parts: list[str] | None) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def test_every_token_tells_the_gates_beside_the_weights(api: TestClient) -> None
 
 @pytest.mark.parametrize(("parts", "gates"), [(None, ALL), (["code"], CODE), ([], BACKBONE), (["law", "code"], ALL)])
 def test_parts_are_switched_for_one_request(api: TestClient, parts: list[str] | None, gates: dict[str, Any]) -> None:
-    found = complete(api, **of_parts(parts))
+    result = complete(api, **of_parts(parts))
 
-    assert found["choices"][0]["gate_weights"][0] == {"apps/composed": gates}
-    assert found["manifest"]["experts"][0]["parts"] == list(gates["parts"])
+    assert result["choices"][0]["gate_weights"][0] == {"apps/composed": gates}
+    assert result["manifest"]["experts"][0]["parts"] == list(gates["parts"])
     if parts is not None:
         by_expert = {"parts": {"apps/composed": parts}}
         assert complete(api, **by_expert)["manifest"] == {
-            **found["manifest"],
-            "experts": [{**found["manifest"]["experts"][0], "weight": 1.0}],
+            **result["manifest"],
+            "experts": [{**result["manifest"]["experts"][0], "weight": 1.0}],
         }
     assert complete(api)["choices"][0]["gate_weights"][0] == {"apps/composed": ALL}
 
@@ -71,16 +71,16 @@ def test_a_stream_tells_them_with_each_token(api: TestClient) -> None:
     with api.stream("POST", "/v1/completions", json={**ASK, "stream": True, **of_parts(["code"])}) as response:
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
 
-    told = [json.loads(line)["choices"][0]["gate_weights"] for line in lines[:-1]]
-    assert told == [{"apps/composed": CODE}, {"apps/composed": CODE}, None]
+    shown = [json.loads(line)["choices"][0]["gate_weights"] for line in lines[:-1]]
+    assert shown == [{"apps/composed": CODE}, {"apps/composed": CODE}, None]
 
 
 def test_a_text_that_is_read_has_them_at_every_token(api: TestClient) -> None:
-    wish = {"model": "apps", "text": "to be or", "parts": {"apps/composed": []}}
-    found = api.post("/v1/workbench/posterior", json=wish).json()
+    job_spec = {"model": "apps", "text": "to be or", "parts": {"apps/composed": []}}
+    result = api.post("/v1/workbench/posterior", json=job_spec).json()
 
-    assert found["gate_weights"] == [{"apps/composed": BACKBONE}] * 3
-    assert found["manifest"]["experts"][0]["parts"] == []
+    assert result["gate_weights"] == [{"apps/composed": BACKBONE}] * 3
+    assert result["manifest"]["experts"][0]["parts"] == []
 
 
 @pytest.mark.parametrize(

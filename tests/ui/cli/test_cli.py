@@ -68,9 +68,9 @@ def test_help_wakes_nothing_heavy() -> None:
     awake = f"print([name for name in {HEAVY} if name in sys.modules])"
     script = f"import sys; from ui.cli.app import main; main(['train', 'joint', '--help']); {awake}"
 
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    message = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert said.splitlines()[-1] == "[]"
+    assert message.splitlines()[-1] == "[]"
 
 
 def test_the_list_of_commands_gives_the_first_line_of_each_command_s_own_help() -> None:
@@ -98,9 +98,9 @@ def test_help_imports_only_the_command_of_the_help(arguments: list[str], importe
     awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.cli.', 'workbench.specs'))))"
     script = f"import sys; from ui.cli.app import main; main({arguments}); {awake}"
 
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    message = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert said.splitlines()[-1].split() == [f"ui.cli.{name}" for name in ["app", *imported]]
+    assert message.splitlines()[-1].split() == [f"ui.cli.{name}" for name in ["app", *imported]]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "joint", "--help"], ["generate", "--help"]])
@@ -147,17 +147,17 @@ def test_a_problem_as_json_stands_on_stdout_alone(capsys: pytest.CaptureFixture[
 def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
 
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "--help" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "--help" in message
 
 
 def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "both", "caf\udce9"]) == 2
 
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "Unicode" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "Unicode" in message
 
 
 def test_the_perplexity_of_a_diverged_model_is_told_by_its_power_of_ten() -> None:
@@ -174,9 +174,9 @@ def test_the_perplexity_of_a_diverged_model_is_told_by_its_power_of_ten() -> Non
 def test_a_wish_that_cannot_be_granted_lists_every_complaint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["seed", "make", "x", "--domains", "a", "--vocab-size", "3", "--layers", "0"]) == 2
 
-    said = capsys.readouterr().err
-    assert "vocab_size" in said
-    assert "num_layers" in said
+    message = capsys.readouterr().err
+    assert "vocab_size" in message
+    assert "num_layers" in message
 
 
 @pytest.mark.parametrize("weight", ["inf", "nan", "1e400", "5e-324"])
@@ -203,9 +203,9 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
 ) -> None:
     assert main(options.split()) == 2
 
-    said = capsys.readouterr().err
-    assert options.split("--")[-1].split()[0].replace("-", "_") in said
-    assert "Traceback" not in said
+    message = capsys.readouterr().err
+    assert options.split("--")[-1].split()[0].replace("-", "_") in message
+    assert "Traceback" not in message
 
 
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,10 +174,10 @@ def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.Ca
 def test_a_baseline_is_a_choice_of_the_same_verb(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, "corpus", "add", "a", str(home))
     ask(capsys, "seed", "add", "s", "--hub", "org/model")
-    wish = ["train", "joint", "m", "--seed-model", "s", "--domains", "a", "--method"]
+    job_spec = ["train", "joint", "m", "--seed-model", "s", "--domains", "a", "--method"]
 
-    assert ask(capsys, *wish, "domain-token")["spec"]["method"] == "domain-token"
-    assert main([*wish, "sparse"]) == 2
+    assert ask(capsys, *job_spec, "domain-token")["spec"]["method"] == "domain-token"
+    assert main([*job_spec, "sparse"]) == 2
     assert "dense-balanced" in capsys.readouterr().err
 
 
@@ -320,9 +320,9 @@ def test_the_expert_that_has_no_scores_is_named(
     monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: nothing)
     monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
     assert main(["mixture", "perplexity", "both"]) == 0
-    told = capsys.readouterr().out
-    assert "No stored scores on the test split yet: " in told
-    assert "workbench evaluate run both" in told
+    page_text = capsys.readouterr().out
+    assert "No stored scores on the test split yet: " in page_text
+    assert "workbench evaluate run both" in page_text
 
 
 def test_the_best_expert_alone_stands_with_its_perplexity(
@@ -339,6 +339,6 @@ def test_the_best_expert_alone_stands_with_its_perplexity(
     answer = MixedScores(experts=["both/code", "both/law"], domains=[row], seconds=0.0)
     monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: answer)
     assert main(["mixture", "perplexity", "both"]) == 0
-    header, told, *_ = capsys.readouterr().out.splitlines()
+    header, page_text, *_ = capsys.readouterr().out.splitlines()
     assert header.split()[-2:] == ["Its", "perplexity"]
-    assert told.split()[-3:] == ["5.50", "both/law", "6.75"]
+    assert page_text.split()[-3:] == ["5.50", "both/law", "6.75"]

@@ -22,7 +22,7 @@ SAY = ["generate", "both", "the sea", "--max-tokens", "3"]
 
 
 @pytest.fixture
-def alone(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+def by_itself(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No server is up; this process's weights are the fake host's."""
     monkeypatch.setenv("WORKBENCH_API_PORT", str(free_port))
     get_settings.cache_clear()
@@ -30,7 +30,7 @@ def alone(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.MonkeyPatc
     return mixed
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("by_itself")
 def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(SAY) == 0
 
@@ -44,10 +44,10 @@ def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pyte
 def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--json"]) == 0
 
-    found = json.loads(capsys.readouterr().out)
-    assert (found["text"], found["finish_reason"]) == (" sea0 sea1 sea2", "length")
-    assert found["tokens"][0]["weights"] == {"both/code": 0.75, "both/law": 0.25}
-    assert [one["name"] for one in found["manifest"]["experts"]] == ["both/code", "both/law"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["text"], result["finish_reason"]) == (" sea0 sea1 sea2", "length")
+    assert result["tokens"][0]["weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert [one["name"] for one in result["manifest"]["experts"]] == ["both/code", "both/law"]
 
 
 @pytest.mark.usefixtures("server")
@@ -79,23 +79,23 @@ def test_here_and_there_the_same_is_said(
     assert json.loads(capsys.readouterr().out) == there
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("by_itself")
 def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "both/law", "the sea", "--max-tokens", "1"]) == 0
     assert "both/law 100%" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("by_itself")
 @pytest.mark.parametrize("arguments", [["generate", "nosuch", "x"], ["mixture", "perplexity", "nosuch"]])
 def test_a_name_that_nothing_has_is_told_with_mixtures_first(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = "Neither a mixture nor an expert is called “nosuch”. Mixtures: both. Experts: both/code, both/law."
-    assert capsys.readouterr().err == f"{told}\n"
+    shown = "Neither a mixture nor an expert is called “nosuch”. Mixtures: both. Experts: both/code, both/law."
+    assert capsys.readouterr().err == f"{shown}\n"
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("by_itself")
 def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         mixtures.set_active(session, "both", "both/law", False)
@@ -108,7 +108,7 @@ def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pyte
     assert "both/code 100%." in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("by_itself")
 def test_an_unknown_expert_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--off", "poems"]) == 2
     assert "poems" in capsys.readouterr().err
@@ -124,10 +124,10 @@ def test_experts_are_named_with_weights_or_without() -> None:
 
 def test_what_is_left_out_does_not_take_part() -> None:
     members = Members(MEMBERS, ["both/code", "both/law"])
-    wish = mix_request("both", members, "", ["law"], {"top_k": 1})
+    job_spec = mix_request("both", members, "", ["law"], {"top_k": 1})
 
-    assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
-    assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}
+    assert (job_spec.active, job_spec.weights, job_spec.gate) == (["both/code"], None, {"top_k": 1})
+    assert request_of(job_spec) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}
 
 
 def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
@@ -158,7 +158,7 @@ def test_parts_go_to_the_server_with_weights_or_without(
         assert inside == f"Inside apps/composed: {shares[parts]}."
 
 
-def test_parts_without_an_expert_are_refused(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
-    assert alone
+def test_parts_without_an_expert_are_refused(capsys: pytest.CaptureFixture[str], by_itself: Path) -> None:
+    assert by_itself
     assert main([*SAY, "--parts", "code"]) == 2
     assert "does not name parts as EXPERT:PART,PART" in capsys.readouterr().err

@@ -25,13 +25,13 @@ def test_the_newest_certificate_is_printed_with_its_numbers(capsys: pytest.Captu
         certify(session, "both/law", "both")
         certify(session, "both/law", "both")
     assert main(["expert", "removals", "both/law"]) == 0
-    told = capsys.readouterr().out
-    assert "is bit-identical to the mixture that never loaded it (1,000 log-probabilities compared)" in told
-    assert "from 10.00 to 15.00 (+50.0%); trained without the domain it is 20.00" in told
-    assert "25.0% of the tokens are the true ones with it and 25.0% without" in told
-    assert "poems: Its dev text is short." in told
-    assert "not unlearning" in told
-    assert "1 older" in told
+    shown = capsys.readouterr().out
+    assert "is bit-identical to the mixture that never loaded it (1,000 log-probabilities compared)" in shown
+    assert "from 10.00 to 15.00 (+50.0%); trained without the domain it is 20.00" in shown
+    assert "25.0% of the tokens are the true ones with it and 25.0% without" in shown
+    assert "poems: Its dev text is short." in shown
+    assert "not unlearning" in shown
+    assert "1 older" in shown
     assert main(["expert", "removals", "both/law", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
 
@@ -61,14 +61,14 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(one["domain"], one["with_expert"]) for one in rows] == [("code", None), ("law", None)]
     assert main(["evaluate", "removal", "both"]) == 0
-    told = capsys.readouterr().out
-    assert "law: The test text is not scored under every expert that takes part." in told
-    assert "workbench evaluate run both" in told
-    assert "both/law: It is not known whether removing this expert is unlearning" in told
+    shown = capsys.readouterr().out
+    assert "law: The test text is not scored under every expert that takes part." in shown
+    assert "workbench evaluate run both" in shown
+    assert "both/law: It is not known whether removing this expert is unlearning" in shown
 
 
 @pytest.mark.parametrize(
-    ("retrained", "told"),
+    ("retrained", "shown"),
     [
         ("law", "“law” is not DOMAIN=MIXTURE"),
         ("moon=both", "no domain of an expert in “both” called “moon”"),
@@ -77,10 +77,10 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
     ],
 )
 def test_a_mixture_that_cannot_stand_for_no_domain_is_refused(
-    retrained: str, told: str, capsys: pytest.CaptureFixture[str]
+    retrained: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", "removal", "both", "--retrained", retrained]) == 2
-    assert told in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
@@ -99,9 +99,9 @@ def test_a_certificate_that_does_not_hold_ends_with_code_1(
 def test_what_is_unknown_at_submission_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["expert", "certify-removal", "nobody", "--mixture", "moon", "--retrained", "sun"]
     assert main(arguments) == 2
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     for name in ("“nobody”", "“moon”", "“sun”"):
-        assert name in told
+        assert name in shown
 
 
 def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_domain() -> None:
@@ -124,8 +124,8 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
 
 
 def test_rows_hold_every_measure_of_every_mixture() -> None:
-    found = findings("both/law", "both", "law")
-    rows = extraction_rows(found["extraction"])
+    outcome = findings("both/law", "both", "law")
+    rows = extraction_rows(outcome["extraction"])
     assert [one["mixture"] for one in rows] == ["+Expert", "–Expert"] * 3
     assert (rows[0]["mean"], rows[0]["change"]) == (0.25, None)
     assert (rows[1]["change"], rows[1]["change from"], rows[1]["change to"]) == (-0.125, -0.2, -0.05)
@@ -141,9 +141,9 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert main(["report", "list", "--kind", "removal", "--json"]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [kept.id]
     assert main(["report", "list"]) == 0
-    told = capsys.readouterr().out
-    assert kept.id[:8] in told
-    assert "Bigram overlap of 2 domains" in told
+    shown = capsys.readouterr().out
+    assert kept.id[:8] in shown
+    assert "Bigram overlap of 2 domains" in shown
     assert main(["report", "show", kept.id[:8]]) == 0
     assert "is bit-identical to the mixture that never loaded it" in capsys.readouterr().out
     assert main(["report", "show", other.id]) == 0

@@ -31,9 +31,9 @@ def folder(tmp_path: Path) -> Path:
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """The JSON that a verb printed."""
     code = main(["replicate", *arguments, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert code == 0, told
-    return told
+    shown = json.loads(capsys.readouterr().out)
+    assert code == 0, shown
+    return shown
 
 
 def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,17 +47,17 @@ def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.Capt
 
 def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "early")
-    told = ask(capsys, "report", "early")
-    assert Path(told["files"]["html"]).is_file()
-    assert "0 of" in told["summary"]
+    shown = ask(capsys, "report", "early")
+    assert Path(shown["files"]["html"]).is_file()
+    assert "0 of" in shown["summary"]
     report = ask(capsys, "show", "early")["report"]
     assert {claim["mark"] for claim in report["findings"]["claims"]} == {"not testable here"}
     assert {job["state"] for job in report["findings"]["jobs"]} == {"queued"}
     assert main(["replicate", "show", "early"]) == 0
-    said = capsys.readouterr().out
-    assert "DEMix (naive) has less perplexity" in said
+    message = capsys.readouterr().out
+    assert "DEMix (naive) has less perplexity" in message
     number = len(plan(spec_for_folder(folder, "early", "smoke", 2))) - 1
-    assert f"{number} jobs are not done: {number} queued." in said
+    assert f"{number} jobs are not done: {number} queued." in message
 
 
 def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,13 +75,13 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
-    wish = spec_for_folder(folder, "rep", "smoke", 1)
-    assert "Start a worker" in _state_words(wish, cards_of(ids))
+    job_spec = spec_for_folder(folder, "rep", "smoke", 1)
+    assert "Start a worker" in _state_words(job_spec, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
-    told = _state_words(wish, cards_of(ids))
-    assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in told
-    assert "workbench replicate demix --name rep" in told
+    shown = _state_words(job_spec, cards_of(ids))
+    assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in shown
+    assert "workbench replicate demix --name rep" in shown
 
 
 def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +109,8 @@ def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
         ("cbtm-smoke", "cbtm"),
         ("demix-smoke", "demix"),
     }
-    told = ask(capsys, "report", "cbtm-smoke")
-    assert Path(told["files"]["html"]).is_file()
+    shown = ask(capsys, "report", "cbtm-smoke")
+    assert Path(shown["files"]["html"]).is_file()
     assert main(["replicate", "show", "cbtm-smoke"]) == 0
     assert "random clusters have more perplexity than Dense" in capsys.readouterr().out
 
@@ -123,14 +123,14 @@ def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
     with reading() as session:
-        found = {one.name: (one.targets, one.retention) for one in replications(session)}
-    assert found == {"mode-smoke": (["cs", "law"], "books"), "two": (["sea", "books"], "cs")}
+        result = {one.name: (one.targets, one.retention) for one in replications(session)}
+    assert result == {"mode-smoke": (["cs", "law"], "books"), "two": (["sea", "books"], "cs")}
     ask(capsys, "mode", str(folder), "--size", "tiny", "--name", "cut", "--targets", "sea,law", "--retention", "cs")
     with reading() as session:
         cut = find_replication(session, "cut")
     assert (cut.targets, cut.retention) == (["cut-sea", "cut-law"], "cut-cs")  # shorter texts than those of these names
-    told = ask(capsys, "report", "two")
-    assert "0 of" in told["summary"]
+    shown = ask(capsys, "report", "two")
+    assert "0 of" in shown["summary"]
     assert main(["replicate", "mode", str(folder), "--size", "smoke", "--name", "three", "--targets", "sea,poems"]) == 2
     assert "all of them training domains (books, cs, law, sea)" in capsys.readouterr().err
 
@@ -161,8 +161,8 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
 def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
     folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = [str(folder) if word == "FOLDER" else word for word in arguments]
-    assert main(["replicate", *told]) == 2
+    shown = [str(folder) if word == "FOLDER" else word for word in arguments]
+    assert main(["replicate", *shown]) == 2
     assert words in capsys.readouterr().err
     with reading() as session:
         assert jobs.list_jobs(session) == []

@@ -37,9 +37,9 @@ def test_the_real_check_passes_here_as_json(capsys: pytest.CaptureFixture[str]) 
     assert main(["selfcheck", "--json"]) == 0
 
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert found["ok"]
-    assert len(found["laws"]) == len(laws.LAWS)
+    outcome = json.loads(printed.out)
+    assert outcome["ok"]
+    assert len(outcome["laws"]) == len(laws.LAWS)
     assert printed.err == ""
 
 
@@ -47,10 +47,10 @@ def test_laws_that_hold_are_a_table_and_exit_code_0(finds: Any, capsys: pytest.C
     finds(HOLDS)
     assert main(["selfcheck"]) == 0
 
-    said = capsys.readouterr().out
-    assert "a law that holds  bit-equal  0         ok" in said
-    assert "All 1 laws hold on this machine." in said
-    assert "torch" in said
+    message = capsys.readouterr().out
+    assert "a law that holds  bit-equal  0         ok" in message
+    assert "All 1 laws hold on this machine." in message
+    assert "torch" in message
 
 
 def test_what_was_found_is_what_the_page_shows(home: Path, finds: Any) -> None:
@@ -69,10 +69,10 @@ def test_a_law_that_fails_is_named_with_its_reason_and_exit_code_1(
     finds(HOLDS, FAILS, CRASHED)
     assert main(["selfcheck"]) == 1
 
-    said = capsys.readouterr().out
-    assert said.count("FAILED") == 2
-    assert "L7: RuntimeError: [red]stuck[/red]" in said
-    assert "2 of 3 laws do not hold on this machine: L9, L7." in said
+    message = capsys.readouterr().out
+    assert message.count("FAILED") == 2
+    assert "L7: RuntimeError: [red]stuck[/red]" in message
+    assert "2 of 3 laws do not hold on this machine: L9, L7." in message
 
 
 def test_a_law_without_a_number_is_null_in_json(finds: Any, capsys: pytest.CaptureFixture[str]) -> None:

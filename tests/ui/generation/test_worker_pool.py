@@ -71,8 +71,8 @@ def test_a_stream_lives_in_one_thread() -> None:
             yield threading.get_ident()
 
     async def follow() -> set[int]:
-        async with aclosing(WorkerPool(4).stream(threads)) as found:
-            return {one async for one in found}
+        async with aclosing(WorkerPool(4).stream(threads)) as result:
+            return {one async for one in result}
 
     assert len(asyncio.run(follow())) == 1
 
@@ -100,11 +100,11 @@ def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) 
 
 
 def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
-    begun: list[str] = []
+    started: list[str] = []
     slots = WorkerPool(1)
 
     def named(name: str) -> Iterator[int]:
-        begun.append(name)
+        started.append(name)
         yield from counting(20, 0.005)
 
     async def second_leaves() -> None:
@@ -118,7 +118,7 @@ def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
     asyncio.run(second_leaves())
     wait_until(lambda: slots.num_busy == 0)
 
-    assert begun == ["first"]
+    assert started == ["first"]
 
 
 def test_an_error_reaches_who_waits() -> None:
@@ -141,9 +141,9 @@ def endless() -> Iterator[int]:
         yield 1
 
 
-@pytest.mark.parametrize(("number", "told"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
-def test_a_refusal_tells_how_many_wait(number: int, told: str) -> None:
-    assert told in str(RateLimitExceeded(number))
+@pytest.mark.parametrize(("number", "shown"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
+def test_a_refusal_tells_how_many_wait(number: int, shown: str) -> None:
+    assert shown in str(RateLimitExceeded(number))
 
 
 def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:

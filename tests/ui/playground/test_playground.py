@@ -86,7 +86,7 @@ def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sen
 
 
 def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
-    house = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.workbench
+    servers = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.workbench
 
     def endless() -> Iterator[int]:
         while True:
@@ -94,9 +94,9 @@ def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
             yield 1
 
     async def beside_another() -> list[str]:
-        async with aclosing(house.slots.stream(endless)) as other:
+        async with aclosing(servers.slots.stream(endless)) as other:
             await anext(other)
-            return [frame async for frame in Player(house).play("the sea", "both", ["both/law"], 3, 0.0, 1)]
+            return [frame async for frame in Player(servers).play("the sea", "both", ["both/law"], 3, 0.0, 1)]
 
     assert "The server is busy: every slot is taken. Try again in a moment." in asyncio.run(beside_another())[-1]
 
@@ -164,8 +164,8 @@ def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> 
         ("code", "31.2%"),
         ("law", "31.2%"),
     ]
-    told = re.findall(r"(code[^<]*|law[^<]*)</td>.*?([\d.]+%)", one)
-    assert told == [("code (off)", "0.0%"), ("law", "62.5%")]
+    shown = re.findall(r"(code[^<]*|law[^<]*)</td>.*?([\d.]+%)", one)
+    assert shown == [("code (off)", "0.0%"), ("law", "62.5%")]
     assert "apps/composed (backbone only)" in none
     assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
     assert "0.25 / 0.38" in both
@@ -186,16 +186,16 @@ def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> N
     assert _first_choice(models, {"left": "a", "right": "a/law"}, ["b"]) == ("a", "a/law")
 
 
-def alone(*gates: GateWeights) -> str:
+def by_itself(*gates: GateWeights) -> str:
     """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
     answer = Answer("the", ["law", "apps"], manifest(apps=["code", HOSTILE]), parts={"apps": ["code", HOSTILE]})
-    for number, told in enumerate(gates):
-        answer = answer.with_event(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
+    for number, shown in enumerate(gates):
+        answer = answer.with_event(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": shown}))
     return answer_html(answer)
 
 
 def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part() -> None:
-    drawn = alone(
+    drawn = by_itself(
         GateWeights((0.75, 0.5), {"code": (0.25, 0.0), HOSTILE: (0.0, 0.5)}),
         GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
     )
@@ -224,11 +224,11 @@ def test_a_pane_without_parts_shows_no_gates(player: Player) -> None:
 @pytest.mark.usefixtures("composed")
 def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Player, host: Any) -> None:
     _, parts = player.switches_of("apps")
-    asked: list[Any] = []
+    requested: list[Any] = []
     read = host.posterior
 
     def posterior(plan: Any, text: str) -> TextPosterior:
-        asked.append((plan.experts[0].name, plan.experts[0].parts, text))
+        requested.append((plan.experts[0].name, plan.experts[0].parts, text))
         answer = read(plan, text)
         logprobs = [one * (3 - len(plan.experts[0].parts or ())) for one in answer.logprobs]
         return answer.model_copy(update={"logprobs": logprobs})
@@ -237,11 +237,11 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]
 
     text = "the sea sea0 sea1"
-    assert asked == [("apps/composed", left, text) for left in (("code", "law"), ("law",), ("code",))]
+    assert requested == [("apps/composed", left, text) for left in (("code", "law"), ("law",), ("code",))]
     assert "apps/composed: law" in last
     assert "&#x27;the&#x27;</code> (-1.50 nats)" in last
-    whole, without = math.exp(3 / 4), math.exp(6 / 4)
-    assert f"{without / whole - 1:+.1%}" in last
+    full, without = math.exp(3 / 4), math.exp(6 / 4)
+    assert f"{without / full - 1:+.1%}" in last
     last = frames(player, "both", ["both/code", "both/law"], 2, [], True)[-1]
     assert "<caption>Ablation</caption>" in last
     assert "<td>both/code</td>" in last

@@ -20,9 +20,9 @@ def test_either_disk_may_be_the_full_one(full: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(storage, "free_bytes", lambda folder: free[folder.name])
 
     sign = disk_sign(settings)
-    found = next(one for one in examine(settings) if one.name == "Disk")
+    result = next(one for one in examine(settings) if one.name == "Disk")
 
-    assert (sign.is_well, found.ok) == (False, False)
+    assert (sign.is_well, result.ok) == (False, False)
     assert str(tmp_path / full) in sign.sentence
-    assert str(tmp_path / full) in found.finding
-    assert f"WORKBENCH_{full.upper()}" in found.next_step
+    assert str(tmp_path / full) in result.finding
+    assert f"WORKBENCH_{full.upper()}" in result.next_step

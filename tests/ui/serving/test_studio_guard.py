@@ -88,18 +88,18 @@ def wait_for(settings: Settings, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def stranger(studio: Settings) -> Iterator[httpx.Client]:
+def another(studio: Settings) -> Iterator[httpx.Client]:
     """A browser that nobody logged in."""
     with httpx.Client(base_url=place(studio), trust_env=False) as client:
         yield client
 
 
 @pytest.fixture
-def owner(studio: Settings, stranger: httpx.Client) -> httpx.Client:
+def owner(studio: Settings, another: httpx.Client) -> httpx.Client:
     """A browser that was logged in, where there is anything to log in to."""
     if studio.token.get_secret_value():
-        stranger.get(login_link(studio))
-    return stranger
+        another.get(login_link(studio))
+    return another
 
 
 def free_port() -> int:
@@ -114,10 +114,10 @@ def place(settings: Settings) -> str:
 
 def open_socket(client: httpx.Client, **headers: str) -> ClientConnection:
     """The web socket that every page of the studio is drawn through."""
-    told = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items()), **headers}
+    shown = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items()), **headers}
     address = f"ws://{client.base_url.netloc.decode()}/_stcore/stream"
     own = f"http://{client.base_url.netloc.decode()}"
-    return connect(address, origin=told.pop("Origin", own), additional_headers=told, proxy=None)  # type: ignore[arg-type]
+    return connect(address, origin=shown.pop("Origin", own), additional_headers=shown, proxy=None)  # type: ignore[arg-type]
 
 
 def first_words(connection: ClientConnection) -> ForwardMsg:
@@ -129,66 +129,66 @@ def first_words(connection: ClientConnection) -> ForwardMsg:
 
 @pytest.mark.parametrize("path", PLACES)
 @with_token
-def test_without_a_login_no_route_answers(stranger: httpx.Client, path: str) -> None:
-    own = {"origin": str(stranger.base_url).rstrip("/")}
-    assert stranger.get(path).json()["error"]["code"] == "invalid_api_key"
+def test_without_a_login_no_route_answers(another: httpx.Client, path: str) -> None:
+    own = {"origin": str(another.base_url).rstrip("/")}
+    assert another.get(path).json()["error"]["code"] == "invalid_api_key"
     for method in ("PUT", "POST", "DELETE"):
-        assert stranger.request(method, path, headers=own, content=b"x").status_code == 401
-    assert "www-authenticate" not in stranger.get(path).headers  # a browser would ask in a window of its own
+        assert another.request(method, path, headers=own, content=b"x").status_code == 401
+    assert "www-authenticate" not in another.get(path).headers  # a browser would ask in a window of its own
 
 
 @with_token
-def test_without_a_login_there_is_no_web_socket(studio: Settings, stranger: httpx.Client) -> None:
+def test_without_a_login_there_is_no_web_socket(studio: Settings, another: httpx.Client) -> None:
     with pytest.raises(InvalidStatus, match="401"):
-        open_socket(stranger)
-    stranger.cookies.set(Login(studio).cookie, "9999999999.forged.0")
+        open_socket(another)
+    another.cookies.set(Login(studio).cookie, "9999999999.forged.0")
     with pytest.raises(InvalidStatus, match="401"):
-        open_socket(stranger)
+        open_socket(another)
 
 
 @with_token
-def test_a_visitor_is_asked_for_the_token_in_words(stranger: httpx.Client) -> None:
-    page = stranger.get("/train", headers=PAGE)
+def test_a_visitor_is_asked_for_the_token_in_words(another: httpx.Client) -> None:
+    page = another.get("/train", headers=PAGE)
     assert page.status_code == 401
     assert "workbench login-link" in page.text
     assert "streamlit" not in page.text.lower()
 
 
 @with_token
-def test_a_link_logs_in_once(studio: Settings, stranger: httpx.Client) -> None:
+def test_a_link_logs_in_once(studio: Settings, another: httpx.Client) -> None:
     link = login_link(studio)
-    let_in = stranger.get(link)
+    let_in = another.get(link)
     cookie = let_in.headers["set-cookie"]
     assert all(flag in cookie for flag in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age="))
     assert TOKEN not in cookie
     assert 'url=/"' in let_in.text
-    assert stranger.get("/", headers=PAGE).status_code == 200
-    with open_socket(stranger) as connection:
+    assert another.get("/", headers=PAGE).status_code == 200
+    with open_socket(another) as connection:
         assert first_words(connection).WhichOneof("type")
 
-    stranger.cookies.clear()
-    again = stranger.get(link)
+    another.cookies.clear()
+    again = another.get(link)
     assert again.status_code == 401
     assert "already used" in again.text
     assert "set-cookie" not in again.headers
 
 
 @with_token
-def test_the_token_may_be_typed(stranger: httpx.Client) -> None:
-    own = {"origin": str(stranger.base_url).rstrip("/")}
-    refused = stranger.post("/login", data={"token": "another"}, headers=own)
+def test_the_token_may_be_typed(another: httpx.Client) -> None:
+    own = {"origin": str(another.base_url).rstrip("/")}
+    refused = another.post("/login", data={"token": "another"}, headers=own)
     assert (refused.status_code, "The token is wrong." in refused.text) == (401, True)
-    assert stranger.post("/login", data={"token": "x" * 5000}, headers=own).status_code == 401
-    assert stranger.post("/login", data={"token": TOKEN}).status_code == 403  # from nowhere
-    assert stranger.post("/login", data={"token": TOKEN}, headers={"origin": "http://evil.example"}).status_code == 403
-    let_in = stranger.post("/login", data={"token": TOKEN}, headers=own)
+    assert another.post("/login", data={"token": "x" * 5000}, headers=own).status_code == 401
+    assert another.post("/login", data={"token": TOKEN}).status_code == 403  # from nowhere
+    assert another.post("/login", data={"token": TOKEN}, headers={"origin": "http://evil.example"}).status_code == 403
+    let_in = another.post("/login", data={"token": TOKEN}, headers=own)
     assert (let_in.status_code, let_in.headers["location"]) == (303, "/")
-    assert stranger.get("/", headers=PAGE).status_code == 200
+    assert another.get("/", headers=PAGE).status_code == 200
 
 
 @with_token
-def test_a_program_may_send_the_token(studio: Settings, stranger: httpx.Client) -> None:
-    assert stranger.get("/_stcore/health", headers={"authorization": f"Bearer {TOKEN}"}).text == "ok"
+def test_a_program_may_send_the_token(studio: Settings, another: httpx.Client) -> None:
+    assert another.get("/_stcore/health", headers={"authorization": f"Bearer {TOKEN}"}).text == "ok"
     assert studio_answers(studio)
 
 
@@ -251,11 +251,11 @@ def test_the_studios_own_page_is_served_its_files_and_its_open_socket(owner: htt
 @pytest.mark.parametrize("path", ["/", "/_stcore/health", "/login", "/no/such/page"])
 def test_no_page_but_its_own_may_frame_the_studio(owner: httpx.Client, path: str) -> None:
     for headers in ({}, {"sec-fetch-site": "cross-site"}):
-        told = owner.get(path, headers=headers).headers
-        assert "frame-ancestors 'self';" in told["content-security-policy"]
-        assert told["x-frame-options"] == "SAMEORIGIN"
-        assert told["x-content-type-options"] == "nosniff"
-        assert told["referrer-policy"] == "same-origin"
+        shown = owner.get(path, headers=headers).headers
+        assert "frame-ancestors 'self';" in shown["content-security-policy"]
+        assert shown["x-frame-options"] == "SAMEORIGIN"
+        assert shown["x-content-type-options"] == "nosniff"
+        assert shown["referrer-policy"] == "same-origin"
 
 
 @with_token
@@ -283,18 +283,18 @@ def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> No
 
 def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
     page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
-    asked = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
+    requested = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
 
     async def all_at_once() -> list[int]:
-        all_asked = asyncio.Event()
+        all_requests = asyncio.Event()
 
         async def receive() -> Message:
-            await all_asked.wait()
+            await all_requests.wait()
             return {"type": "http.request", "body": b"token=wrong"}
 
-        tasks = [asyncio.create_task(page.answer(asked, receive)) for _ in range(2 * MAX_FAILURES)]
+        tasks = [asyncio.create_task(page.answer(requested, receive)) for _ in range(2 * MAX_FAILURES)]
         await asyncio.sleep(0)  # each has begun, and waits for its form
-        all_asked.set()
+        all_requests.set()
         return [(await task).status_code for task in tasks]
 
     assert sorted(asyncio.run(all_at_once())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
@@ -310,11 +310,11 @@ def test_wrong_tokens_of_others_do_not_lock_out_a_program(tmp_path: Path) -> Non
 @pytest.fixture
 def heard(studio_port: int) -> Iterator[list[str]]:
     """The headers of what is asked of another program on the studio's port, which wants a login, too."""
-    told: list[str] = []
+    shown: list[str] = []
 
     class Stranger(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            told.append(str(self.headers))
+            shown.append(str(self.headers))
             self.send_response(401)
             self.end_headers()
 
@@ -324,7 +324,7 @@ def heard(studio_port: int) -> Iterator[list[str]]:
     with HTTPServer(("127.0.0.1", studio_port), Stranger) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield told
+        yield shown
         server.shutdown()
         thread.join()
 

@@ -48,14 +48,14 @@ def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
         "-c",
         "import time; print('on', flush=True); time.sleep(60)",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as keeper:
-        assert keeper.stdout is not None
-        keeper.stdout.readline()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
         began = time.monotonic()
-        keeper.send_signal(signal.SIGTERM)
-        assert keeper.stdout.read() == b""
+        holder.send_signal(signal.SIGTERM)
+        assert holder.stdout.read() == b""
 
-    assert keeper.returncode == 128 + signal.SIGTERM
+    assert holder.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - began < 5
 
 
@@ -63,9 +63,9 @@ def test_asked_to_end_between_two_lives_it_starts_no_other(tmp_path: Path) -> No
     log = tmp_path / "log"
     patient = "from ui.serving.supervise import supervise; import sys; sys.exit(supervise(sys.argv[1:]))"
     command = [sys.executable, "-c", patient, sys.executable, "-c", CHILD, str(log), "dies"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as keeper:
-        assert keeper.stderr is not None
-        keeper.stderr.readline()  # "… died"
-        keeper.send_signal(signal.SIGTERM)
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as holder:
+        assert holder.stderr is not None
+        holder.stderr.readline()  # "… died"
+        holder.send_signal(signal.SIGTERM)
 
     assert log.read_text() == "x"

@@ -82,11 +82,11 @@ def test_two_servers_need_two_ports() -> None:
 
 
 def test_the_studio_listens_here_whatever_the_api_does() -> None:
-    told = options(Settings(host="0.0.0.0", token=LONG, studio_port=8777))
+    shown = options(Settings(host="0.0.0.0", token=LONG, studio_port=8777))
 
-    assert told["server.address"] == "127.0.0.1"
-    assert told["server.port"] == 8777
-    assert told["browser.gatherUsageStats"] is False
+    assert shown["server.address"] == "127.0.0.1"
+    assert shown["server.port"] == 8777
+    assert shown["browser.gatherUsageStats"] is False
 
 
 def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
@@ -110,12 +110,12 @@ def test_the_procfile_names_every_process() -> None:
 
 
 def test_processes_inherit_what_the_person_set_and_find_this_python() -> None:
-    found = up.environment(Settings(home=Path("somewhere")), {"OMP_NUM_THREADS": "3", "PATH": "/usr/bin"})
+    result = up.environment(Settings(home=Path("somewhere")), {"OMP_NUM_THREADS": "3", "PATH": "/usr/bin"})
 
-    assert found["OMP_NUM_THREADS"] == "3"
-    assert found["OMP_WAIT_POLICY"] == "passive"
-    assert found["WORKBENCH_HOME"] == str(Path("somewhere").resolve())
-    assert found["PATH"].startswith(str(Path(sys.executable).parent))
+    assert result["OMP_NUM_THREADS"] == "3"
+    assert result["OMP_WAIT_POLICY"] == "passive"
+    assert result["WORKBENCH_HOME"] == str(Path("somewhere").resolve())
+    assert result["PATH"].startswith(str(Path(sys.executable).parent))
 
 
 @pytest.mark.parametrize(
@@ -140,19 +140,19 @@ def test_the_house_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp
     ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
     variables = {**os.environ, **ports, "WORKBENCH_HOME": str(tmp_path / "house")}
     command = [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"]
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as house:
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as servers:
         try:
             for module, page in pages.items():
                 _answers(page)
-                _server(house.pid, module).kill()
+                _server(servers.pid, module).kill()
             for page in pages.values():
                 _answers(page)
-            family = psutil.Process(house.pid).children(recursive=True)
+            family = psutil.Process(servers.pid).children(recursive=True)
         finally:
-            house.send_signal(signal.SIGINT)
-            printed, _ = house.communicate(timeout=30)
+            servers.send_signal(signal.SIGINT)
+            printed, _ = servers.communicate(timeout=30)
 
-    assert house.returncode == 130
+    assert servers.returncode == 130
     assert f"http://127.0.0.1:{studio}" in printed.decode()
     assert len(family) >= len(NAMES)
     assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -184,16 +184,16 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     command = [sys.executable, "-P", "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up"]
     variables = {**os.environ, **ports, **python_environment(), "CI": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as house:
+    with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as servers:
         try:
             _answers(f"http://127.0.0.1:{api}/healthz")
             health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
-            stranger = {"Origin": "http://elsewhere.example"}
-            refused = httpx.get(str(health.url), headers=stranger, trust_env=False)
+            another = {"Origin": "http://elsewhere.example"}
+            refused = httpx.get(str(health.url), headers=another, trust_env=False)
             card = next(card for card in wait(job_id, 0.1) if card.state in ENDED)
         finally:
-            house.send_signal(signal.SIGINT)
-            printed, _ = house.communicate(timeout=30)
+            servers.send_signal(signal.SIGINT)
+            printed, _ = servers.communicate(timeout=30)
 
     assert (card.state, card.error, card.attempt) == ("done", "", 1)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_origin")
@@ -202,9 +202,9 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     assert "died" not in printed.decode()
 
 
-def _server(house: int, module: str) -> psutil.Process:
+def _server(servers: int, module: str) -> psutil.Process:
     """The process that is a server, not the one that keeps it."""
-    family = psutil.Process(house).children(recursive=True)
+    family = psutil.Process(servers).children(recursive=True)
     return next(one for one in family if one.cmdline()[1:] == ["-P", "-m", module])
 
 
@@ -212,9 +212,9 @@ def _answers(url: str, **headers: str) -> httpx.Response:
     over = time.monotonic() + 60
     while time.monotonic() < over:
         try:
-            found = httpx.get(url, headers=headers, trust_env=False)
-            assert found.is_success
-            return found
+            result = httpx.get(url, headers=headers, trust_env=False)
+            assert result.is_success
+            return result
         except httpx.TransportError:
             time.sleep(0.2)
     raise AssertionError(f"{url} never answered")

@@ -128,8 +128,8 @@ def _role(name: str) -> str:
 def _summary(folder: Path) -> dict[str, object]:
     import json
 
-    found: dict[str, object] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, object] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return result
 
 
 def _seed(session: Session, storage: Storage) -> str:
@@ -195,11 +195,11 @@ def _scores(session: Session, storage: Storage) -> None:
             )
 
 
-def _ended_job(session: Session, spec: object, state: str = "done", **told: object) -> str:
+def _ended_job(session: Session, spec: object, state: str = "done", **shown: object) -> str:
     job_id = jobs.create_job(session, spec)
     fence = leases.claim(session, job_id, "test", 60.0, 3)
     assert fence is not None
-    leases.finish(session, job_id, fence, state, **told)
+    leases.finish(session, job_id, fence, state, **shown)
     return job_id
 
 
@@ -215,9 +215,9 @@ def _curve(session: Session, job_id: str) -> None:
 
 
 def _jobs(session: Session) -> None:
-    wish = TrainExpert(name="laws again", domain=HOSTILE, mixture="first")
+    job_spec = TrainExpert(name="laws again", domain=HOSTILE, mixture="first")
     cause = {"error": "The loss is NaN at step 12.", "next_step": "Choose a smaller learning_rate and retry."}
-    _ended_job(session, wish, "failed", **cause)
+    _ended_job(session, job_spec, "failed", **cause)
     _ended_job(session, Evaluate(mixture="first"), "cancelled")
     running = jobs.create_job(session, TrainJoint(name="second", seed_model="tiny", domains=["code"]))
     fence = leases.claim(session, running, "test", 600.0, 3)

@@ -37,8 +37,8 @@ def add_composition(session: Session, name: str, *made_of: ExpertCard, **other: 
         "composed_of": [{"id": one.id, "name": one.name} for one in made_of],
         "domains": [part["domain"] for part in parts],
     }
-    wish = {"parent_id": made_of[0].id, "domain_id": None, **other}
-    return _add(session, f"{name}/composed", name, parts, config, **wish)
+    job_spec = {"parent_id": made_of[0].id, "domain_id": None, **other}
+    return _add(session, f"{name}/composed", name, parts, config, **job_spec)
 
 
 def _add(

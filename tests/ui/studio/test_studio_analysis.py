@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.studio.visits import named, open_room, read, settled, told
+from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
 from workbench.answers.changes import RemovalTable
@@ -25,14 +25,14 @@ class Answers:
     """An honest stand-in for the server: keeps what it was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requested: list[dict[str, Any]] = []
         for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior"):
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
-        def ask(_client: Client, **wish: Any) -> Any:
-            self.asked.append(wish)
-            return answer(**wish)
+        def ask(_client: Client, **job_spec: Any) -> Any:
+            self.requested.append(job_spec)
+            return answer(**job_spec)
 
         return ask
 
@@ -42,7 +42,7 @@ class Answers:
         return MixedScores(experts=["first/code"], domains=[row], seconds=0.002)
 
     def modes(self, **_: Any) -> ModeComparison:
-        ways = {
+        variants = {
             "naive": 3.0,
             "label": 3.0,
             "average": 6.0,
@@ -53,13 +53,13 @@ class Answers:
             "oracle": 2.5,
         }
         rows = [
-            ModeDomain(domain=name, role=_role(name), is_trained=name in DOMAINS[:2], num_tokens=90, **ways)
+            ModeDomain(domain=name, role=_role(name), is_trained=name in DOMAINS[:2], num_tokens=90, **variants)
             for name in DOMAINS
         ]
-        averages = ModeAverages.model_validate({"train": ways, "novel": ways})
+        averages = ModeAverages.model_validate({"train": variants, "novel": variants})
         return ModeComparison(experts=["first/code"], domains=rows, averages=averages)
 
-    def posteriors(self, **wish: Any) -> PosteriorMap:
+    def posteriors(self, **job_spec: Any) -> PosteriorMap:
         def row(name: str, stable: int | None) -> DomainPosterior:
             return DomainPosterior(
                 domain=name,
@@ -72,9 +72,9 @@ class Answers:
             )
 
         rows = [row("code", 1), row("prose", 2), row("poems", None)]
-        del wish["mixture"]
+        del job_spec["mixture"]
         return PosteriorMap(
-            **wish,
+            **job_spec,
             experts=["first/code", "first/prose"],
             homes=["code", "prose"],
             newest_weight=0.7,
@@ -82,9 +82,9 @@ class Answers:
             too_short=["drops"],
         )
 
-    def contrast(self, **wish: Any) -> TokenComparison:
+    def contrast(self, **job_spec: Any) -> TokenComparison:
         passage = Passage(document=3, mean=-0.5, num_tokens=9, tokens=["<b>", "x"], differences=[-1.5, 0.5])
-        return TokenComparison(**wish, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
+        return TokenComparison(**job_spec, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
 
     def estimate_prior(self, **_: Any) -> PriorCard:
         raise ServerRefused("Estimating this prior needs 100 blocks; there are 2.", "Score more.")
@@ -116,8 +116,8 @@ def measured() -> None:
 
 
 def test_the_overlap_is_measured_at_a_click() -> None:
-    app = open_room("specialization", specialization__view="Overlap")
-    assert "has not been measured yet" in told(app)
+    app = open_page("specialization", specialization__view="Overlap")
+    assert "has not been measured yet" in output(app)
     named(app.button, "Measure the overlap").click().run()
     assert [job.spec for job in read(jobs.list_jobs) if job.kind == "measure-overlap"] == [
         {"kind": "measure-overlap", "domains": []}
@@ -127,64 +127,64 @@ def test_the_overlap_is_measured_at_a_click() -> None:
 
 def test_the_correlation_is_told_with_its_numbers() -> None:
     measured()
-    app = open_room("specialization", specialization__view="Overlap")
-    assert "Specialization ratio by overlap: if points fall" in told(app)
-    assert "shared text helps and r is above 0: r = " in told(app)
-    assert "r is of affinity, which is minus the ratio" in told(app)
-    assert "over 6 cells" in told(app)
-    assert "r = 0.40, t = 3.45" in told(app)  # the paper's
+    app = open_page("specialization", specialization__view="Overlap")
+    assert "Specialization ratio by overlap: if points fall" in output(app)
+    assert "shared text helps and r is above 0: r = " in output(app)
+    assert "r is of affinity, which is minus the ratio" in output(app)
+    assert "over 6 cells" in output(app)
+    assert "r = 0.40, t = 3.45" in output(app)  # the paper's
 
 
 def test_the_oracle_gap_is_told_in_nats(answers: Answers) -> None:
-    app = settled(open_room("specialization", specialization__view="Oracle gap"))
-    assert answers.asked[-1]["mixture"] == "first"
-    assert "The mixture loses most on code (0.693 nats per token)" in told(app)  # log(5 / 2.5)
+    app = settled(open_page("specialization", specialization__view="Oracle gap"))
+    assert answers.requested[-1]["mixture"] == "first"
+    assert "The mixture loses most on code (0.693 nats per token)" in output(app)  # log(5 / 2.5)
 
 
 def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
-    open_room("specialization", specialization__view="Oracle gap", specialization__mixture="All experts")
-    assert answers.asked == []
+    open_page("specialization", specialization__view="Oracle gap", specialization__mixture="All experts")
+    assert answers.requested == []
 
 
 def test_removals_have_their_view(monkeypatch: pytest.MonkeyPatch) -> None:
     no_removals = RemovalTable(mixture="first", split="test", evidence="prefix", num_blocks=100, rows=[])
     monkeypatch.setattr(Client, "removal", lambda _client, **_: no_removals)
-    app = settled(open_room("specialization", specialization__view="Removal"))
+    app = settled(open_page("specialization", specialization__view="Removal"))
     assert not app.exception
     assert app.selectbox(key="removal.expert").options[0] == "first/code"
-    all_of_them = open_room("specialization", specialization__view="Removal", specialization__mixture="All experts")
+    all_of_them = open_page("specialization", specialization__view="Removal", specialization__mixture="All experts")
     assert "choose one above" in all_of_them.info[0].value
 
 
 def test_a_cell_leads_to_its_text(answers: Answers) -> None:
-    app = settled(open_room("specialization", contrast__expert="first/prose", contrast__domain="code"))
-    wish = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
-    assert answers.asked[-1] == wish
-    assert "first/prose predicts worse than first/code by 0.250 nats per token" in told(app)
+    app = settled(open_page("specialization", contrast__expert="first/prose", contrast__domain="code"))
+    job_spec = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
+    assert answers.requested[-1] == job_spec
+    assert "first/prose predicts worse than first/code by 0.250 nats per token" in output(app)
     shown = "".join(str(one.proto.body) for one in app.get("html"))
     assert "&lt;b&gt;" in shown
     assert 'title="-1.50 nats"' in shown
 
 
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
-    app = settled(open_room("specialization", contrast__expert="first/code", contrast__domain="code"))
+    app = settled(open_page("specialization", contrast__expert="first/code", contrast__domain="code"))
     assert "choose a cell of another domain" in app.info[0].value
-    assert answers.asked == []
+    assert answers.requested == []
 
 
 # posteriors ------------------------------------------------------------------------------------------
 
 
 def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) -> None:
-    app = settled(open_room("posteriors", posterior__view="All domains"))
-    assert answers.asked[-1] == {
+    app = settled(open_page("posteriors", posterior__view="All domains"))
+    assert answers.requested[-1] == {
         "mixture": "first",
         "evidence": "prefix",
         "estimate": "updating",
         "split": "dev",
         "num_blocks": 100,
     }
-    words = told(app)
+    words = output(app)
     assert "Training domains: read a row" in words
     assert "Novel domains: where lines are flat" in words
     assert "code after 1 of 2 blocks" in words
@@ -193,8 +193,8 @@ def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) ->
 
 
 def test_another_evidence_asks_again(answers: Answers) -> None:
-    open_room("posteriors", posterior__view="All domains", posteriors__evidence="last_token")
-    assert answers.asked[-1]["evidence"] == "last_token"
+    open_page("posteriors", posterior__view="All domains", posteriors__evidence="last_token")
+    assert answers.requested[-1]["evidence"] == "last_token"
 
 
 def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,16 +213,16 @@ def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, m
     with transaction() as session:
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")
-    app = settled(open_room("posteriors", posterior__view="All domains", posteriors__split="test"))
-    assert "workbench evaluate run first --split test" in told(app)
+    app = settled(open_page("posteriors", posterior__view="All domains", posteriors__split="test"))
+    assert "workbench evaluate run first --split test" in output(app)
 
 
 # mixtures --------------------------------------------------------------------------------------------
 
 
 def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
-    app = settled(open_room("mixtures"))
-    assert {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100} in answers.asked
+    app = settled(open_page("mixtures"))
+    assert {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100} in answers.requested
     table = app.table[0].value
     assert table["label"].iloc[0] == "**3.00**"
     assert table["naive"].iloc[0] == "3.00"
@@ -231,7 +231,7 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
 
 
 def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Answers) -> None:
-    app = settled(open_room("mixtures"))
+    app = settled(open_page("mixtures"))
     app.text_input(key="prior.keep.name").set_value("even")
     settled(named(app.button, "Keep").click().run())
     card = read(priors.get_prior, "even")
@@ -241,8 +241,8 @@ def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Ans
     app.run()
     app.selectbox(key="prior.chosen").select("lean").run()
     settled(named(app.button, "Apply to the mixture").click().run())
-    asked = [wish for wish in answers.asked if "weights" in wish]
-    assert asked[-1]["weights"] == dict(zip(card.shares, (1.0, 0.5, 0.25), strict=True))
+    requested = [job_spec for job_spec in answers.requested if "weights" in job_spec]
+    assert requested[-1]["weights"] == dict(zip(card.shares, (1.0, 0.5, 0.25), strict=True))
     assert {m.weight for m in read(mixtures.get_mixture, "first").members} == {1.0}  # nothing was saved
     named(app.button, "Delete this prior").click().run()
     assert [one.name for one in read(priors.list_priors)] == ["even"]
@@ -251,17 +251,17 @@ def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Ans
 def test_a_prior_for_other_experts_cannot_be_put_on_the_desk(answers: Answers) -> None:
     with transaction() as session:
         priors.give_prior(session, "other", {"laws again": 1.0})
-    app = settled(open_room("mixtures"))
-    assert "has no share for first/code" in told(app)
+    app = settled(open_page("mixtures"))
+    assert "has no share for first/code" in output(app)
     assert named(app.button, "Apply to the mixture").disabled
 
 
 def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answers) -> None:
-    app = settled(open_room("mixtures"))
+    app = settled(open_page("mixtures"))
     app.text_input(key="prior.estimate.name").set_value("for code")
     named(app.button, "Estimate").click().run()
-    assert answers.asked[-1]["name"] == "for code"
-    assert "needs 100 blocks; there are 2." in told(app)
+    assert answers.requested[-1]["name"] == "for code"
+    assert "needs 100 blocks; there are 2." in output(app)
     with reading() as session:
         assert priors.list_priors(session) == []
 
@@ -280,5 +280,5 @@ def test_a_training_tells_its_throughput() -> None:
     with transaction() as session:
         row = session.get_one(Job, done.id)
         row.result = {"mixture": "first", "experts": ["first/code"], "throughput": measured}
-    app = open_room("jobs_page", job=done.id)
-    assert "4,000 tokens/s and 2.5 TFLOP/s over 100 updates; an update costs 3.4 TFLOPs" in told(app)
+    app = open_page("jobs_page", job=done.id)
+    assert "4,000 tokens/s and 2.5 TFLOP/s over 100 updates; an update costs 3.4 TFLOPs" in output(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from workbench.analysis import evaluations
 from workbench.job_records import jobs as rows
 from workbench.registry import mixtures
@@ -23,7 +23,7 @@ def dense(filled_home: object) -> None:
     with transaction() as session:
         base, own, scores = (Artifact(id=new_id(), kind="demix-base", sha256="0" * 64) for _ in range(3))
         session.add_all([base, own, scores])
-        whole = Expert(
+        full = Expert(
             id=own.id,
             name="whole/dense",
             method="dense",
@@ -35,7 +35,7 @@ def dense(filled_home: object) -> None:
             num_parameters=9,
             config={"domains": SEVERAL},
         )
-        session.add(whole)
+        session.add(full)
         session.flush()
         mixtures.create_mixture(session, MixtureSpec(name="whole", experts=["whole/dense"]))
         evaluations.register_evaluation(
@@ -51,7 +51,7 @@ def dense(filled_home: object) -> None:
 
 
 def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
-    app = open_room("train", train__what="DEMix model")
+    app = open_page("train", train__what="DEMix model")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
         "demix",
@@ -75,7 +75,7 @@ def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
 
 @pytest.mark.usefixtures("dense")
 def test_an_expert_of_several_domains_is_found_by_each_and_shows_all() -> None:
-    app = open_room("experts", experts__domain=["poems"], experts__chosen=["whole/dense"])
+    app = open_page("experts", experts__domain=["poems"], experts__chosen=["whole/dense"])
     assert not app.exception
     assert named(app.metric, "Domain").value == "2 domains"
     shown = [frame.value for frame in app.dataframe]
@@ -84,17 +84,17 @@ def test_an_expert_of_several_domains_is_found_by_each_and_shows_all() -> None:
 
 @pytest.mark.usefixtures("dense")
 def test_domains_that_an_expert_of_several_was_trained_on_are_offered_last() -> None:
-    app = open_room("train", train__what="New expert", **{"train-expert__mixture": "whole"})
+    app = open_page("train", train__what="New expert", **{"train-expert__mixture": "whole"})
     assert app.selectbox(key="train-expert.domain").options[-2:] == ["code", "poems"]
 
 
 @pytest.mark.usefixtures("dense")
 def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
-    app = open_room("specialization", specialization__mixture="whole")
+    app = open_page("specialization", specialization__mixture="whole")
     assert not app.exception
     assert "No expert here was trained on one of these domains alone" in app.info[0].value
     for of_a_heatmap in ("Only in the table", "ratios of perplexities", "on a cell"):
-        assert of_a_heatmap not in told(app)
+        assert of_a_heatmap not in output(app)
     assert [list(one.value.columns) for one in app.dataframe] == [
         ["expert", "domain", "perplexity (per token)", "accuracy (%)"]
     ]
@@ -102,13 +102,13 @@ def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
 
 @pytest.mark.usefixtures("dense")
 def test_an_example_for_a_dense_model_is_of_its_domains() -> None:
-    app = open_room("posteriors", posterior__mixture="whole")
+    app = open_page("posteriors", posterior__mixture="whole")
     named(app.button, "Take an example").click().run()
     assert not app.exception
     assert app.session_state["posterior.text"].count("\n\n") == 1
 
 
 @pytest.mark.usefixtures("dense")
-@pytest.mark.parametrize("room", ["overview", "mixtures", "playground", "train"])
-def test_every_other_page_bears_it(room: str) -> None:
-    assert not open_room(room).exception
+@pytest.mark.parametrize("page", ["overview", "mixtures", "playground", "train"])
+def test_every_other_page_bears_it(page: str) -> None:
+    assert not open_page(page).exception

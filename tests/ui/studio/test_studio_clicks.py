@@ -11,7 +11,7 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import STUDIO, named, open_room, read, settled, told
+from tests.ui.studio.visits import STUDIO, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerDown
 from workbench.answers.changes import Forgetting
@@ -29,28 +29,28 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 
 
 def test_a_toggle_disables_an_expert_everywhere() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
+    app = open_page("experts", experts__chosen=["first/code"])
     named(app.toggle, "Enabled").set_value(False).run()
     assert not app.exception
     assert read(experts.get_expert, "first/code").enabled is False
 
 
 def test_a_switch_made_elsewhere_is_seen_here() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
+    app = open_page("experts", experts__chosen=["first/code"])
     with transaction() as session:
         experts.set_enabled(session, ["first/code"], False)
     assert named(app.run().toggle, "Enabled").value is False
 
 
 def test_several_experts_are_compared() -> None:
-    app = open_room("experts", experts__chosen=["first/code", "first/prose"])
-    assert "Perplexity of each expert by domain" in told(app)
+    app = open_page("experts", experts__chosen=["first/code", "first/prose"])
+    assert "Perplexity of each expert by domain" in output(app)
 
 
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
     hostile = next(card.name for card in read(experts.list_experts) if "law" in card.name and "/" in card.name)
-    app = open_room("experts", experts__chosen=[hostile])
-    assert "needed by expert laws again" in told(app)
+    app = open_page("experts", experts__chosen=[hostile])
+    assert "needed by expert laws again" in output(app)
     assert not [button for button in app.button if button.label == "Delete"]
 
 
@@ -59,24 +59,24 @@ def test_an_expert_that_a_composition_has_copies_of_is_deleted_as_anywhere_else(
         part = add_mode_expert(session, "apps", "code")
         add_composition(session, "both", part, add_mode_expert(session, "prose", "prose"))
         mixtures.delete_mixture(session, "apps")
-    app = open_room("experts", experts__chosen=[part.name])
-    assert "cannot be deleted" not in told(app)
+    app = open_page("experts", experts__chosen=[part.name])
+    assert "cannot be deleted" not in output(app)
     named(app.checkbox, "for good").check().run()
     named(app.button, "Delete").click().run()
-    assert f"{part.name} is deleted" in told(app)
+    assert f"{part.name} is deleted" in output(app)
 
 
 def test_an_expert_that_nothing_needs_is_deleted_after_a_second_thought() -> None:
-    app = open_room("experts", experts__chosen=["laws again"])
+    app = open_page("experts", experts__chosen=["laws again"])
     assert named(app.button, "Delete").disabled
     named(app.checkbox, "for good").check().run()
     named(app.button, "Delete").click().run()
-    assert "laws again is deleted" in told(app)
+    assert "laws again is deleted" in output(app)
     assert "laws again" not in {card.name for card in read(experts.list_experts)}
 
 
 def test_an_expert_is_renamed_and_stays_in_sight() -> None:
-    app = open_room("experts", experts__chosen=["laws again"])
+    app = open_page("experts", experts__chosen=["laws again"])
     named(app.text_input, "New name").set_value("statutes")
     named(app.button, "Rename").click().run()
     assert app.session_state["experts.chosen"] == ["statutes"]
@@ -86,10 +86,10 @@ def test_an_expert_is_renamed_and_stays_in_sight() -> None:
 def test_an_expert_that_a_job_names_is_not_renamed_and_the_page_says_why() -> None:
     with transaction() as session:
         rows.create_job(session, Evaluate(mixture="first", experts=["laws again"]), "Score it, too")
-    app = open_room("experts", experts__chosen=["laws again"])
+    app = open_page("experts", experts__chosen=["laws again"])
     named(app.text_input, "New name").set_value("statutes")
     named(app.button, "Rename").click().run()
-    assert "cannot be renamed: it is needed by job “Score it, too”" in told(app)
+    assert "cannot be renamed: it is needed by job “Score it, too”" in output(app)
     assert read(experts.get_expert, "laws again")
 
 
@@ -110,8 +110,8 @@ CERTIFICATE = {
 def test_an_addition_is_certified_from_the_experts_card() -> None:
     with transaction() as session:
         mixtures.add_member(session, "first", "laws again")
-    app = open_room("experts", experts__chosen=["laws again"])
-    assert "has not been certified" in told(app)
+    app = open_page("experts", experts__chosen=["laws again"])
+    assert "has not been certified" in output(app)
     named(app.button, "Certify the addition").click().run()
     assert not app.exception
     (job,) = [one for one in read(rows.list_jobs) if one.kind == "certify-addition"]
@@ -120,12 +120,12 @@ def test_an_addition_is_certified_from_the_experts_card() -> None:
         "first",
         "Certify addition laws again",
     )
-    assert "Certify addition laws again" in told(app)
+    assert "Certify addition laws again" in output(app)
 
 
 def test_an_expert_that_came_with_its_model_has_no_addition_to_certify() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
-    assert "was trained together with its model" in told(app)
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert "was trained together with its model" in output(app)
     assert not [one for one in app.button if one.label == "Certify the addition"]
 
 
@@ -134,26 +134,26 @@ def test_a_certificate_is_read_on_the_experts_card(ok: bool) -> None:
     with transaction() as session:
         about = experts.get_expert(session, "first/code").id
         for sentence in ("An older one.", "<b>NEWEST</b>"):
-            found = {**CERTIFICATE, "ok": ok, "sentence": sentence}
-            reports.register_report(session, "addition", "Addition", found, about_id=about)
-    app = open_room("experts", experts__chosen=["first/code"])
+            outcome = {**CERTIFICATE, "ok": ok, "sentence": sentence}
+            reports.register_report(session, "addition", "Addition", outcome, about_id=about)
+    app = open_page("experts", experts__chosen=["first/code"])
     assert not app.exception
     boxes = [one.value.replace("\\", "") for one in (app.success if ok else app.error)]
     assert boxes == ["<b>NEWEST</b>"]
-    assert "An older one." in told(app)
-    assert "Alone on code: perplexity 2.50 per token, its parent was not scored." in told(app)
+    assert "An older one." in output(app)
+    assert "Alone on code: perplexity 2.50 per token, its parent was not scored." in output(app)
     table = next(one.value for one in app.dataframe if "which" in one.value.columns)
     assert list(table["domain"]) == ["code", "prose"]
 
 
 def test_an_expert_in_no_mixture_has_no_addition_to_certify() -> None:
-    app = open_room("experts", experts__chosen=["laws again"])
-    assert "there is no addition to certify" in told(app)
+    app = open_page("experts", experts__chosen=["laws again"])
+    assert "there is no addition to certify" in output(app)
     assert not [one for one in app.button if one.label == "Certify the addition"]
 
 
 def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
-    app = open_room("train")
+    app = open_page("train")
     app.text_input(key="train-expert.name").set_value("dapt").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
     named(app.checkbox, "Train the whole model instead").check().run()
@@ -165,7 +165,7 @@ def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
 
 
 def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
-    app = open_room("train")
+    app = open_page("train")
     app.text_input(key="train-expert.name").set_value("poet").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
     named(app.button, "Train the expert").click().run()
@@ -179,9 +179,9 @@ def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
     assert len([one for one in read(rows.list_jobs) if one.kind == "certify-addition"]) == 1
 
 
-def _nearest(_self: Client, **wish: Any) -> ParentProposal:
+def _nearest(_self: Client, **job_spec: Any) -> ParentProposal:
     return ParentProposal(
-        **wish,
+        **job_spec,
         parent="first/prose",
         posterior={"first/code": 0.1, "first/prose": 0.9},
         num_blocks=12,
@@ -192,25 +192,26 @@ def _nearest(_self: Client, **wish: Any) -> ParentProposal:
 
 
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = open_room("train")
-    assert "workbench evaluate run first --domains poems --split dev" in told(app)
+    app = open_page("train")
+    assert "workbench evaluate run first --domains poems --split dev" in output(app)
     monkeypatch.setattr("ui.widgets.parents.is_scored", lambda *_: True)
     monkeypatch.setattr(Client, "nearest", _nearest)
-    app = open_room("train")
-    assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(
-        app
+    app = open_page("train")
+    assert (
+        "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens"
+        in output(app)
     )
-    assert "learns at 0.0005, a tenth of the rate of its first ancestor" in told(app)
+    assert "learns at 0.0005, a tenth of the rate of its first ancestor" in output(app)
 
 
 def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    requested = []
 
-    def forgetting(_self: Client, **wish: Any) -> Forgetting:
-        asked.append(wish)
+    def forgetting(_self: Client, **job_spec: Any) -> Forgetting:
+        requested.append(job_spec)
         row = {"role": "train", "num_tokens": 9, "block_size": 8, "before": 10.0}
         answer = {
-            **wish,
+            **job_spec,
             "split": "test",
             "domains": [
                 {**row, "domain": "code", "is_target": False, "after": 15.0, "change_percent": 50.0},
@@ -225,38 +226,38 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
         return Forgetting.model_validate(answer)
 
     monkeypatch.setattr(Client, "forgetting", forgetting)
-    app = open_room("experts", experts__chosen=["laws again"])
-    assert asked == []
+    app = open_page("experts", experts__chosen=["laws again"])
+    assert requested == []
     with transaction() as session:
         experts.expert_row(session, "laws again").config = {"whole": True}
-    app = open_room("experts", experts__chosen=["laws again"])
+    app = open_page("experts", experts__chosen=["laws again"])
     assert not app.exception
-    assert asked[0]["after"] == "laws again"
-    assert "On the target: -50.0 %." in told(app)
-    assert "On average over 1 train domain: +50.0 %." in told(app)
+    assert requested[0]["after"] == "laws again"
+    assert "On the target: -50.0 %." in output(app)
+    assert "On average over 1 train domain: +50.0 %." in output(app)
     table = next(one.value for one in app.dataframe if "change (%)" in one.value.columns)
     assert list(table["domain"]) == ["prose", "code"]
 
 
 def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
-    wish = TrainExpert(name="poet", domain="poems", mixture="first", watch=["code"])
+    job_spec = TrainExpert(name="poet", domain="poems", mixture="first", watch=["code"])
     result = {"expert": "poet", "parent": "first/prose", "parent_blocks": 12}
     result["parent_posterior"] = {"first/prose": 0.9, "first/code": 0.1}
     with transaction() as session:
-        job_id = rows.create_job(session, wish)
+        job_id = rows.create_job(session, job_spec)
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         curve = [(f"dev_loss/{name}", step, loss) for name in ("poems", "code") for step, loss in ((0, 3.0), (9, 2.0))]
         leases.record(session, job_id, fence, progress=0.9, note="", metrics=curve)
         leases.finish(session, job_id, fence, "done", result=result)
-    app = open_room("jobs_page", job=job_id)
+    app = open_page("jobs_page", job=job_id)
     assert not app.exception
-    assert "While the target was learned" in told(app)
-    assert "Why this parent" in told(app)
-    assert "The mean over 12 held-out blocks" in told(app)
+    assert "While the target was learned" in output(app)
+    assert "Why this parent" in output(app)
+    assert "The mean over 12 held-out blocks" in output(app)
 
 
 def test_the_train_form_asks_for_a_job() -> None:
-    app = open_room("train")
+    app = open_page("train")
     app.text_input(key="train-expert.name").set_value("poet").run()
     app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
@@ -267,7 +268,7 @@ def test_the_train_form_asks_for_a_job() -> None:
 
 
 def test_a_form_that_is_not_filled_in_says_what_is_missing() -> None:
-    app = open_room("train")
+    app = open_page("train")
     named(app.button, "Train the expert").click().run()
     assert "a name must have 1 to 80 characters" in app.error[0].value.replace("\\", "")
     assert "train-expert.job" not in app.session_state
@@ -275,24 +276,24 @@ def test_a_form_that_is_not_filled_in_says_what_is_missing() -> None:
 
 def test_a_failed_job_tells_its_cause_and_is_retried() -> None:
     failed = next(job for job in read(rows.list_jobs) if job.state == "failed")
-    app = open_room("jobs_page", job=failed.id)
-    assert "The loss is NaN at step 12." in told(app)
-    assert "Choose a smaller learning_rate" in told(app)
+    app = open_page("jobs_page", job=failed.id)
+    assert "The loss is NaN at step 12." in output(app)
+    assert "Choose a smaller learning_rate" in output(app)
     named(app.button, "Retry").click().run()
     assert read(rows.get_job, failed.id).state == "queued"
 
 
 def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
     running = next(job for job in read(rows.list_jobs) if job.state == "running")
-    app = open_room("jobs_page", job=running.id)
+    app = open_page("jobs_page", job=running.id)
     named(app.button, "Cancel").click().run()
     assert read(rows.get_job, running.id).stop_requested == "cancel"
-    assert "stopping (cancel requested)" in told(app)
+    assert "stopping (cancel requested)" in output(app)
 
 
-def mixed(_self: Client, **wish: Any) -> MixedScores:
+def mixed(_self: Client, **job_spec: Any) -> MixedScores:
     """An honest stand-in for the server: the perplexity is the number of experts that take part."""
-    active = wish.get("active") or [m.expert for m in read(mixtures.get_mixture, "first").members if m.active]
+    active = job_spec.get("active") or [m.expert for m in read(mixtures.get_mixture, "first").members if m.active]
     row = MixedDomain(
         domain="code",
         num_tokens=9,
@@ -306,14 +307,14 @@ def mixed(_self: Client, **wish: Any) -> MixedScores:
 
 def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)
-    app = open_room("mixtures")
-    assert "These are the saved settings." in told(app)
+    app = open_page("mixtures")
+    assert "These are the saved settings." in output(app)
     settled(named(app.toggle, "first/code").set_value(False).run())
-    assert "from 3.00 to 2.00 per token" in told(app)
+    assert "from 3.00 to 2.00 per token" in output(app)
     assert all(member.active for member in read(mixtures.get_mixture, "first").members)
     settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
-    assert "These are the saved settings." in told(app)
+    assert "These are the saved settings." in output(app)
 
 
 def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +325,7 @@ def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch
         return mixed(client, **request)
 
     monkeypatch.setattr(Client, "mix", mix)
-    app = open_room("mixtures")
+    app = open_page("mixtures")
     assert len(requests) == 1  # what is chosen is what is saved
     with statements_by_name("mixtures") as by_name:
         settled(named(app.toggle, "first/code").set_value(False).run())
@@ -336,40 +337,40 @@ def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch
 @contextmanager
 def statements_by_name(table: str) -> Iterator[list[str]]:
     """The statements that look for a row of this table by its name meanwhile."""
-    found: list[str] = []
+    outcome: list[str] = []
 
     def see(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if f"WHERE {table}.name = " in statement:
-            found.append(statement)
+            outcome.append(statement)
 
     engine = get_engine()
     event.listen(engine, "before_cursor_execute", see)
     try:
-        yield found
+        yield outcome
     finally:
         event.remove(engine, "before_cursor_execute", see)
 
 
 def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)
-    app = open_room("mixtures")
+    app = open_page("mixtures")
     for toggle in [one for one in app.toggle if one.value]:
         toggle.set_value(False)
     settled(app.run())
-    assert told(app).count("Switch on at least one.") == 1
+    assert output(app).count("Switch on at least one.") == 1
     assert app.button(key="mixture.save").disabled
 
 
 def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_self: Client, **_wish: Any) -> MixedScores:
+    def away(_self: Client, **_spec: Any) -> MixedScores:
         raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
 
     monkeypatch.setattr(Client, "mix", away)
-    app = open_room("mixtures")
-    assert "Start it with `workbench up`" in told(app)
+    app = open_page("mixtures")
+    assert "Start it with `workbench up`" in output(app)
     monkeypatch.setattr(Client, "mix", mixed)
     settled(named(app.button, "Retry").click().run())
-    assert "Exact, from stored scores" in told(app)
+    assert "Exact, from stored scores" in output(app)
 
 
 def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,16 +383,16 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
         gate_weights=[{}, {}],
         manifest=Manifest(model="first", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None),
     )
-    monkeypatch.setattr(Client, "posterior", lambda _self, **_wish: answer)
-    app = open_room("posteriors")
+    monkeypatch.setattr(Client, "posterior", lambda _self, **_spec: answer)
+    app = open_page("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "Weight of each expert by token" in told(app)
+    assert "Weight of each expert by token" in output(app)
     assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
 
 
 def test_no_text_is_said_to_be_missing() -> None:
-    app = open_room("posteriors")
+    app = open_page("posteriors")
     settled(named(app.button, "Show the posterior").click().run())
     assert "There is no text yet." in app.warning[0].value
 
@@ -408,7 +409,7 @@ def test_no_text_is_said_to_be_missing() -> None:
     ],
 )
 def test_every_form_of_the_train_page_opens(choice: str, button: str) -> None:
-    app = open_room("train", train__what=choice)
+    app = open_page("train", train__what=choice)
     assert not app.exception
     assert named(app.button, button)
     assert any("workbench" in one.value for one in app.code)
@@ -418,17 +419,17 @@ def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> No
     with transaction() as session:
         for _ in range(rows.NEWEST):
             rows.create_job(session, SelfCheck())
-    app = open_room("jobs_page")
-    assert f"The newest {rows.NEWEST} of " in told(app)
+    app = open_page("jobs_page")
+    assert f"The newest {rows.NEWEST} of " in output(app)
     app.pills(key="job_states").set_value(["failed"]).run()
-    assert "NaN" in told(app)
-    assert "The newest" not in told(app)
+    assert "NaN" in output(app)
+    assert "The newest" not in output(app)
     links = AppTest.from_file(STUDIO, default_timeout=30).run().get("page_link")
     assert f"See {rows.NEWEST + 3} unfinished jobs" in [link.proto.label for link in links]
 
 
 def test_an_example_of_two_domains_is_there_to_start_from() -> None:
-    app = open_room("posteriors")
+    app = open_page("posteriors")
     named(app.button, "Take an example").click().run()
     text = app.text_area(key="posterior.text").value
     assert "def add" in text

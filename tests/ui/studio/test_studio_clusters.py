@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from engine.mixing.gates.cluster import ClusterGateConfig
 from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
-from tests.ui.studio.visits import named, open_room, read, settled, told
+from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.cluster_grid import grid_picture, grid_words
@@ -61,8 +61,8 @@ def topics(home: Path) -> Path:
     return home
 
 
-def room(view: str = "Map", **state: Any) -> AppTest:
-    return open_room("clusters", **{"clusters__view": view, **state})
+def page(view: str = "Map", **state: Any) -> AppTest:
+    return open_page("clusters", **{"clusters__view": view, **state})
 
 
 def card() -> ClusteringCard:
@@ -76,13 +76,13 @@ def chart() -> MapPoints:
 
 
 def last_job() -> JobCard:
-    found = read(jobs.list_jobs)
-    assert len(found) == 1
-    return found[0]
+    result = read(jobs.list_jobs)
+    assert len(result) == 1
+    return result[0]
 
 
 def everything(app: AppTest) -> str:
-    return told(app) + "\n".join(one.value for one in (*app.text, *app.info)).replace("\\", "")
+    return output(app) + "\n".join(one.value for one in (*app.text, *app.info)).replace("\\", "")
 
 
 def select(monkeypatch: pytest.MonkeyPatch, *, areas: list[str] | None = None, point: Any = None) -> None:
@@ -96,7 +96,7 @@ def select(monkeypatch: pytest.MonkeyPatch, *, areas: list[str] | None = None, p
 
 @pytest.mark.usefixtures("topics")
 def test_the_map_says_what_shaped_it_and_what_to_read() -> None:
-    app = room()
+    app = page()
     assert not app.exception
     assert "UMAP shaped the map by 200 documents (seed 0) and put the other 400 in between" in everything(app)
     assert "the distance between two groups" in everything(app)
@@ -118,23 +118,23 @@ def test_every_point_leads_back_to_its_document_by_either_colour() -> None:
     points = np.frombuffer(chart().points, dtype=POINT)
     by_document = {int(one["document"]): one for one in points}
     for by in ("cluster", "domain"):
-        found = cluster_map(card(), chart(), by)  # type: ignore[arg-type]
-        assert found.num_points == 600
-        for layer, part in enumerate(found.layers):
-            number = found.document(layer, 5)
+        result = cluster_map(card(), chart(), by)  # type: ignore[arg-type]
+        assert result.num_points == 600
+        for layer, part in enumerate(result.layers):
+            number = result.document(layer, 5)
             assert number is not None
             assert by_document[number]["x"] == part.points_P["x"][5]
         names = [c.name for c in card().clusters] if by == "cluster" else list(SOURCES)
-        assert [layer.name for layer in found.layers] == names
+        assert [layer.name for layer in result.layers] == names
     assert cluster_map(card(), chart()).document(9, 0) is None
 
 
 @pytest.mark.usefixtures("topics")
 def test_what_is_not_shown_is_in_no_area() -> None:
     name = card().clusters[2].name
-    found = cluster_map(card(), chart(), "cluster", [name])
-    assert [layer.name for layer in found.layers] == [name]
-    assert found.num_inside([EVERYWHERE]) == found.num_points == 150
+    result = cluster_map(card(), chart(), "cluster", [name])
+    assert [layer.name for layer in result.layers] == [name]
+    assert result.num_inside([EVERYWHERE]) == result.num_points == 150
     assert cluster_map(card(), chart()).num_inside([EVERYWHERE]) == 600
 
 
@@ -148,7 +148,7 @@ def test_names_are_no_markup_in_the_legend() -> None:
 @pytest.mark.usefixtures("topics")
 def test_a_click_reads_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, point=(3, 0))
-    app = room()
+    app = page()
     assert not app.exception
     assert f"Strongest words: {card().clusters[3].terms[0]}" in everything(app)
     assert any(one.value.startswith("3 ") for one in app.text)  # the documents of cluster 3 begin so
@@ -157,12 +157,12 @@ def test_a_click_reads_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("topics")
 def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, point=(3, 0))
-    app = room()
+    app = page()
     named(app.button, "Move").click().run()
     job = last_job()
     assert (job.kind, job.spec["cluster"]) == ("pin-documents", card().clusters[0].name)
-    found = cluster_map(card(), chart()).document(3, 0)
-    assert found is not None
+    result = cluster_map(card(), chart()).document(3, 0)
+    assert result is not None
     assert len(job.spec["documents"][0]) == 64
 
 
@@ -170,7 +170,7 @@ def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPat
 def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     half = "0 -99 99 -99 99 99 0 99"
     select(monkeypatch, areas=[half])
-    app = room()
+    app = page()
     number = int((np.frombuffer(chart().points, dtype=POINT)["x"] > 0).sum())
     assert f"{number} documents in the area" in everything(app)
     app.text_input(key="make-domain.name").set_value("right half").run()
@@ -184,7 +184,7 @@ def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_wish(monkeypatch:
 @pytest.mark.usefixtures("topics")
 def test_a_domain_without_a_name_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, areas=[EVERYWHERE])
-    app = room()
+    app = page()
     named(app.button, "Make a domain of these 600").click().run()
     assert "a name must have 1 to 80 characters" in everything(app)
     assert read(jobs.list_jobs) == []
@@ -193,14 +193,14 @@ def test_a_domain_without_a_name_is_refused_in_words(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("topics")
 def test_an_area_around_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, areas=["900 900 901 900 901 901"])
-    assert "No document lies in this area" in everything(room())
+    assert "No document lies in this area" in everything(page())
 
 
 @pytest.mark.usefixtures("home")
 def test_a_clustering_without_a_map_says_how_to_get_one() -> None:
     with transaction() as session:
         fill_clustering(session, get_storage(get_settings()), with_map=False)
-    assert "No map was drawn of this clustering." in everything(room())
+    assert "No map was drawn of this clustering." in everything(page())
 
 
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_pictures_tell_sizes_and_overlap_in_words() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_a_cluster_is_named_and_noted() -> None:
-    app = room("Words & documents")
+    app = page("Words & documents")
     first = card().clusters[0]
     assert f"Strongest words: {', '.join(first.terms)}." in everything(app)
     app.text_input(key=f"clusters.name.{first.id}").set_value(HOSTILE).run()
@@ -255,7 +255,7 @@ def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_
                 session.flush()
         return transaction()
 
-    app = room("Words & documents")
+    app = page("Words & documents")
     first, second = card().clusters[:2]
     app.text_input(key=f"clusters.name.{first.id}").set_value("mine").run()
     monkeypatch.setattr(cluster_view, "transaction", after_an_edit)
@@ -265,7 +265,7 @@ def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_
 
 @pytest.mark.usefixtures("topics")
 def test_a_name_that_another_has_is_refused_whole() -> None:
-    app = room("Words & documents")
+    app = page("Words & documents")
     first, second = card().clusters[:2]
     app.text_input(key=f"clusters.name.{first.id}").set_value(second.name).run()
     app.text_input(key=f"clusters.notes.{first.id}").set_value("kept?").run()
@@ -276,7 +276,7 @@ def test_a_name_that_another_has_is_refused_whole() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_changes_of_the_text_are_counted_on_request() -> None:
-    app = room("Text since then")
+    app = page("Text since then")
     assert "Nothing changed" not in everything(app)
     settled(named(app.button, "Compare").click().run())
     assert "Nothing changed: the domains hold exactly" in everything(app)
@@ -287,7 +287,7 @@ def test_changes_of_the_text_are_counted_on_request() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_the_forms_ask_for_merges_and_splits_of_this_clustering() -> None:
-    app = room("Change")
+    app = page("Change")
     names = [cluster.name for cluster in card().clusters]
     app.multiselect(key="merge-clusters.clusters").set_value(names[:2]).run()
     named(app.button, "Merge").click().run()
@@ -298,7 +298,7 @@ def test_the_forms_ask_for_merges_and_splits_of_this_clustering() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_deleting_is_refused_in_words_while_something_needs_it() -> None:
-    app = room("Change")
+    app = page("Change")
     app.multiselect(key="merge-clusters.clusters").set_value([c.name for c in card().clusters[:2]]).run()
     named(app.button, "Merge").click().run()
     named(app.button, "Delete for good").click().run()
@@ -308,15 +308,15 @@ def test_deleting_is_refused_in_words_while_something_needs_it() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_finding_asks_only_what_is_not_implied_and_hands_the_plan_over() -> None:
-    app = open_room("clusters", clusters__part="Find clusters")
+    app = open_page("clusters", clusters__part="Find clusters")
     assert not [one for one in app.number_input if one.key == "find-clusters.max_tokens"]
     assert not [one for one in app.selectbox if one.key == "find-clusters.seed_model"]
     app.text_input(key="find-clusters.name").set_value("parts").run()
     app.number_input(key="find-clusters.shard_size").set_value(250).run()
     named(app.button, "Find clusters").click().run()
     assert not app.exception
-    found = read(jobs.list_jobs)
-    assert sorted(one.kind for one in found) == ["cluster-part"] * 4 + ["find-clusters"]
+    result = read(jobs.list_jobs)
+    assert sorted(one.kind for one in result) == ["cluster-part"] * 4 + ["find-clusters"]
     assert "0 of 5 jobs done" in "\n".join(one.proto.text for one in app.get("progress"))
     app.selectbox(key="find-clusters.embedder").select("hidden_states").run()
     assert [one for one in app.selectbox if one.key == "find-clusters.seed_model"]
@@ -324,7 +324,7 @@ def test_finding_asks_only_what_is_not_implied_and_hands_the_plan_over() -> None
 
 @pytest.mark.usefixtures("topics")
 def test_a_name_that_is_taken_is_told_at_once() -> None:
-    app = open_room("clusters", clusters__part="Find clusters")
+    app = open_page("clusters", clusters__part="Find clusters")
     app.text_input(key="find-clusters.name").set_value("topics").run()
     named(app.button, "Find clusters").click().run()
     assert "topics" in "".join(one.value for one in app.error)
@@ -333,7 +333,7 @@ def test_a_name_that_is_taken_is_told_at_once() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_one_button_asks_for_a_model_on_each_cluster() -> None:
-    app = room("Train on them")
+    app = page("Train on them")
     app.text_input(key="train-clusters.name").set_value("elms").run()
     app.number_input(key="train-clusters.training.num_steps").set_value(40).run()
     named(app.button, "Train a model on each").click().run()
@@ -348,7 +348,7 @@ def test_stale_experts_are_named_and_their_training_is_filled_in() -> None:
     _trained("elms", num_steps=10)
     with transaction() as session:
         clustering_row(session, "topics").clusters[1].stale = True
-    app = room("Train on them")
+    app = page("Train on them")
     assert "1 expert of changed clusters, so its documents have changed: elms/1/dense." in everything(app)
     named(app.button, "Fill in what elms was trained with").click().run()
     assert not app.exception
@@ -430,14 +430,14 @@ INNER = [[9.0, 8.5, 8.4], [9.0, 8.0, 7.9], [9.0, 8.2, 8.3]]
 
 
 def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved() -> None:
-    found = grid(INNER)
-    picture = grid_picture(found, INNER)
+    result = grid(INNER)
+    picture = grid_picture(result, INNER)
     solid, dotted = picture.figure.layout.shapes
     assert (solid.x0 + 0.47, solid.y0 + 0.47) == (2, 1)
     assert (dotted.x0 + 0.47, dotted.y0 + 0.47, dotted.line.dash) == (1, 2, "dot")
     assert list(picture.figure.layout.yaxis.ticktext) == ["0.05", "0.1 (paper)", "1"]
     assert "lies between the ends" in picture.title
-    assert grid_words(found, INNER) == (
+    assert grid_words(result, INNER) == (
         "Lowest at temperature 0.1 with top 4: 7.90 per token. "
         "The paper's temperature of 0.1 is as good as that with its best top-k."
     )
@@ -451,13 +451,13 @@ def test_the_grid_says_when_an_end_is_best() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_the_grid_of_a_mixture_is_shown_in_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No mixture weighs its experts by nearness" in everything(room("Temperature & top k"))
+    assert "No mixture weighs its experts by nearness" in everything(page("Temperature & top k"))
     _trained("elms", num_steps=10)
     with transaction() as session:
         gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id)
         mixtures.set_gate(session, "elms", gate)
-    monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_wish: grid(INNER))
-    app = settled(room("Temperature & top k"))
+    monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_spec: grid(INNER))
+    app = settled(page("Temperature & top k"))
     assert not app.exception
     assert "Lowest at temperature 0.1 with top 4: 7.90 per token." in everything(app)
     assert "in 30 ms" in everything(app)

@@ -128,23 +128,23 @@ def test_the_self_check_has_a_command_too() -> None:
 
 
 def test_an_average_by_weights_of_ones_own_has_a_command_too(submitted: list[Spec]) -> None:
-    told = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
-    assert app.main(shlex.split(screen_of("average-experts").command(told))[1:]) in (0, None)
-    assert submitted == [parse_spec({"kind": "average-experts", **assemble(told)})]
+    shown = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
+    assert app.main(shlex.split(screen_of("average-experts").command(shown))[1:]) in (0, None)
+    assert submitted == [parse_spec({"kind": "average-experts", **assemble(shown)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
 def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, submitted: list[Spec]) -> None:
-    told = {("name",): "s", ("source",): source, (field,): "some/where"}
-    assert app.main(shlex.split(screen_of("make-seed").command(told))[1:]) in (0, None)
-    assert submitted == [parse_spec({"kind": "make-seed", **assemble(told)})]
+    shown = {("name",): "s", ("source",): source, (field,): "some/where"}
+    assert app.main(shlex.split(screen_of("make-seed").command(shown))[1:]) in (0, None)
+    assert submitted == [parse_spec({"kind": "make-seed", **assemble(shown)})]
 
 
 def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Spec] = []
+    result: list[Spec] = []
 
     def stop(spec: Spec) -> list[str]:
-        found.append(spec)
+        result.append(spec)
         raise BadSpec(["seen enough"])
 
     for name in ("submit_find", "plan_training"):
@@ -155,8 +155,8 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
         "find": screen_of("find-clusters").command,
         "train": partial(command_line, "train clusters", TrainClusters, ("clustering", "name")),
     }
-    for which, spec, wish in (("find", FindClusters, find), ("train", TrainClusters, train)):
+    for which, spec, job_spec in (("find", FindClusters, find), ("train", TrainClusters, train)):
         questions = questions_of(spec, {})
-        answers = {q.path: q.default for q in questions} | wish
+        answers = {q.path: q.default for q in questions} | job_spec
         app.main(shlex.split(commands[which](changed(questions, answers)))[1:])
-        assert found.pop() == parse_as(spec, assemble(answers))
+        assert result.pop() == parse_as(spec, assemble(answers))

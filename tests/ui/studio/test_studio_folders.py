@@ -10,7 +10,7 @@ import pytest
 from datasets import packaged_modules
 
 from jobs.garbage_collection import uploads_folder
-from tests.ui.studio.visits import named, open_room, read
+from tests.ui.studio.visits import named, open_page, read
 from ui.present.readable_folders import is_readable, require_readable
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
@@ -26,7 +26,7 @@ OUTSIDE = "is outside the folders that the studio may read"
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_home: Path) -> Path:
+def slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_home: Path) -> Path:
     """The one folder that the owner named; beside it lies a file that is nobody's business, in it a link to that."""
     folder = tmp_path / "desk"
     (folder / "train").mkdir(parents=True)
@@ -37,41 +37,41 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_home: Path) -> 
     return folder
 
 
-def asked_for_path(path: str) -> Any:
-    app = open_room("corpora", part="Import text")
+def requested_path(path: str) -> Any:
+    app = open_page("corpora", part="Import text")
     app.text_input(key="import.path").set_value(path).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     return named(app.button, "Import the text").click().run()
 
 
 def seed_from(path: str) -> Any:
-    app = open_room("train", train__what="Seed model", seed__source="folder")
+    app = open_page("train", train__what="Seed model", seed__source="folder")
     app.text_input(key="make-seed.name").set_value("mine").run()
     app.text_input(key="make-seed.location").set_value(path).run()
     return named(app.button, "Make the seed model").click().run()
 
 
 def tasks_from(path: str) -> Any:
-    app = open_room("train", train__what="Few-shot classification")
+    app = open_page("train", train__what="Few-shot classification")
     app.text_input(key="classify.path").set_value(path).run()
     return named(app.button, "Classify the texts").click().run()
 
 
 def replication_of(path: str) -> Any:
-    app = open_room("replications", replication__folder=path)
+    app = open_page("replications", replication__folder=path)
     return app.button(key="replication.submit").click().run()
 
 
 def data_set(path: str) -> Any:
-    app = open_room("corpora", part="Import text", import__where="Hugging Face data set")
+    app = open_page("corpora", part="Import text", import__where="Hugging Face data set")
     app.text_input(key="import.dataset").set_value(path).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     return named(app.button, "Import the text").click().run()
 
 
-@pytest.mark.parametrize("ask", [asked_for_path, seed_from, tasks_from, replication_of, data_set])
+@pytest.mark.parametrize("ask", [requested_path, seed_from, tasks_from, replication_of, data_set])
 @pytest.mark.parametrize("path", ["private.txt", "desk/../private.txt", "desk/link.txt", "/no/such/file.txt"])
-def test_no_page_reads_elsewhere(desk: Path, tmp_path: Path, ask: Callable[[str], Any], path: str) -> None:
+def test_no_page_reads_elsewhere(slots: Path, tmp_path: Path, ask: Callable[[str], Any], path: str) -> None:
     before = read(rows.list_jobs)
     app = ask(str(tmp_path / path))
     assert OUTSIDE in app.error[0].value.replace("\\", "")
@@ -79,15 +79,15 @@ def test_no_page_reads_elsewhere(desk: Path, tmp_path: Path, ask: Callable[[str]
     assert read(rows.list_jobs) == before
 
 
-def test_a_folder_for_a_replication_may_not_lead_out(desk: Path, tmp_path: Path) -> None:
-    (desk / "novel").symlink_to(tmp_path)
-    assert OUTSIDE in replication_of(str(desk)).error[0].value.replace("\\", "")
+def test_a_folder_for_a_replication_may_not_lead_out(slots: Path, tmp_path: Path) -> None:
+    (slots / "novel").symlink_to(tmp_path)
+    assert OUTSIDE in replication_of(str(slots)).error[0].value.replace("\\", "")
 
 
-def test_what_lies_in_a_named_folder_is_read(desk: Path) -> None:
-    (desk / "x.txt").write_text("A text.", encoding="utf-8")
-    app = asked_for_path(str(desk / "x.txt"))
-    assert read(rows.get_job, app.session_state["import-corpus.job"]).spec["path"] == str(desk / "x.txt")
+def test_what_lies_in_a_named_folder_is_read(slots: Path) -> None:
+    (slots / "x.txt").write_text("A text.", encoding="utf-8")
+    app = requested_path(str(slots / "x.txt"))
+    assert read(rows.get_job, app.session_state["import-corpus.job"]).spec["path"] == str(slots / "x.txt")
 
 
 def test_without_a_name_it_is_the_folder_of_the_workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_several_folders_may_be_named_also_in_the_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../.."])
-@pytest.mark.usefixtures("desk")
+@pytest.mark.usefixtures("slots")
 def test_a_data_set_is_not_the_name_of_a_folder(name: str) -> None:
     with pytest.raises(BadSpec, match=OUTSIDE):
         require_readable(ImportCorpus(name="x", dataset=name).local_paths())
@@ -119,14 +119,14 @@ def test_a_data_set_is_not_the_name_of_a_folder(name: str) -> None:
 
 def test_a_spec_tells_every_path_that_its_work_reads() -> None:
     suspects = {"path", "folder", "file", "location", "tasks"}
-    found = {(kind, name) for kind, spec in SPECS.items() for name in spec.model_fields if name in suspects}
+    result = {(kind, name) for kind, spec in SPECS.items() for name in spec.model_fields if name in suspects}
     marked = {
         (kind, name)
         for kind, spec in SPECS.items()
         for name, field in spec.model_fields.items()
         if set(LocalPath.__metadata__) & set(field.metadata)  # type: ignore[attr-defined]
     }
-    assert found - marked == {("make-seed", "location")}  # a folder or a name, by its source
+    assert result - marked == {("make-seed", "location")}  # a folder or a name, by its source
     assert SPECS["make-seed"](name="x", source="folder", location="/etc").local_paths() == ["/etc"]
     assert SPECS["classify"](mixture="x", path="/etc").local_paths() == ["/etc"]
 

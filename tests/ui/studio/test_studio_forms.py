@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.cells import new_heatmap
 from ui.widgets.data_table import show_table
 from workbench.job_records import jobs
@@ -24,7 +24,7 @@ from workbench.tables import Cluster
 pytestmark = pytest.mark.usefixtures("filled_home")
 
 
-def asked(app: Any, kind: str) -> dict[str, Any]:
+def requested(app: Any, kind: str) -> dict[str, Any]:
     """The wish that a form sent."""
     assert not app.exception
     assert not app.error, app.error[0].value
@@ -32,20 +32,20 @@ def asked(app: Any, kind: str) -> dict[str, Any]:
 
 
 def test_experts_are_averaged_with_weights_of_ones_own() -> None:
-    app = open_room("train", train__what="Average")
+    app = open_page("train", train__what="Average")
     app.multiselect(key="average-experts.experts").set_value(["first/code", "first/prose"]).run()
     named(app.checkbox, "by hand").check().run()
     named(app.number_input, "Weight of first/prose").set_value(3.0).run()
     app.text_input(key="average-experts.name").set_value("both").run()
     assert any("--weights 1.0,3.0" in one.value for one in app.code)
-    spec = asked(named(app.button, "Average them").click().run(), "average-experts")
+    spec = requested(named(app.button, "Average them").click().run(), "average-experts")
     assert (spec["experts"], spec["weights"]) == (["first/code", "first/prose"], [1.0, 3.0])
 
 
 @pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix model"])
 def test_a_field_stands_at_its_default_though_a_click_overtook_its_first_drawing(what: str) -> None:
     # What is written into the session is sent with one drawing alone; every drawing has a widget's own default.
-    again = open_room("train", train__what=what).run()
+    again = open_page("train", train__what=what).run()
     steps, rate = (named(again.number_input, label).proto for label in ("Steps", "Learning rate"))
     assert (steps.default, steps.set_value) == (300, False)
     assert (rate.HasField("default"), rate.set_value) == (what != "New expert", False)  # a tenth of the parent's, then
@@ -53,7 +53,7 @@ def test_a_field_stands_at_its_default_though_a_click_overtook_its_first_drawing
 
 
 def test_a_preset_stands_above_the_defaults() -> None:
-    app = open_room("train", train__what="New expert")
+    app = open_page("train", train__what="New expert")
     app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
     assert named(app.number_input, "Steps").value == 60
     app.selectbox(key="train-expert.preset").select("Standard (300 steps)").run()
@@ -64,14 +64,14 @@ def test_a_preset_stands_above_the_defaults() -> None:
 def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks"
     tasks.mkdir()
-    app = open_room("train", train__what="Few-shot classification")
+    app = open_page("train", train__what="Few-shot classification")
     named(app.button, "Classify the texts").click().run()
     assert "path: must not be empty." in app.error[0].value.replace("\\", "")
     app.text_input(key="classify.path").set_value(str(tasks)).run()
     assert app.multiselect(key="classify.routings").options == ["cluster", "updating", "fixed", "fixed-validation"]
     app.multiselect(key="classify.routings").set_value(["fixed"]).run()
     app.multiselect(key="classify.top_k").set_value([8, 1]).run()
-    spec = asked(named(app.button, "Classify the texts").click().run(), "classify")
+    spec = requested(named(app.button, "Classify the texts").click().run(), "classify")
     assert (spec["mixture"], spec["path"], spec["routings"], spec["top_k"]) == (
         "first",
         str(tasks),
@@ -84,7 +84,7 @@ def test_the_clustering_of_a_gate_is_chosen_by_its_name() -> None:
     with transaction() as session:
         id = fill_clustering(session, get_storage(get_settings()), name="subjects").id
         session.scalars(select(Cluster).where(Cluster.clustering_id == id)).first().domain = domain_row(session, "code")
-    app = open_room("mixtures")
+    app = open_page("mixtures")
     app = named(app.selectbox, "Weights come from").select("cluster-posterior").run()
     clustering = named(app.selectbox, "Clustering")
     assert clustering.options == ["none", "subjects"]
@@ -94,7 +94,7 @@ def test_the_clustering_of_a_gate_is_chosen_by_its_name() -> None:
 
 
 def test_recent_activity_is_one_text_for_each_job() -> None:
-    (line,) = [one for one in told(open_room("overview")).splitlines() if "Train expert laws again, " in one]
+    (line,) = [one for one in output(open_page("overview")).splitlines() if "Train expert laws again, " in one]
     assert line.startswith(":red-badge[")
     assert "The loss is NaN" in line
 
@@ -114,16 +114,16 @@ def test_large_whole_numbers_have_separators(
     monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]
 ) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
     monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"documents": one} for one in column], "key", "words")
-    found = drawn["column_config"] or {}
-    assert [one["type_config"]["format"] for one in found.values()] == formats
+    result = drawn["column_config"] or {}
+    assert [one["type_config"]["format"] for one in result.values()] == formats
 
 
 def test_what_is_not_known_is_a_dash_and_large_numbers_have_two_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
     monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"perplexity": 942.1562, "share": 0.1234}, {"perplexity": None, "share": None}], "t", "words")
     assert drawn["placeholder"] == "—"

@@ -10,7 +10,7 @@ import pytest
 from engine.text.tokenizer import train_tokenizer
 from tests.ui.studio.conftest import TEXTS
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from ui.api.app import create_app
 from ui.client import Client
 from ui.kinds.train_form_parts import EXPERT
@@ -35,22 +35,22 @@ def beside(filled_home: object) -> None:
         add_composition(session, "both", *pair)
 
 
-def next_room(app: Any, button: str, room: str) -> Any:
+def next_room(app: Any, button: str, page: str) -> Any:
     """The room that a button leads to."""
     named(app.button, button).click().run()
     assert not app.exception
-    app.switch_page(f"app_pages/{room}.py").run()
+    app.switch_page(f"app_pages/{page}.py").run()
     assert not app.exception
     return app
 
 
 @pytest.mark.usefixtures("beside")
-@pytest.mark.parametrize("room", ["mixtures", "specialization"])
-def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
+@pytest.mark.parametrize("page", ["mixtures", "specialization"])
+def test_missing_scores_lead_to_the_form_that_makes_them(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
     monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
-    key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[room]
-    app = open_room(room, **{key: "p", f"{room.removesuffix('s')}.split": "dev"})
+    key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[page]
+    app = open_page(page, **{key: "p", f"{page.removesuffix('s')}.split": "dev"})
     app = next_room(app, "Evaluate", "train")
     assert app.selectbox(key="evaluate.mixture").value == "p"
     assert app.selectbox(key="evaluate.split").value == "dev"
@@ -58,18 +58,18 @@ def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch:
 
 @pytest.mark.usefixtures("beside")
 def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_scores() -> None:
-    app = open_room("experts", experts__chosen=["first/code", "c/code"])
+    app = open_page("experts", experts__chosen=["first/code", "c/code"])
     named(app.button, "learning and forgetting").click().run()
     app.session_state["specialization.mixture"] = "p"
     app.switch_page("app_pages/specialization.py").run()
     assert not app.exception
     assert named(app.multiselect, "Experts to compare").value == ["first/code", "c/code"]
-    assert "No expert of this choice has been scored" not in told(app)
+    assert "No expert of this choice has been scored" not in output(app)
 
 
 @pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize(
-    ("room", "key"),
+    ("page", "key"),
     [
         ("specialization", "specialization.mixture"),
         ("mixtures", "mixture"),
@@ -78,12 +78,12 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
     ],
 )
 def test_a_room_opens_on_the_newest_mixture_that_was_scored(
-    room: str, key: str, monkeypatch: pytest.MonkeyPatch
+    page: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
+    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="a blend", experts=["first/code", "c/code"]))
-    app = open_room(room, **({"train.what": EXPERT} if room == "train" else {}))
+    app = open_page(page, **({"train.what": EXPERT} if page == "train" else {}))
     assert app.selectbox(key=key).value == "first"
 
 
@@ -96,7 +96,7 @@ def test_mixtures_without_scores_stand_behind_those_with_some_the_newest_first()
 
 @pytest.mark.usefixtures("beside")
 def test_learned_and_kept_opens_on_the_mixture_and_on_what_it_is_composed_of() -> None:
-    app = open_room("specialization", specialization__view=LEARNED_AND_KEPT, specialization__mixture="both")
+    app = open_page("specialization", specialization__view=LEARNED_AND_KEPT, specialization__mixture="both")
     assert not app.exception
     assert named(app.multiselect, "Experts to compare").value == ["both/composed", "c/code", "p/prose"]
     assert named(app.multiselect, "Target domains").value == ["code", "prose"]
@@ -107,7 +107,7 @@ def test_learned_and_kept_opens_on_the_mixture_and_on_what_it_is_composed_of() -
 @pytest.mark.usefixtures("beside")
 def test_what_is_missing_is_scored_by_a_click() -> None:
     chosen = {"specialization.view": LEARNED_AND_KEPT, "specialization.compared": ["first/code", "c/code"]}
-    app = open_room("specialization", **chosen)
+    app = open_page("specialization", **chosen)
     named(app.button, "Score what is missing").click().run()
     assert not app.exception
     assert not app.error
@@ -120,7 +120,7 @@ def test_an_example_is_cut_to_what_the_model_can_read() -> None:
     base = get_storage().path(read(experts.get_expert, "first/code").base_id)
     tokenizer.save(base)
     (base / "config.json").write_text(json.dumps({"max_position_embeddings": 64}))
-    app = open_room("posteriors", posterior__mixture="first")
+    app = open_page("posteriors", posterior__mixture="first")
     named(app.button, "Take an example").click().run()
     assert not app.exception
     assert not app.error
@@ -132,21 +132,21 @@ def test_an_example_is_cut_to_what_the_model_can_read() -> None:
 
 @pytest.mark.usefixtures("beside")
 def test_experts_that_were_measured_on_different_tokens_can_be_scored_on_the_same() -> None:
-    app = open_room("experts", experts__chosen=["first/code", "c/code"])
-    assert "No domain was scored with all of them" in told(app)
+    app = open_page("experts", experts__chosen=["first/code", "c/code"])
+    assert "No domain was scored with all of them" in output(app)
     named(app.button, "Score what is missing").click().run()
     assert not app.exception
-    wishes = [job.spec for job in read(jobs.list_jobs) if job.spec.get("domains") == ["code"]]
-    assert [one["experts"] for one in wishes if one["kind"] == "evaluate"] == [["first/code"]]
+    requests = [job.spec for job in read(jobs.list_jobs) if job.spec.get("domains") == ["code"]]
+    assert [one["experts"] for one in requests if one["kind"] == "evaluate"] == [["first/code"]]
     assert "Score what is missing" not in str(
-        open_room("experts", experts__chosen=["first/code", "first/prose"]).button
+        open_page("experts", experts__chosen=["first/code", "first/prose"]).button
     )
 
 
 def test_who_cannot_be_compared_is_named() -> None:
     with transaction() as session:
         experts.expert_row(session, "laws again").tokenizer_sha256 = "cd" * 32
-    app = open_room(
+    app = open_page(
         "specialization",
         **{"specialization.view": LEARNED_AND_KEPT, "specialization.compared": ["first/code", "laws again"]},
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("filled_home", "folders_named")
     "place", ["Files on this machine", "Upload files", "Found on this machine", "Hugging Face data set"]
 )
 def test_text_can_come_from_every_place(place: str) -> None:
-    app = open_room("corpora", part="Import text", import__where=place)
+    app = open_page("corpora", part="Import text", import__where=place)
     assert not app.exception
     assert not app.error
 
 
 def test_an_empty_import_form_says_all_that_is_missing() -> None:
-    app = open_room("corpora", part="Import text")
+    app = open_page("corpora", part="Import text")
     named(app.button, "Import the text").click().run()
     complaint = app.error[0].value.replace("\\", "")
     assert "path: give the path of a file or a folder." in complaint
@@ -36,7 +36,7 @@ def test_an_empty_import_form_says_all_that_is_missing() -> None:
 
 def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
-    app = open_room("corpora", part="Import text")
+    app = open_page("corpora", part="Import text")
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     named(app.button, "Import the text").click().run()
@@ -45,7 +45,7 @@ def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) ->
 
 
 def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
-    app = open_room("corpora", part="Import text")
+    app = open_page("corpora", part="Import text")
     app.text_input(key="import.path").set_value(f"{tmp_path}/where.txt").run()
     named(app.button, "Import the text").click().run()
     assert f"no file or folder at {tmp_path}/where.txt" in app.error[0].value.replace("\\", "")
@@ -53,9 +53,9 @@ def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
 
 
 def test_what_was_refused_is_reported_with_its_place() -> None:
-    app = open_room("corpora", part="Imports & what was refused")
-    assert "1 record refused; 2 duplicates left out" in told(app)
-    assert "Anonymised: email 3, phone number 1,200." in told(app)
+    app = open_page("corpora", part="Imports & what was refused")
+    assert "1 record refused; 2 duplicates left out" in output(app)
+    assert "Anonymised: email 3, phone number 1,200." in output(app)
     assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
 
 
@@ -73,13 +73,13 @@ def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
             next_step="Mend it.",
             failure=Failure(code="BadRecord", line=2),
         )
-    app = open_room("corpora", part="Imports & what was refused")
-    assert "bad.jsonl, line 2: not JSON." in told(app)
-    assert "leave broken records out" in told(app)
+    app = open_page("corpora", part="Imports & what was refused")
+    assert "bad.jsonl, line 2: not JSON." in output(app)
+    assert "leave broken records out" in output(app)
 
 
 def test_a_name_is_proposed_from_the_file_until_one_is_written() -> None:
-    app = open_room("corpora", part="Import text")
+    app = open_page("corpora", part="Import text")
     app.text_input(key="import.path").set_value("/data/my poems.jsonl.gz").run()
     assert app.text_input(key="import-corpus.name").value == "my poems"
     app.text_input(key="import-corpus.name").set_value("verse").run()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from tests.ui.studio.visits import open_room
+from tests.ui.studio.visits import open_page
 from ui.cli.app import main
 from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.expert_table import expert_row
@@ -83,9 +83,9 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
         accuracy=[[0.25, None], [None, None]],
         specialization=[],
     )
-    told = unknown_accuracy_words(table, "mix")
-    assert told.startswith("The accuracy of 2 scores is not known")
-    assert told.endswith("workbench evaluate run mix --again.")
+    shown = unknown_accuracy_words(table, "mix")
+    assert shown.startswith("The accuracy of 2 scores is not known")
+    assert shown.endswith("workbench evaluate run mix --again.")
     assert unknown_accuracy_words(table.model_copy(update={"accuracy": [[0.25, 0.1], [None, 0.0]]}), "mix") == ""
 
 
@@ -93,14 +93,14 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
 def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def told(forgotten: int) -> str:
+    def shown(forgotten: int) -> str:
         with transaction() as session:
             for row in session.scalars(select(Evaluation).limit(forgotten)):
                 row.num_correct = None
         assert main(["evaluate", "show", "first"]) == 0
         return capsys.readouterr().out
 
-    known, some, none = told(0), told(1), told(1000)
+    known, some, none = shown(0), shown(1), shown(1000)
     assert "Accuracy: % of tokens" in known
     assert "--again" not in known
     assert "The accuracy of 1 score is not known" in some
@@ -121,11 +121,11 @@ def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(card
 def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
-    told = [
+    shown = [
         (row["in-domain perplexity (per token)"], row["measured on"])
         for row in (expert_row(one, scores, split) for split in ("test", "dev") for one in cards)
     ]
-    assert told == [
+    assert shown == [
         (10.0, "test, 4,096 in blocks of 128"),
         (None, "on dev only"),
         (None, "on test only"),
@@ -135,7 +135,7 @@ def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> No
 
 @pytest.mark.usefixtures("filled_home")
 def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
-    app = open_room("experts", experts__split="dev")
+    app = open_page("experts", experts__split="dev")
     assert not app.exception
     (rows,) = [one.value for one in app.dataframe if "in-domain perplexity (per token)" in one.value.columns]
     assert rows["in-domain perplexity (per token)"].isna().all()

@@ -9,7 +9,7 @@ import pytest
 
 from engine.models.flops import Shape
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import named, open_room, read, told
+from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.train_form_parts import AVERAGE, EXPERT, MODE
 from ui.present.pages import COMPOSITION
@@ -39,7 +39,7 @@ def beside(filled_home: object) -> None:
         add_mode_expert(session, "alone", "poems")
 
 
-def asked_for(name: str) -> dict[str, Any]:
+def requested(name: str) -> dict[str, Any]:
     (job,) = [card for card in read(rows.list_jobs) if card.spec.get("name") == name]
     return job.spec
 
@@ -56,7 +56,7 @@ def command_of(app: Any) -> str:
 
 
 def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
-    app = open_room("train", train__what=MODE)
+    app = open_page("train", train__what=MODE)
     assert [one.label for one in app.expander][:2] == [
         "Shape of the expert: blocks, layers, how it starts",
         "Training details",
@@ -67,12 +67,12 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     fill(app, "number_input", "Blocks of the backbone", 2)
     assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
     assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
-    assert "how long that takes is known after the first training" in told(app)
+    assert "how long that takes is known after the first training" in output(app)
     assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
     assert not app.error
-    spec = asked_for("poet")
+    spec = requested("poet")
     assert (spec["kind"], spec["seed_model"], spec["retain"], spec["shape"]["num_blocks"]) == (
         "train-mode",
         "tiny",
@@ -82,7 +82,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
 
 
 def test_what_cannot_be_is_said_before_a_job_exists() -> None:
-    app = open_room("train", train__what=MODE)
+    app = open_page("train", train__what=MODE)
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "number_input", "Experts side by side", 2)
@@ -91,7 +91,7 @@ def test_what_cannot_be_is_said_before_a_job_exists() -> None:
 
 
 def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
-    app = open_room("train", train__what=MODE)
+    app = open_page("train", train__what=MODE)
     blocks = app.number_input(key="train-mode.shape.num_blocks")
     assert (blocks.value, blocks.max) == (2, 2)
     fill(app, "text_input", "Name", "poet")
@@ -104,18 +104,18 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
 def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_and_option() -> None:
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     assert read(forecast, spec) is None
-    (told,) = read(KIND.complaints, spec)
-    assert told.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")
-    assert "num_blocks" not in told
+    (output,) = read(KIND.complaints, spec)
+    assert output.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")
+    assert "num_blocks" not in output
 
 
 def test_without_an_expert_of_mode_there_is_nothing_to_compose_yet() -> None:
-    assert "There is no expert of MoDE yet." in told(open_room("train", train__what=COMPOSITION))
+    assert "There is no expert of MoDE yet." in output(open_page("train", train__what=COMPOSITION))
 
 
 @pytest.mark.usefixtures("beside")
 def test_stage_two_is_asked_for_and_offers_the_parts_to_leave_out() -> None:
-    app = open_room("train", train__what=COMPOSITION)
+    app = open_page("train", train__what=COMPOSITION)
     fill(app, "text_input", "Name", "more")
     fill(app, "multiselect", "Experts", ["both/composed", "alone/poems"])
     assert named(app.multiselect, "Parts to leave out").options == ["code", "prose", "poems"]
@@ -128,13 +128,13 @@ def test_stage_two_is_asked_for_and_offers_the_parts_to_leave_out() -> None:
     named(app.button, "Compose them").click().run()
     assert not app.exception
     assert not app.error
-    spec = asked_for("more")
+    spec = requested("more")
     assert (spec["experts"], spec["without"], spec["frozen"]) == (["both/composed", "alone/poems"], ["code"], True)
 
 
 @pytest.mark.usefixtures("beside")
 def test_a_part_that_is_offered_no_more_is_left_out_no_more() -> None:
-    app = open_room("train", train__what=COMPOSITION)
+    app = open_page("train", train__what=COMPOSITION)
     fill(app, "multiselect", "Experts", ["c/code", "p/prose"])
     fill(app, "multiselect", "Parts to leave out", ["code"])
     fill(app, "multiselect", "Experts", ["p/prose"])
@@ -147,7 +147,7 @@ def test_only_experts_on_one_backbone_are_offered_together() -> None:
         shape = {"num_blocks": 3, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
         row = experts.expert_row(session, "alone/poems")
         row.config = {**row.config, "shape": shape}
-    app = open_room("train", train__what=COMPOSITION)
+    app = open_page("train", train__what=COMPOSITION)
     assert named(app.multiselect, "Experts").options == ["both/composed", "c/code", "p/prose"]
     fill(app, "multiselect", "Experts", ["c/code"])
     fill(app, "selectbox", "Backbone", "tiny in 3 blocks")
@@ -156,11 +156,11 @@ def test_only_experts_on_one_backbone_are_offered_together() -> None:
 
 @pytest.mark.usefixtures("beside")
 def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
-    app = open_room("train", train__what=EXPERT)
+    app = open_page("train", train__what=EXPERT)
     assert app.selectbox(key="train-expert.mixture").options == ["first"]
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="blend", experts=["first/code", "c/code"]))
-    app = open_room("train", train__what=EXPERT, **{"train-expert__mixture": "blend"})
+    app = open_page("train", train__what=EXPERT, **{"train-expert__mixture": "blend"})
     assert app.selectbox(key="train-expert.mixture").options == ["first", "blend"]
     assert app.selectbox(key="train-expert.parent").options == ["choose for me", "first/code"]
 
@@ -170,13 +170,13 @@ def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> N
     with transaction() as session:
         for card in experts.list_experts(session):
             experts.expert_row(session, card.name).method = "mode"
-    assert "no mixture yet with an expert that can be copied" in told(open_room("train", train__what=EXPERT))
-    assert "All experts here are of MoDE, which are not averaged." in told(open_room("train", train__what=AVERAGE))
+    assert "no mixture yet with an expert that can be copied" in output(open_page("train", train__what=EXPERT))
+    assert "All experts here are of MoDE, which are not averaged." in output(open_page("train", train__what=AVERAGE))
 
 
 @pytest.mark.usefixtures("beside")
 def test_an_average_is_offered_of_whole_models_alone() -> None:
-    app = open_room("train", train__what=AVERAGE)
+    app = open_page("train", train__what=AVERAGE)
     assert not any(
         name in app.multiselect(key="average-experts.experts").options for name in ("c/code", "both/composed")
     )
@@ -186,15 +186,17 @@ def test_an_average_is_offered_of_whole_models_alone() -> None:
 def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    alone = "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, anew for every"
-    app = open_room("mixtures", mixture="both")
+    by_itself = (
+        "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, anew for every"
+    )
+    app = open_page("mixtures", mixture="both")
     assert not app.exception
-    words = told(app)
-    assert alone in words
+    words = output(app)
+    assert by_itself in words
     assert "One expert takes part" in words
     assert "Perplexity by inference mode" not in words
     assert main(["mixture", "show", "both"]) == 0
-    assert alone in " ".join(capsys.readouterr().out.split())
+    assert by_itself in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("beside")
@@ -205,7 +207,7 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
             "This mixture's gate weighs whole models. Inside c/code (code), alone/poems (poems) gates mix"
         )
         assert inside_words(mixtures.get_mixture(session, "first")) == ""
-    assert "Perplexity by inference mode" in told(open_room("mixtures", mixture="pair"))
+    assert "Perplexity by inference mode" in output(open_page("mixtures", mixture="pair"))
 
 
 def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
@@ -242,14 +244,14 @@ def tables(app: Any) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.usefixtures("beside")
 def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> None:
-    app = open_room("experts", experts__chosen=["both/composed"])
+    app = open_page("experts", experts__chosen=["both/composed"])
     assert not app.exception
     (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
     assert [(row["part"], row["trained as"], row["parameters"]) for row in parts] == [
         ("code", "c/code", "1 k"),
         ("prose", "p/prose", "2 k"),
     ]
-    words = told(app)
+    words = output(app)
     for made_of in ("c/code", "p/prose"):
         assert f"expert {made_of} → expert both/composed" in words
 
@@ -257,21 +259,21 @@ def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> N
 @pytest.mark.usefixtures("beside")
 def test_the_comparison_names_parts_and_what_they_are_of() -> None:
     rows = differences([read(experts.get_expert, name) for name in ("both/composed", "c/code")])
-    told = {row["property"]: (row["both/composed"], row["c/code"]) for row in rows}
-    assert (told["parts"], told["composed of"]) == (("code, prose", "code"), ("c/code, p/prose", ""))
-    assert not {"config: parts", "config: composed_of"} & set(told)
+    output = {row["property"]: (row["both/composed"], row["c/code"]) for row in rows}
+    assert (output["parts"], output["composed of"]) == (("code, prose", "code"), ("c/code, p/prose", ""))
+    assert not {"config: parts", "config: composed_of"} & set(output)
 
 
 @pytest.mark.usefixtures("beside")
 def test_from_the_card_an_expert_goes_into_a_composition() -> None:
-    app = open_room("experts", experts__chosen=["alone/poems"])
+    app = open_page("experts", experts__chosen=["alone/poems"])
     assert "layers in each block" in str(tables(app))
     named(app.button, "Add to both/composed").click().run()
     assert not app.exception
     app.switch_page("app_pages/train.py").run()
     assert not app.exception
     assert named(app.multiselect, "Experts").value == ["both/composed", "alone/poems"]
-    held = open_room("experts", experts__chosen=["c/code"])
+    held = open_page("experts", experts__chosen=["c/code"])
     assert not [one.label for one in held.button if "Add to" in one.label]
 
 
@@ -281,17 +283,17 @@ def test_a_part_whose_expert_is_gone_says_so() -> None:
         row = experts.expert_row(session, "both/composed")
         parts = [{**part, "of": new_id()} for part in row.config["parts"]]
         row.config = {**row.config, "parts": parts}
-    app = open_room("experts", experts__chosen=["both/composed"])
+    app = open_page("experts", experts__chosen=["both/composed"])
     assert "an expert that is gone" in str(tables(app))
 
 
 def test_other_experts_have_no_parts() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
+    app = open_page("experts", experts__chosen=["first/code"])
     assert "Parts" not in [tab.label for tab in app.tabs]
     assert not [one.label for one in app.button if "Compose" in one.label]
 
 
-def looked(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
+def evaluated(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
     """Of each domain the shares of backbone and parts at steps 0, 10, ..."""
     return [
         MetricPoint(name=f"gate/{number}/{domain}", step=10 * place, value=share)
@@ -302,7 +304,7 @@ def looked(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
 
 
 def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
-    points = looked(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
+    points = evaluated(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
     picture = gates_picture(looks_of(points), ["backbone", "code", "law"])
     assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band weighs more"
     assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
@@ -314,14 +316,14 @@ def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
 
 
 def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
-    points = looked(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
+    points = evaluated(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
     title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
     assert title.startswith("Gate shares: 0 of 2 parts weigh most on their own domain")
 
 
 def test_a_difference_that_nobody_sees_is_no_say() -> None:
     def title(*names: str, **shares: Sequence[float]) -> str:
-        looks = looks_of(looked(**{domain: [look] for domain, look in shares.items()}))
+        looks = looks_of(evaluated(**{domain: [look] for domain, look in shares.items()}))
         return gates_picture(looks, ["backbone", *names]).title.removeprefix("Gate shares: ")
 
     apart = "the gates do not distinguish the domains yet"
@@ -339,6 +341,6 @@ def test_a_difference_that_nobody_sees_is_no_say() -> None:
 
 
 def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:
-    points = looked(code=[(1, 0), (0.5, 0.5)])
+    points = evaluated(code=[(1, 0), (0.5, 0.5)])
     assert looks_of(points[:-1]) == {"code": {0: [1, 0]}}
     assert looks_of([]) == {}

@@ -55,7 +55,7 @@ def open_page(name: str) -> AppTest:
     return app
 
 
-def told(app: AppTest) -> str:
+def output(app: AppTest) -> str:
     """Everything the page says in words, with the marks that keep names from being read as Markdown taken off."""
     kinds = (app.title, app.markdown, app.caption, app.error, app.warning, app.info, app.success, app.button, app.text)
     words = [str(getattr(one, "value", "")) + str(getattr(one, "label", "")) for kind in kinds for one in kind]
@@ -72,7 +72,7 @@ def complaints(app: AppTest) -> list[str]:
 def test_an_empty_registry_says_why_and_what_to_do(page: str) -> None:
     app = open_page(page)
     assert not complaints(app)
-    assert EMPTY[page] in told(app)
+    assert EMPTY[page] in output(app)
 
 
 @pytest.mark.parametrize("page", FILLED)
@@ -80,7 +80,7 @@ def test_an_empty_registry_says_why_and_what_to_do(page: str) -> None:
 def test_a_full_registry_is_told_in_words(page: str) -> None:
     app = open_page(page)
     assert not complaints(app)
-    assert all(sentence in told(app) for sentence in FILLED[page].split("|"))
+    assert all(sentence in output(app) for sentence in FILLED[page].split("|"))
 
 
 @pytest.mark.parametrize("page", EMPTY)
@@ -88,12 +88,12 @@ def test_without_a_registry_every_page_names_the_command(page: str) -> None:
     app = open_page(page)
     assert not complaints(app)
     if page != "playground":
-        assert "workbench migrate" in told(app)
+        assert "workbench migrate" in output(app)
 
 
 def test_the_studio_loads_no_weights_library() -> None:
-    rooms = [f"ui.studio.app_pages.{path.stem}" for path in Path(STUDIO).with_name("app_pages").glob("[a-z]*.py")]
-    names = ", ".join(["ui.studio.app", *rooms])
+    pages = [f"ui.studio.app_pages.{path.stem}" for path in Path(STUDIO).with_name("app_pages").glob("[a-z]*.py")]
+    names = ", ".join(["ui.studio.app", *pages])
     code = f"import sys, {names}; sys.exit(bool({{'torch', 'transformers'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
@@ -110,7 +110,7 @@ def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
 def test_an_empty_page_tells_the_job_that_will_fill_it(page: str) -> None:
     with transaction() as session:
         create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
-    assert "“Train 4 experts together” waits for its turn." in told(open_page(page))
+    assert "“Train 4 experts together” waits for its turn." in output(open_page(page))
 
 
 @pytest.mark.usefixtures("home")

@@ -9,7 +9,7 @@ import pytest
 
 from engine.events import GateWeights
 from tests.ui.studio.conftest import HOSTILE, _artifact
-from tests.ui.studio.visits import named, open_room, settled, told
+from tests.ui.studio.visits import named, open_page, output, settled
 from ui.client import Client
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.text.mode_gates import means, rows_inside
@@ -23,7 +23,7 @@ from workbench.store.storage import get_storage
 
 PARTS = ["code", HOSTILE]
 TOKEN = GateWeights((0.5, 0.1), {"code": (0.3, 0.2), HOSTILE: (0.2, 0.7)})
-ALONE = GateWeights((0.4, 0.2), {HOSTILE: (0.6, 0.8)})
+SINGLE = GateWeights((0.4, 0.2), {HOSTILE: (0.6, 0.8)})
 
 
 def read(expert: str, tokens: list[str], gates: list[dict[str, GateWeights]]) -> PosteriorAnswer:
@@ -63,17 +63,17 @@ def composed(filled_home: Path) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The wishes that the page sends; the second of three tokens comes without the expert."""
-    wishes: list[dict[str, Any]] = []
+    specs: list[dict[str, Any]] = []
 
-    def posterior(_self: Client, **wish: Any) -> PosteriorAnswer:
-        wishes.append(wish)
-        gates = TOKEN if len(wish["parts"]["apps/composed"]) == 2 else ALONE
+    def posterior(_self: Client, **job_spec: Any) -> PosteriorAnswer:
+        specs.append(job_spec)
+        gates = TOKEN if len(job_spec["parts"]["apps/composed"]) == 2 else SINGLE
         return read("apps/composed", ["<b>", "x", " y"], [{"apps/composed": gates}, {}, {"apps/composed": gates}])
 
     monkeypatch.setattr(Client, "posterior", posterior)
-    return wishes
+    return specs
 
 
 def html(app: Any) -> str:
@@ -81,64 +81,66 @@ def html(app: Any) -> str:
 
 
 @pytest.mark.usefixtures("composed")
-def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(asked: list[dict[str, Any]]) -> None:
-    app = open_room("posteriors", posterior__mixture="apps")
+def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
+    requested: list[dict[str, Any]],
+) -> None:
+    app = open_page("posteriors", posterior__mixture="apps")
     app.text_area(key="posterior.text").set_value("<b>x y").run()
     settled(named(app.button, "Show the posterior").click().run())
 
-    assert asked[0]["parts"] == {"apps/composed": PARTS}
-    assert "Inside apps/composed" in told(app)
-    assert "3 tokens, all of apps/composed: beside no other its weight is 1." in told(app)
-    assert "Weight of each expert by token" not in told(app)
-    assert "1 token of the text came without this expert" in told(app)
-    assert "Gate weights by token" in told(app)
-    assert "Mean gate weights by block" in told(app)
+    assert requested[0]["parts"] == {"apps/composed": PARTS}
+    assert "Inside apps/composed" in output(app)
+    assert "3 tokens, all of apps/composed: beside no other its weight is 1." in output(app)
+    assert "Weight of each expert by token" not in output(app)
+    assert "1 token of the text came without this expert" in output(app)
+    assert "Gate weights by token" in output(app)
+    assert "Mean gate weights by block" in output(app)
     on_average = html(app)
     assert "&lt;b&gt;" in on_average
     assert HOSTILE not in on_average
     assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100%" in on_average
     settled(named(app.segmented_control, "Block").set_value("1").run())
     assert "backbone 100%" in html(app)
-    assert len(asked) == 1  # another block is no other question
+    assert len(requested) == 1  # another block is no other question
 
 
 @pytest.mark.usefixtures("composed")
-def test_a_part_that_is_switched_off_is_not_asked_for_and_weighs_nothing(asked: list[dict[str, Any]]) -> None:
-    app = open_room("posteriors", posterior__mixture="apps")
+def test_a_part_that_is_switched_off_is_not_asked_for_and_weighs_nothing(requested: list[dict[str, Any]]) -> None:
+    app = open_page("posteriors", posterior__mixture="apps")
     app.text_area(key="posterior.text").set_value("<b>x y").run()
     named(app.pills, "Active parts of apps/composed").set_value([HOSTILE]).run()
     settled(named(app.button, "Show the posterior").click().run())
 
-    assert asked[0]["parts"] == {"apps/composed": [HOSTILE]}
-    assert "Switched off, so their weight is 0: code." in told(app)
+    assert requested[0]["parts"] == {"apps/composed": [HOSTILE]}
+    assert "Switched off, so their weight is 0: code." in output(app)
 
 
 @pytest.mark.usefixtures("composed")
 def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: MixedScores(experts=[], domains=[], seconds=0.0))
-    app = open_room("mixtures", mixture="apps")
-    assert "what switching one does needs a forward pass" in told(app)
-    assert "forward pass" not in told(open_room("mixtures", mixture="first"))
+    monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))
+    app = open_page("mixtures", mixture="apps")
+    assert "what switching one does needs a forward pass" in output(app)
+    assert "forward pass" not in output(open_page("mixtures", mixture="first"))
 
 
 @pytest.mark.usefixtures("composed")
 def test_a_mixture_without_parts_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    wishes: list[dict[str, Any]] = []
+    specs: list[dict[str, Any]] = []
 
-    def posterior(_self: Client, **wish: Any) -> PosteriorAnswer:
-        wishes.append(wish)
+    def posterior(_self: Client, **job_spec: Any) -> PosteriorAnswer:
+        specs.append(job_spec)
         return read("e", ["x"], [{}])
 
     monkeypatch.setattr(Client, "posterior", posterior)
-    app = open_room("posteriors", posterior__mixture="first")
+    app = open_page("posteriors", posterior__mixture="first")
     app.text_area(key="posterior.text").set_value("x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "parts" not in wishes[0]
-    assert "Inside" not in told(app)
+    assert "parts" not in specs[0]
+    assert "Inside" not in output(app)
 
 
 def test_rows_add_up_to_one_and_a_part_that_is_off_has_none() -> None:
-    gates = [{"e": TOKEN}, {}, {"e": ALONE}]
+    gates = [{"e": TOKEN}, {}, {"e": SINGLE}]
     assert rows_inside(gates, "e", PARTS, 1) == [[0.1, 0.2, 0.7], [0.2, 0.0, 0.8]]
     for row in rows_inside(gates, "e", PARTS):
         assert sum(row) == pytest.approx(1)

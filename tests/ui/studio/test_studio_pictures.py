@@ -74,11 +74,11 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
 
 
 def test_an_expert_without_any_number_is_named() -> None:
-    gaps = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
-    assert gaps.unscored() == ["new"]
-    assert gaps.expert_label("new") == "new (not scored)"
-    assert replace(gaps, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
-    assert "so there is nothing to compare" in specialization(gaps).title
+    missing = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
+    assert missing.unscored() == ["new"]
+    assert missing.expert_label("new") == "new (not scored)"
+    assert replace(missing, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
+    assert "so there is nothing to compare" in specialization(missing).title
 
 
 def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
@@ -368,8 +368,8 @@ def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
 
 def test_pandas_is_whole_before_any_page_draws() -> None:
     """Plotly takes what it finds of it, half-read too, while another page is importing it."""
-    asked = "import sys, ui.studio.app; print(hasattr(sys.modules.get('pandas'), 'Series'))"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "True"
+    requested = "import sys, ui.studio.app; print(hasattr(sys.modules.get('pandas'), 'Series'))"
+    assert subprocess.run([sys.executable, "-c", requested], capture_output=True, text=True).stdout.strip() == "True"
 
 
 def test_a_curve_of_one_point_stands_on_an_axis_from_zero() -> None:

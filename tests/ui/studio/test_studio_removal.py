@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.removals import certify, row
-from tests.ui.studio.visits import named, open_room, read, settled, told
+from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
 from workbench.analysis.retrained_baselines import OF_BASE, sources_of
 from workbench.answers.changes import RemovalTable
@@ -35,9 +35,9 @@ def table(*rows: dict[str, Any]) -> RemovalTable:
     return RemovalTable.model_validate(answer)
 
 
-def costs(_self: Client, **wish: Any) -> RemovalTable:
+def costs(_self: Client, **job_spec: Any) -> RemovalTable:
     """An honest stand-in for the server: –Domain where a mixture was chosen for it."""
-    never = 20.0 if "code" in wish["retrained"] else None
+    never = 20.0 if "code" in job_spec["retrained"] else None
     return table(
         row("code", 10.0, 15.0, never, expert="first/code", not_removed=""),
         row("prose", None, None, None, why="No dev scores.", expert="first/prose", not_removed=""),
@@ -59,38 +59,38 @@ def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
     monkeypatch.setattr(Client, "removal", costs)
     app = settled(AppTest.from_function(view, default_timeout=30).run())
     assert not app.exception
-    assert "Cost of removing an expert on its own domain" in told(app)
-    assert "from 10.00 to 15.00 per token (+50.0 %)" in told(app)
-    assert "prose: No dev scores." in told(app)
-    assert "–Domain." not in told(app).split("The largest rise")[1].split("\n")[0]
+    assert "Cost of removing an expert on its own domain" in output(app)
+    assert "from 10.00 to 15.00 per token (+50.0 %)" in output(app)
+    assert "prose: No dev scores." in output(app)
+    assert "–Domain." not in output(app).split("The largest rise")[1].split("\n")[0]
     settled(app.multiselect[0].select("no code").run())
-    assert "On 0 of 1 domains –Expert is at or above –Domain" in told(app)
+    assert "On 0 of 1 domains –Expert is at or above –Domain" in output(app)
 
 
 def test_costs_that_nobody_knows_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = table(row("code", None, None, None, why="Not scored.", expert="first/code", not_removed=""))
-    monkeypatch.setattr(Client, "removal", lambda _self, **_wish: unknown)
+    monkeypatch.setattr(Client, "removal", lambda _self, **_spec: unknown)
     app = settled(AppTest.from_function(view, default_timeout=30).run())
-    assert "The costs are not known yet" in told(app)
+    assert "The costs are not known yet" in output(app)
 
 
 def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_removed() -> None:
     with transaction() as session:
         certify(session, "first/code", "first")
         certify(session, "first/code", "first", ok=False)
-    app = open_room("experts", experts__chosen=["first/code"])
+    app = open_page("experts", experts__chosen=["first/code"])
     assert not app.exception
-    assert "which text trained it is not recorded" in told(app) + "".join(one.value for one in app.info)
+    assert "which text trained it is not recorded" in output(app) + "".join(one.value for one in app.info)
     headlines = [one.label.replace("\\", "") for one in app.expander if "Removal of" in one.label]
     assert [("NOT certified" in one) for one in headlines] == [True, False]
-    assert "is bit-identical to the mixture that never loaded it" in told(app)
-    assert "NOT certified: “first” without “first/code”" in told(app)
-    assert "Extraction: how much of its training text comes back" in told(app)
+    assert "is bit-identical to the mixture that never loaded it" in output(app)
+    assert "NOT certified: “first” without “first/code”" in output(app)
+    assert "Extraction: how much of its training text comes back" in output(app)
 
 
 def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: None) -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
-    assert "Its removal has not been certified yet" in told(app)
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert "Its removal has not been certified yet" in output(app)
     app.selectbox(key="certify-removal.retrained.first/code").select("no code").run()
     named(app.button, "Certify the removal").click().run()
     assert not app.exception
@@ -102,26 +102,26 @@ def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: No
 
 
 def test_before_an_expert_is_taken_out_its_certificate_is_offered() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
-    assert "To certify its removal" in told(app)
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert "To certify its removal" in output(app)
     with transaction() as session:
         certify(session, "first/code", "first")
         mixtures.remove_member(session, "first", "first/code")
-    app = open_room("experts", experts__chosen=["first/code"])
-    assert "1 certificate of its removal will stay" in told(app)
-    assert "It is in no mixture" in told(app)
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert "1 certificate of its removal will stay" in output(app)
+    assert "It is in no mixture" in output(app)
 
 
 def test_reports_are_read_again_and_deleted() -> None:
     with transaction() as session:
         kept = certify(session, "first/code", "first")
         reports.register_report(session, "overlap", "Bigram overlap", {})
-    app = open_room("reports")
+    app = open_page("reports")
     assert not app.exception
     app.selectbox(key="reports.chosen").select(kept.id).run()
-    assert "Extraction: how much of its training text comes back" in told(app)
+    assert "Extraction: how much of its training text comes back" in output(app)
     named(app.button, "Delete for good").click().run()
     assert not app.exception
-    assert "is deleted" in told(app)
+    assert "is deleted" in output(app)
     assert [one.kind for one in read(reports.list_reports)] == ["overlap"]
-    assert "workbench evaluate affinity" in told(app)
+    assert "workbench evaluate affinity" in output(app)

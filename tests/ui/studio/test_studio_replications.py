@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from jobs.plans.replications import spec_for_folder, submit_replication
 from jobs.queue.submit import run_now
-from tests.ui.studio.test_studio_pages import complaints, told
+from tests.ui.studio.test_studio_pages import complaints, output
 from workbench.job_records import jobs, leases
 from workbench.kinds.replications.replicate import Replicate
 from workbench.papers.plan import plan
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wish(folder: Path) -> Replicate:
+def job_spec(folder: Path) -> Replicate:
     return spec_for_folder(folder, "rep", "smoke", 1)
 
 
@@ -43,14 +43,14 @@ def open_page(**chosen: Any) -> AppTest:
 
 def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(folder: Path) -> None:
     app = open_page(replication__size="smoke")
-    assert "No paper has been reproduced here yet." in told(app)
+    assert "No paper has been reproduced here yet." in output(app)
     app.text_input(key="replication.folder").set_value(str(folder)).run()
     assert f"workbench replicate demix {folder} --size smoke --seeds 2 --name demix-smoke" in app.code[0].value
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
         assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 2)))
-    assert "0 of " in told(app)
+    assert "0 of " in output(app)
 
 
 def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> None:
@@ -64,7 +64,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
         assert len(jobs.list_jobs(session, limit=500)) == len(
             plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 2, paper="cbtm"))
         )
-    assert "C-BTM, smoke" in told(app)
+    assert "C-BTM, smoke" in output(app)
 
 
 def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
@@ -76,25 +76,25 @@ def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path)
     assert "give the path of a folder" in app.error[0].value.replace("\\", "")
 
 
-def test_its_jobs_are_followed_and_a_failure_is_told_with_the_way_on(wish: Replicate) -> None:
-    first, *_ = submit_replication(wish)
+def test_its_jobs_are_followed_and_a_failure_is_told_with_the_way_on(job_spec: Replicate) -> None:
+    first, *_ = submit_replication(job_spec)
     app = open_page()
-    assert f"0 of {len(plan(wish))} jobs done" in told(app)
-    assert "rep: import" in told(app)
+    assert f"0 of {len(plan(job_spec))} jobs done" in output(app)
+    assert "rep: import" in output(app)
     with transaction() as session:
         fence = leases.claim(session, first, "test", 60.0, 3)
         assert fence is not None
         leases.finish(session, first, fence, "failed", error="The disk broke.", next_step="Mend it.")
     app = open_page()
-    assert "The disk broke." in told(app)
+    assert "The disk broke." in output(app)
     app.button(key="replication.go_on").click().run()
     with reading() as session:
         assert jobs.get_job(session, first).state == "queued"
 
 
-def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(wish: Replicate) -> None:
-    submit_replication(wish)
-    for _ in run_now(wish.model_copy(update={"partial": True}))[1]:
+def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(job_spec: Replicate) -> None:
+    submit_replication(job_spec)
+    for _ in run_now(job_spec.model_copy(update={"partial": True}))[1]:
         pass
     app = open_page()
     assert not complaints(app)

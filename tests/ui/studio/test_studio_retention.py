@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from tests.ui.studio.visits import named, open_room, told
+from tests.ui.studio.visits import named, open_page, output
 from ui.cli.app import main
 from ui.present.charts.retention_chart import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT
@@ -56,7 +56,7 @@ def counted_tokens(filled_home: object) -> None:
 
 
 def look(**chosen: Any) -> Any:
-    return open_room("specialization", specialization__view=LEARNED_AND_KEPT, **chosen)
+    return open_page("specialization", specialization__view=LEARNED_AND_KEPT, **chosen)
 
 
 @pytest.mark.usefixtures("counted_tokens")
@@ -68,7 +68,7 @@ def test_a_person_chooses_what_was_not_to_be_forgotten() -> None:
     retain.set_value("poems").run()
     named(app.multiselect, "Target domains").set_value(["code"]).run()
     assert not app.exception
-    words = told(app)
+    words = output(app)
     assert "Learning (up) vs. retention (right): 2 of 2 experts are not beaten in both" in words
     assert "Learned most: first/code (50.0 % on code). Kept most: first/prose (40.0 % on poems)." in words
     assert not app.warning
@@ -77,8 +77,8 @@ def test_a_person_chooses_what_was_not_to_be_forgotten() -> None:
 def test_the_comparison_opens_on_what_most_trainings_were_to_retain() -> None:
     with transaction() as session:
         for expert, retained in (("first/code", ["prose", "poems"]), ("first/prose", ["poems"])):
-            wish = TrainMode(name="c", seed_model="tiny", domains=["code"], retain=retained)
-            expert_row(session, expert).job_id = jobs.create_job(session, wish)
+            job_spec = TrainMode(name="c", seed_model="tiny", domains=["code"], retain=retained)
+            expert_row(session, expert).job_id = jobs.create_job(session, job_spec)
     retain = named(look(specialization__compared=["first/code", "first/prose"]).selectbox, "must not be forgotten")
     assert (retain.value, retain.options[:2]) == ("poems", ["poems", "prose"])
 
@@ -88,7 +88,7 @@ def test_what_is_missing_stands_with_its_command() -> None:
     app = look(specialization__compared=["first/code", "laws again"], retention__retain="poems")
     named(app.multiselect, "Target domains").set_value(["code"]).run()
     assert "Some scores are missing" in app.warning[0].value
-    assert "laws again on code, poems: not scored on the same text." in told(app)
+    assert "laws again on code, poems: not scored on the same text." in output(app)
     (command,) = [block.value for block in app.code]
     assert command == (
         "workbench evaluate run first --experts 'laws again' --domains code,poems --split test "
@@ -102,11 +102,11 @@ def test_without_counted_tokens_perplexities_are_compared() -> None:
     app = look()
     assert not app.exception
     assert app.get("button_group")[-1].value == "perplexity"
-    assert "Kept most:" in told(app)
+    assert "Kept most:" in output(app)
 
 
 def test_the_comparison_of_experts_leads_there() -> None:
-    app = open_room("experts", experts__chosen=["first/code", "first/prose"])
+    app = open_page("experts", experts__chosen=["first/code", "first/prose"])
     named(app.button, "learning and forgetting").click().run()
     assert not app.exception
     assert app.session_state["specialization.compared"] == ["first/code", "first/prose"]
@@ -115,20 +115,20 @@ def test_the_comparison_of_experts_leads_there() -> None:
 
 @pytest.mark.usefixtures("counted_tokens")
 def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    wish = ["evaluate", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
-    assert main(wish) in (0, None)
+    job_spec = ["evaluate", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
+    assert main(job_spec) in (0, None)
     printed = capsys.readouterr().out
     assert "Kept most: first/prose (40.0 % on poems)." in " ".join(printed.split())
     _, *tables = printed.split("In blocks of")[0].splitlines()
     assert tables[0].split() == ["Expert", "Method", "Parameters", "Learned", "(%)", "Kept", "(%)", "Ahead"]
     assert max(map(len, tables)) <= 80
-    assert main([*wish, "--json"]) in (0, None)
-    found = json.loads(capsys.readouterr().out)
-    assert [row["kept"]["accuracy"] for row in found["rows"]] == [
+    assert main([*job_spec, "--json"]) in (0, None)
+    result = json.loads(capsys.readouterr().out)
+    assert [row["kept"]["accuracy"] for row in result["rows"]] == [
         pytest.approx(0.2, abs=1e-3),
         pytest.approx(0.4, abs=1e-3),
     ]
-    assert number_of(Retention.model_validate(found)) == "accuracy"
+    assert number_of(Retention.model_validate(result)) == "accuracy"
 
 
 def compared(
@@ -174,9 +174,9 @@ def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> No
 
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
     known = {"a": (None, None, True), "b": (None, None, True)}
-    found = compared(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True), by_perplexity=known)
-    assert verdict_title(found) == "Accuracy on the target domains (code, law) and on the retained domain (general)"
-    assert verdict_rows(found)[0] == {
+    result = compared(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True), by_perplexity=known)
+    assert verdict_title(result) == "Accuracy on the target domains (code, law) and on the retained domain (general)"
+    assert verdict_rows(result)[0] == {
         "expert": "b",
         "method": "mode, 2 parts",
         "parameters": "0 k",
@@ -184,7 +184,7 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
         "kept (%)": 60.0,
         "ahead": "yes",
     }
-    assert [tuple(row.values()) for row in domain_rows(found)] == [
+    assert [tuple(row.values()) for row in domain_rows(result)] == [
         ("code", "b", 40.0, None),
         ("code", "a", 50.0, None),
         ("law", "b", 40.0, None),
@@ -195,13 +195,13 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
         ("general (kept)", "a", 50.0, None),
     ]
     assert (
-        len(domain_rows(found.model_copy(update={"targets": ["code"]}))) == 4
+        len(domain_rows(result.model_copy(update={"targets": ["code"]}))) == 4
     )  # the mean of one target is that target
 
 
 def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
-    found = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
-    picture = retention_scatter(found, "accuracy")
+    result = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
+    picture = retention_scatter(result, "accuracy")
     assert picture is not None
     assert picture.title == "Learning (up) vs. retention (right): a is best at both (filled points)"
     ahead, seed = picture.figure.data
@@ -211,17 +211,17 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     ]
     assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
     assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of the seed model
-    assert retention_scatter(found, "perplexity") is None
-    assert [row["mean accuracy on targets (%)"] for row in retention_rows(found)] == [50.0, 40.0]
+    assert retention_scatter(result, "perplexity") is None
+    assert [row["mean accuracy on targets (%)"] for row in retention_rows(result)] == [50.0, 40.0]
 
 
 def test_names_that_would_overlap_are_left_to_the_pointer_those_ahead_stay() -> None:
-    found = compared(
+    result = compared(
         ("try-1/close", 0.500, 0.499, False),
         ("try-1/first", 0.501, 0.500, True),
         ("try-1/far", 0.1, 0.2, False),
     )
-    picture = retention_scatter(found, "accuracy")
+    picture = retention_scatter(result, "accuracy")
     assert picture is not None
     (points,) = picture.figure.data
     assert list(points.text) == ["", "first", "far"]

@@ -24,7 +24,7 @@ def open_page() -> AppTest:
     return AppTest.from_file(STUDIO, default_timeout=30).run().switch_page("app_pages/selfcheck.py").run()
 
 
-def told(app: AppTest) -> str:
+def shown(app: AppTest) -> str:
     kinds = (app.title, app.subheader, app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
 
@@ -38,7 +38,7 @@ def table(app: AppTest) -> list[dict[str, str]]:
 
 def check(*checked: Checked, state: str = "done", **changed: Any) -> str:
     """A check that ended so, in the registry."""
-    found = {
+    outcome = {
         "ok": all(one.passed for one in checked),
         "failed": [one.law for one in checked if not one.passed],
         "seconds": 12.0,
@@ -50,14 +50,14 @@ def check(*checked: Checked, state: str = "done", **changed: Any) -> str:
         job_id = jobs.create_job(session, SelfCheck())
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         assert fence is not None
-        result = {"result": found} if state == "done" else {"error": "The disk broke.", "next_step": "Mend it."}
+        result = {"result": outcome} if state == "done" else {"error": "The disk broke.", "next_step": "Mend it."}
         leases.finish(session, job_id, fence, state, **result)
     return job_id
 
 
 def test_nothing_checked_yet_says_so_and_the_button_asks_for_a_check() -> None:
     app = open_page()
-    assert "Nothing has been checked on this machine yet." in told(app)
+    assert "Nothing has been checked on this machine yet." in shown(app)
     app.button(key="selfcheck.submit").click().run()
     assert not app.exception
     with reading() as session:
@@ -70,8 +70,8 @@ def test_laws_that_hold_are_told_with_their_numbers_and_place() -> None:
     check(HOLDS)
     app = open_page()
     assert not app.exception
-    assert "All 1 laws hold on this machine." in told(app)
-    assert f"on cpu (x86_64), python {versions()['python']}" in told(app)
+    assert "All 1 laws hold on this machine." in shown(app)
+    assert f"on cpu (x86_64), python {versions()['python']}" in shown(app)
     (row,) = table(app)
     assert (row["law"], row["measured"], row["if broken"]) == ("L1", "0", "0.5")
     assert row["result"].startswith(":green[")
@@ -82,7 +82,7 @@ def test_laws_that_hold_are_told_with_their_numbers_and_place() -> None:
 def test_a_law_that_fails_is_red_and_a_word_and_a_reason() -> None:
     check(HOLDS, FAILS)
     app = open_page()
-    assert "1 of 2 laws does not hold on this machine: L18." in told(app)
+    assert "1 of 2 laws does not hold on this machine: L18." in shown(app)
     assert "It is <b>0.25</b> instead." in app.error[0].value.replace("\\", "")
     assert "\\<b\\>" in app.error[0].value
     assert table(app)[1]["result"] == ":red[:material/error: **FAILED**]"
@@ -92,9 +92,9 @@ def test_the_newest_result_stays_while_a_later_check_has_failed() -> None:
     check(HOLDS)
     check(state="failed")
     app = open_page()
-    assert "All 1 laws hold" in told(app)
-    assert "The disk broke." in told(app)
-    assert "Mend it." in told(app)
+    assert "All 1 laws hold" in shown(app)
+    assert "The disk broke." in shown(app)
+    assert "Mend it." in shown(app)
     assert not app.button(key="selfcheck.submit").disabled
 
 

@@ -30,7 +30,7 @@ from workbench.specs import parse_spec
 OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
 
 
-def job(state: str = "running", **told: object) -> JobCard:
+def job(state: str = "running", **shown: object) -> JobCard:
     known = {
         "id": "0" * 32,
         "kind": "evaluate",
@@ -51,7 +51,7 @@ def job(state: str = "running", **told: object) -> JobCard:
         "started_at": None,
         "finished_at": None,
     }
-    return JobCard.model_validate(known | told)
+    return JobCard.model_validate(known | shown)
 
 
 def test_the_whole_belongs_to_a_job_that_is_done() -> None:
@@ -90,8 +90,8 @@ def test_numbers_carry_their_unit() -> None:
 
 def test_a_form_asks_every_field_of_every_spec() -> None:
     for spec in (kind.spec for kind in known_kinds().values()):
-        asked = {question.path[0] for question in questions_of(spec, OFFERS)}
-        assert asked == set(spec.model_fields) - set(DERIVED_FIELDS)
+        requested = {question.path[0] for question in questions_of(spec, OFFERS)}
+        assert requested == set(spec.model_fields) - set(DERIVED_FIELDS)
         assert all(question.help for question in questions_of(spec, OFFERS))
 
 
@@ -145,16 +145,16 @@ def test_what_to_try_next_follows_what_there_is() -> None:
 def test_nothing_is_suggested_that_is_on_its_way() -> None:
     seed = job("running", kind="make-seed", title="Seed", eta_seconds=70.0)
     demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
-    told = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
-    assert told == [
+    shown = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
+    assert shown == [
         "“Seed” is running, about 1 min 10 s left. All experts start from it.",
         "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
     ]
 
 
 def test_an_expert_without_scores_is_named_with_what_to_do() -> None:
-    told = [one.sentence for one in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
-    assert "1 expert without scores: poet. Evaluate" in told[0]
+    shown = [one.sentence for one in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
+    assert "1 expert without scores: poet. Evaluate" in shown[0]
 
 
 def test_a_failure_is_told_with_its_own_next_step() -> None:
@@ -197,11 +197,11 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("home")
 def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
-    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
-    told["failure"] = {"code": "corpus_error", "line": 2}
-    assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
-    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Fix or remove it."
-    assert next_step_of(job("failed", **told | {"failure": {"code": "corpus_error"}})) == "Fix or remove it."
+    shown = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
+    shown["failure"] = {"code": "corpus_error", "line": 2}
+    assert "--skip-bad" in next_step_of(job("failed", **shown, spec={"skip_bad": False}))
+    assert next_step_of(job("failed", **shown, spec={"skip_bad": True})) == "Fix or remove it."
+    assert next_step_of(job("failed", **shown | {"failure": {"code": "corpus_error"}})) == "Fix or remove it."
 
 
 def test_the_time_left_is_a_range_where_the_speed_varied() -> None:

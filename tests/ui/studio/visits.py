@@ -14,7 +14,7 @@ from workbench.registry.database import reading
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 
-def open_room(name: str, **state: Any) -> AppTest:
+def open_page(name: str, **state: Any) -> AppTest:
     """A room with its answers; in the names of what is chosen already, "__" stands for a dot."""
     app = AppTest.from_file(STUDIO, default_timeout=30)
     for key, value in state.items():
@@ -28,7 +28,7 @@ def named(elements: Any, label: str) -> Any:
     return next(one for one in elements if label in one.label.replace("\\", ""))
 
 
-def told(app: AppTest) -> str:
+def output(app: AppTest) -> str:
     """All that the page says, but for labels and tables."""
     kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
@@ -37,7 +37,7 @@ def told(app: AppTest) -> str:
 def settled(app: AppTest, patience: float = 30.0) -> AppTest:
     """The page once no answer is on its way any more: a busy machine takes longer than the page waits at first."""
     until = time.monotonic() + patience
-    while ":material/hourglass_top:" in told(app) and time.monotonic() < until:
+    while ":material/hourglass_top:" in output(app) and time.monotonic() < until:
         time.sleep(0.1)
         app.run()
     return app

@@ -55,38 +55,38 @@ def measured(world: World, domains: list[str] = DOMAINS, overlaps: list[list[flo
 def test_the_correlation_is_that_of_the_cells_away_from_home(world: World) -> None:
     scored(world)
     measured(world)
-    found = affinity(world.session, "mix")
+    result = affinity(world.session, "mix")
     ratios = np.array(PERPLEXITIES) / np.diag(PERPLEXITIES)
     away = ~np.eye(3, dtype=bool)
     expected = np.corrcoef(-ratios[away], np.array(OVERLAPS)[away])[0, 1]
-    assert found.without_homes.r == pytest.approx(expected)
-    assert (found.without_homes.num_cells, found.with_homes.num_cells) == (6, 9)
-    assert found.with_homes.r == pytest.approx(np.corrcoef(-ratios.ravel(), np.ravel(OVERLAPS))[0, 1])
-    assert found.changed == found.unmeasured == []
+    assert result.without_homes.r == pytest.approx(expected)
+    assert (result.without_homes.num_cells, result.with_homes.num_cells) == (6, 9)
+    assert result.with_homes.r == pytest.approx(np.corrcoef(-ratios.ravel(), np.ravel(OVERLAPS))[0, 1])
+    assert result.changed == result.unmeasured == []
 
 
 def test_before_the_first_measurement_there_are_ratios_alone(world: World) -> None:
     scored(world)
-    found = affinity(world.session, "mix")
-    assert (found.report, found.without_homes) == (None, None)
-    assert {cell.overlap for cell in found.cells} == {None}
-    assert len(found.cells) == 9
+    result = affinity(world.session, "mix")
+    assert (result.report, result.without_homes) == (None, None)
+    assert {cell.overlap for cell in result.cells} == {None}
+    assert len(result.cells) == 9
 
 
 def test_a_domain_that_was_not_measured_is_named(world: World) -> None:
     scored(world)
     measured(world, DOMAINS[:2])
-    found = affinity(world.session, "mix")
-    assert found.unmeasured == ["sea"]
-    assert "at least 3 different cells" in found.why_not
+    result = affinity(world.session, "mix")
+    assert result.unmeasured == ["sea"]
+    assert "at least 3 different cells" in result.why_not
 
 
 def test_without_scores_there_is_nothing_to_correlate(world: World) -> None:
     world.experts("law")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
-    found = affinity(world.session, "mix")
-    assert found.cells == []
-    assert found.without_homes is None
+    result = affinity(world.session, "mix")
+    assert result.cells == []
+    assert result.without_homes is None
 
 
 def test_text_that_a_measurement_will_read_is_not_deleted(world: World) -> None:
@@ -100,16 +100,16 @@ def test_a_later_measurement_of_other_domains_hides_none_before_it(world: World)
     scored(world)
     measured(world)
     measured(world, DOMAINS[:2], [[1.0, 0.9], [0.9, 1.0]])
-    found = affinity(world.session, "mix")
-    overlaps = {(cell.home, cell.domain): cell.overlap for cell in found.cells}
+    result = affinity(world.session, "mix")
+    overlaps = {(cell.home, cell.domain): cell.overlap for cell in result.cells}
     assert overlaps["law", "sea"] == 0.1
     assert overlaps["law", "news"] == 0.9  # of two, the newest
-    assert found.changed == found.unmeasured == found.unpaired == []
+    assert result.changed == result.unmeasured == result.unpaired == []
 
 
 def test_domains_that_were_never_measured_together_are_named_as_a_pair(world: World) -> None:
     scored(world)
     measured(world, ["law", "news"])
     measured(world, ["sea", "news"])
-    found = affinity(world.session, "mix")
-    assert (found.unmeasured, found.unpaired) == ([], ["law and sea"])
+    result = affinity(world.session, "mix")
+    assert (result.unmeasured, result.unpaired) == ([], ["law and sea"])

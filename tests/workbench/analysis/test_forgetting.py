@@ -57,15 +57,15 @@ def test_the_change_on_each_domain_and_its_mean_over_the_domains_of_a_role(adapt
     for domain, pair in values.items():
         for name, perplexity in zip(("before", "after"), pair, strict=True):
             score(adapted, f"{name}/law", domain, perplexity)
-    found = forgetting(adapted.session, adapted.storage, "before", "after")
-    told = {row.domain: row for row in found.domains}
-    assert {name: row.change_percent for name, row in told.items()} == {
+    result = forgetting(adapted.session, adapted.storage, "before", "after")
+    shown = {row.domain: row for row in result.domains}
+    assert {name: row.change_percent for name, row in shown.items()} == {
         "law": pytest.approx(50),
         "code": pytest.approx(10),
         "sea": pytest.approx(-25),
     }
-    assert (told["law"].before, told["law"].after) == (pytest.approx(10), pytest.approx(15))
-    assert {name: mean.model_dump() for name, mean in found.averages.items()} == {
+    assert (shown["law"].before, shown["law"].after) == (pytest.approx(10), pytest.approx(15))
+    assert {name: mean.model_dump() for name, mean in result.averages.items()} == {
         "target": {"num_domains": 0, "change_percent": None},
         "train": {"num_domains": 2, "change_percent": pytest.approx(30)},
         "novel": {"num_domains": 1, "change_percent": pytest.approx(-25)},
@@ -80,9 +80,9 @@ def test_what_was_adapted_to_stands_by_itself(adapted: World) -> None:  # table 
     for domain, pair in values.items():
         for name, perplexity in zip(("before/law", "dapt/sea"), pair, strict=True):
             score(adapted, name, domain, perplexity)
-    found = forgetting(adapted.session, adapted.storage, "before", "dapt")
-    assert {row.domain: row.is_target for row in found.domains} == {"law": False, "sea": True, "moon": False}
-    assert {name: mean.change_percent for name, mean in found.averages.items()} == {
+    result = forgetting(adapted.session, adapted.storage, "before", "dapt")
+    assert {row.domain: row.is_target for row in result.domains} == {"law": False, "sea": True, "moon": False}
+    assert {name: mean.change_percent for name, mean in result.averages.items()} == {
         "target": pytest.approx(-50),
         "train": pytest.approx(50),
         "novel": pytest.approx(10),
@@ -96,10 +96,10 @@ def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: Worl
     score(adapted, "before/law", "law", 99.0, num_tokens=256)
     score(adapted, "before/law", "sea", 10.0)
     score(adapted, "after/law", "sea", 10.0, block_size=16)
-    found = forgetting(adapted.session, adapted.storage, "before", "after")
-    assert [(row.domain, row.num_tokens) for row in found.domains] == [("law", 128)]
-    assert found.domains[0].change_percent == pytest.approx(100)
-    assert found.averages["novel"].model_dump() == {"num_domains": 0, "change_percent": None}
+    result = forgetting(adapted.session, adapted.storage, "before", "after")
+    assert [(row.domain, row.num_tokens) for row in result.domains] == [("law", 128)]
+    assert result.domains[0].change_percent == pytest.approx(100)
+    assert result.averages["novel"].model_dump() == {"num_domains": 0, "change_percent": None}
 
 
 def test_perplexities_of_other_tokenizers_are_not_compared(adapted: World) -> None:

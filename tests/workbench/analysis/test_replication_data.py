@@ -53,5 +53,5 @@ def test_only_experts_of_its_jobs_count(world: World, job_id: str) -> None:
 def test_the_longest_text_counts_that_its_size_asks_for(world: World, job_id: str) -> None:
     for num_tokens in (512, 1024, 2048):
         score(world, "law", num_tokens)
-    found = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])
-    assert found["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024
+    result = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])
+    assert result["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024

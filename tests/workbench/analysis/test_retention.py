@@ -63,15 +63,15 @@ def ask(world: World, *targets: str, **other: Any) -> Retention:
 
 
 def test_what_was_learned_stands_against_what_was_kept(trained: World) -> None:
-    found = ask(trained, "code", "law")
-    rows = {row.expert: row for row in found.rows}
+    outcome = ask(trained, "code", "law")
+    rows = {row.expert: row for row in outcome.rows}
     assert rows["whole/code"].accuracy == {"code": 0.5, "law": 0.4, "general": 0.2}
     assert rows["whole/code"].learned == {
         "accuracy": pytest.approx(0.45),
         "perplexity": pytest.approx(math.sqrt(2 * 2.5)),
     }
     assert rows["mode/code"].kept == {"accuracy": 0.3, "perplexity": pytest.approx(1 / 0.3)}
-    assert found.missing == []
+    assert outcome.missing == []
 
 
 def test_ahead_is_who_is_not_behind_another_in_both(trained: World) -> None:
@@ -98,17 +98,17 @@ def test_of_all_that_were_scored_those_of_the_most_common_tokenizer_are_compared
 ) -> None:
     trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
     score(trained, "foreign", "general", 0.9)
-    found = ask(trained, "code")
-    assert found.left_out == ["foreign"]
-    assert "foreign" not in {row.expert for row in found.rows}
-    assert left_out_words(found).startswith("Left out, since their tokenizers differ: foreign.")
-    assert left_out_words(found.model_copy(update={"left_out": []})) == ""
+    outcome = ask(trained, "code")
+    assert outcome.left_out == ["foreign"]
+    assert "foreign" not in {row.expert for row in outcome.rows}
+    assert left_out_words(outcome).startswith("Left out, since their tokenizers differ: foreign.")
+    assert left_out_words(outcome.model_copy(update={"left_out": []})) == ""
 
 
 def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:
     trained.expert("dark", "code")
-    found = ask(trained, "code", experts=["dark", "whole/code", "mode/code"])
-    assert [row["expert"] for row in retention_rows(found)] == ["mode/code", "whole/code", "dark"]
+    outcome = ask(trained, "code", experts=["dark", "whole/code", "mode/code"])
+    assert [row["expert"] for row in retention_rows(outcome)] == ["mode/code", "whole/code", "dark"]
 
 
 def test_experts_of_other_tokenizers_are_not_compared(trained: World) -> None:
@@ -122,25 +122,25 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
     mixtures.create_mixture(trained.session, MixtureSpec(name="of new", experts=["new"]))
     for domain in ("code", "general"):
         score(trained, "new", domain, 0.9, block_size=16)
-    found = ask(trained, "code", experts=["mode/code", "whole/code", "new"])
-    row = found.rows[-1]
+    outcome = ask(trained, "code", experts=["mode/code", "whole/code", "new"])
+    row = outcome.rows[-1]
     assert (row.learned["accuracy"], row.kept["perplexity"], row.is_ahead["accuracy"]) == (None, None, None)
-    assert [(gap.experts, gap.domains, gap.why) for gap in found.missing] == [
+    assert [(gap.experts, gap.domains, gap.why) for gap in outcome.missing] == [
         (["new"], ["code", "general"], NOT_SCORED)
     ]
 
 
 def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    wished: list[Spec] = []
-    monkeypatch.setattr(evaluate, "submit", lambda spec, _how: wished.append(spec))
+    requested: list[Spec] = []
+    monkeypatch.setattr(evaluate, "submit", lambda spec, _how: requested.append(spec))
     score(trained, "poor/code", "code", None)
     trained.expert("alone", "law")
-    found = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])
-    for gap in found.missing:
+    outcome = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])
+    for gap in outcome.missing:
         assert main(shlex.split(gap.command)[1:]) in (0, None)
     same = {"split": "test", "block_size": 8, "max_tokens": 200}
-    assert [gap.why for gap in found.missing] == [NOT_COUNTED, NOT_SCORED]
-    assert wished == [
+    assert [gap.why for gap in outcome.missing] == [NOT_COUNTED, NOT_SCORED]
+    assert requested == [
         Evaluate(mixture="poor", domains=["code"], again=True, **same),
         Evaluate(mixture="mode", experts=["alone"], domains=["code", "general"], **same),
     ]
@@ -150,9 +150,9 @@ def test_what_is_missing_is_scored_of_all_on_one_number_of_tokens(trained: World
     for expert in ("mode/code", "whole/code"):
         score(trained, expert, "code", 0.5, num_tokens=400)
     trained.expert("alone", "law")
-    found = ask(trained, "code", "law", experts=["mode/code", "whole/code", "alone"])
-    assert len({gap.command.split("--max-tokens")[1] for gap in found.missing}) == 1
-    (evaluation,) = found.evaluations
+    outcome = ask(trained, "code", "law", experts=["mode/code", "whole/code", "alone"])
+    assert len({gap.command.split("--max-tokens")[1] for gap in outcome.missing}) == 1
+    (evaluation,) = outcome.evaluations
     names = {"mixture": "mode", "experts": ["whole/code", "alone"], "domains": ["code", "law", "general"]}
     assert evaluation.spec == Evaluate(**names, split="test", block_size=8, max_tokens=400)
     assert ask(trained, "code", experts=["mode/code", "whole/code"]).evaluations == []
@@ -187,19 +187,19 @@ def test_a_comparison_is_likely_to_be_asked_for_what_was_retained_else_for_what_
         retain=["general", "law", "code"], targets=["code"]
     )
     begin_from_a_copy(trained, "mode/code")
-    found = suggest_defaults(trained.session, [*names, "first"])
-    assert found == RetentionDefaults(retain=["law", "general", "code"], targets=["code"])
-    wish = TrainMode(name="m", seed_model="copy", domains=["code"], retain=["general"])
-    experts.expert_row(trained.session, "whole/code").job_id = jobs.create_job(trained.session, wish)
+    outcome = suggest_defaults(trained.session, [*names, "first"])
+    assert outcome == RetentionDefaults(retain=["law", "general", "code"], targets=["code"])
+    job_spec = TrainMode(name="m", seed_model="copy", domains=["code"], retain=["general"])
+    experts.expert_row(trained.session, "whole/code").job_id = jobs.create_job(trained.session, job_spec)
     assert suggest_defaults(trained.session, names).retain == ["general", "law", "code"]
 
 
 def test_the_expert_that_the_seed_is_a_copy_of_says_what_there_was_to_keep(trained: World) -> None:
     begin_from_a_copy(trained, "mode/code")
-    found = ask(trained, experts=["mode/code", "whole/code"])
-    assert [(row.expert, row.is_seed) for row in found.rows] == [
+    outcome = ask(trained, experts=["mode/code", "whole/code"])
+    assert [(row.expert, row.is_seed) for row in outcome.rows] == [
         ("mode/code", False),
         ("whole/code", False),
         ("first", True),
     ]
-    assert found.targets == ["code"]  # what the seed was trained on is no target
+    assert outcome.targets == ["code"]  # what the seed was trained on is no target

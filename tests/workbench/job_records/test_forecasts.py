@@ -43,20 +43,20 @@ def seeded(world: World, model: Any) -> World:
     return world
 
 
-def told(world: World, spec: TrainMode | ComposeMode) -> Forecast:
-    found = forecast(world.session, spec)
-    assert found is not None
-    return found
+def shown(world: World, spec: TrainMode | ComposeMode) -> Forecast:
+    outcome = forecast(world.session, spec)
+    assert outcome is not None
+    return outcome
 
 
 def test_what_learns_is_what_the_model_adds_but_for_norms(seeded: World, model: Any) -> None:
-    found = told(seeded, SPEC)
+    outcome = shown(seeded, SPEC)
     mode = ModeModel(model, SHAPE.num_blocks)
     mode.add_expert("law", SHAPE)
-    assert found.num_trained == pytest.approx(mode.num_added("law"), rel=0.01)
-    assert found.memory_bytes == 4 * (found.num_frozen + 4 * found.num_trained)
-    assert found.num_flops == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
-    assert (found.seconds, found.measured_by) == (None, None)
+    assert outcome.num_trained == pytest.approx(mode.num_added("law"), rel=0.01)
+    assert outcome.memory_bytes == 4 * (outcome.num_frozen + 4 * outcome.num_trained)
+    assert outcome.num_flops == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
+    assert (outcome.seconds, outcome.measured_by) == (None, None)
 
 
 def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
@@ -65,25 +65,25 @@ def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
         fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
         assert fence is not None
         leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
-    found = told(seeded, SPEC)
-    assert found.measured_by == "at 2e+06"
-    assert found.seconds == pytest.approx(found.num_flops / 2e6)
-    assert found.seconds_between == pytest.approx((found.num_flops / 2e6, found.num_flops / 1e6))
+    outcome = shown(seeded, SPEC)
+    assert outcome.measured_by == "at 2e+06"
+    assert outcome.seconds == pytest.approx(outcome.num_flops / 2e6)
+    assert outcome.seconds_between == pytest.approx((outcome.num_flops / 2e6, outcome.num_flops / 1e6))
 
 
 def test_a_training_of_the_same_kind_and_backbone_goes_before_a_newer_one(seeded: World) -> None:
     other = SPEC.model_copy(update={"seed_model": "another"})
     for spec, speed in ((other, 4e6), (SPEC, 1e6), (other, 2e6)):
         if spec is SPEC:
-            assert told(seeded, SPEC).seconds_between is None
-            assert not told(seeded, SPEC).is_alike
+            assert shown(seeded, SPEC).seconds_between is None
+            assert not shown(seeded, SPEC).is_alike
         job_id = jobs.create_job(seeded.session, spec, title=f"at {speed:g}")
         fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
         assert fence is not None
         leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
-    found = told(seeded, SPEC)
-    assert (found.measured_by, found.is_alike) == ("at 1e+06", True)
-    assert found.seconds_between == pytest.approx((found.num_flops / 1e6,) * 2)
+    outcome = shown(seeded, SPEC)
+    assert (outcome.measured_by, outcome.is_alike) == ("at 1e+06", True)
+    assert outcome.seconds_between == pytest.approx((outcome.num_flops / 1e6,) * 2)
 
 
 def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None:
@@ -95,14 +95,14 @@ def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None
         part = {"name": name, "domain": name, "domains": [name], "of": None, "shape": shape}
         expert = experts.expert_row(seeded.session, name)
         expert.method, expert.config = "mode", {"shape": shape, "parts": [part]}
-    wish = {"name": "both", "experts": ["law", "code"]}
-    frozen = told(seeded, ComposeMode(**wish, domains=["law", "code"], frozen=True, training=TRAINING))
-    whole = told(seeded, ComposeMode(**wish, domains=["law", "code"], training=TRAINING))
-    still = told(seeded, ComposeMode(**wish))
-    one = told(seeded, SPEC)
+    job_spec = {"name": "both", "experts": ["law", "code"]}
+    frozen = shown(seeded, ComposeMode(**job_spec, domains=["law", "code"], frozen=True, training=TRAINING))
+    full = shown(seeded, ComposeMode(**job_spec, domains=["law", "code"], training=TRAINING))
+    still = shown(seeded, ComposeMode(**job_spec))
+    one = shown(seeded, SPEC)
     assert frozen.num_trained == 2 * 2 * (64 + 1)
-    assert whole.num_trained == frozen.num_beside == still.num_beside == 2 * one.num_trained
-    assert 0 < frozen.num_flops < whole.num_flops
+    assert full.num_trained == frozen.num_beside == still.num_beside == 2 * one.num_trained
+    assert 0 < frozen.num_flops < full.num_flops
     assert (still.num_trained, still.num_flops, still.checkpoint_bytes) == (0, 0, 0)
 
 

@@ -22,8 +22,8 @@ from workbench.tables import Artifact, Job, Metric
 SPEC = MakeSeed(name="seed", domains=["law"])
 
 
-def new_job(session: Session, **wish: Any) -> str:
-    return jobs.create_job(session, SPEC, **wish)
+def new_job(session: Session, **job_spec: Any) -> str:
+    return jobs.create_job(session, SPEC, **job_spec)
 
 
 def start(session: Session, job_id: str) -> int:
@@ -40,7 +40,7 @@ def state(session: Session, job_id: str) -> str:
     return jobs.get_job(session, job_id).state
 
 
-def told(session: Session, job_id: str) -> list[str]:
+def shown(session: Session, job_id: str) -> list[str]:
     return [event.message for event in jobs.events(session, job_id)]
 
 
@@ -73,7 +73,7 @@ def test_a_job_that_a_later_one_or_something_made_names_stays(session: Session) 
     session.flush()
     for job in (first, maker):
         assert not jobs.delete_job(session, job)
-        assert told(session, job)[-1] == "Its log and checkpoints were deleted."
+        assert shown(session, job)[-1] == "Its log and checkpoints were deleted."
 
 
 def test_a_job_that_has_not_ended_is_not_deleted(session: Session) -> None:
@@ -116,7 +116,7 @@ def test_those_that_wait_end_alike_with_the_cause(session: Session, ending: str)
     end(session, first, ending)
     card = jobs.get_job(session, second)
     assert (card.state, card.attempt) == (ending, 0)
-    assert told(session, second)[-1] == f"{ending.capitalize()}: {card.error}"
+    assert shown(session, second)[-1] == f"{ending.capitalize()}: {card.error}"
     assert card.error == f"The job depends on “Import law”, which is {ending}."
     assert card.next_step == "Retry “Import law”."
     assert jobs.get_job(session, third).error == f"The job depends on “Train law”, which is {ending}."
@@ -145,7 +145,7 @@ def test_waiting_for_two_that_were_cancelled_is_told_once(session: Session) -> N
         jobs.request_stop(session, one, "cancel")
     last = new_job(session, after=before)
     assert state(session, last) == "cancelled"
-    assert len([message for message in told(session, last) if message.startswith("Cancelled")]) == 1
+    assert len([message for message in shown(session, last) if message.startswith("Cancelled")]) == 1
 
 
 def test_nobody_can_wait_for_a_job_that_is_not_there(session: Session) -> None:
@@ -159,7 +159,7 @@ def test_the_urgent_come_first_then_the_oldest(session: Session) -> None:
     assert jobs.due(session, time.time()) == [urgent, plain, other]
     jobs.set_priority(session, other, 9)
     assert jobs.due(session, time.time()) == [other, urgent, plain]
-    assert told(session, other)[-1] == "Its priority is 9 now."
+    assert shown(session, other)[-1] == "Its priority is 9 now."
     end(session, other)
     with pytest.raises(JobError, match="must be unfinished to change its priority"):
         jobs.set_priority(session, other, 1)
@@ -198,9 +198,9 @@ def test_a_running_job_is_asked_and_says_so_itself(session: Session) -> None:
 def test_a_pause_does_not_take_a_cancel_back_but_a_cancel_is_stronger(session: Session) -> None:
     job = new_job(session)
     start(session, job)
-    for how, asked in (("pause", "pause"), ("cancel", "cancel"), ("pause", "cancel")):
+    for how, requested in (("pause", "pause"), ("cancel", "cancel"), ("pause", "cancel")):
         jobs.request_stop(session, job, how)  # type: ignore[arg-type]
-        assert jobs.get_job(session, job).stop_requested == asked
+        assert jobs.get_job(session, job).stop_requested == requested
 
 
 def test_an_interrupted_job_stops_without_its_worker(session: Session) -> None:

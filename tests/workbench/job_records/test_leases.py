@@ -44,8 +44,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return wait
 
 
-def new_job(session: Session, **wish: Any) -> str:
-    return jobs.create_job(session, SPEC, **wish)
+def new_job(session: Session, **job_spec: Any) -> str:
+    return jobs.create_job(session, SPEC, **job_spec)
 
 
 def claim(session: Session, job_id: str, owner: str = "worker") -> int | None:
@@ -56,7 +56,7 @@ def state(session: Session, job_id: str) -> str:
     return jobs.get_job(session, job_id).state
 
 
-def told(session: Session, job_id: str) -> list[str]:
+def shown(session: Session, job_id: str) -> list[str]:
     return [event.message for event in jobs.events(session, job_id)]
 
 
@@ -69,7 +69,7 @@ def test_a_claimed_job_runs_and_cannot_be_claimed_again(session: Session) -> Non
     assert claim(session, job, "second") is None
     card = jobs.get_job(session, job)
     assert (card.state, card.attempt, card.owner) == ("running", 1, "first")
-    assert told(session, job) == ["Queued.", "Started by first."]
+    assert shown(session, job) == ["Queued.", "Started by first."]
 
 
 @pytest.mark.parametrize("ending", ["done", "failed", "cancelled", "paused"])
@@ -158,7 +158,7 @@ def test_a_released_job_is_claimed_at_once_and_only_so_often(session: Session) -
         assert jobs.due(session, time.time()) == [job]
     assert claim(session, job) is None
     assert state(session, job) == "failed"
-    assert "Back in the queue: The process died (signal 9)." in told(session, job)
+    assert "Back in the queue: The process died (signal 9)." in shown(session, job)
 
 
 def falls_silent(session: Session, job_id: str, fence: int) -> None:
@@ -266,7 +266,7 @@ def test_saying_the_same_end_twice_is_fine(session: Session) -> None:
         leases.finish(session, job, fence, "done", result={"expert": "law"})
     card = jobs.get_job(session, job)
     assert (card.state, card.progress, card.result) == ("done", 1.0, {"expert": "law"})
-    assert told(session, job)[-2:] == ["Started by worker.", "Done."]
+    assert shown(session, job)[-2:] == ["Started by worker.", "Done."]
 
 
 def test_an_end_cannot_be_changed(session: Session) -> None:
@@ -303,7 +303,7 @@ def test_dead_jobs_are_taken_back_and_sent_again(session: Session, clock: Callab
     claim(session, other)
     assert leases.expire(session, time.time(), ATTEMPTS) == [job]
     assert jobs.due(session, time.time()) == [job]
-    assert told(session, job)[-1] == "Back in the queue: its worker stopped responding."
+    assert shown(session, job)[-1] == "Back in the queue: its worker stopped responding."
 
 
 def test_the_living_are_not_taken_back(session: Session) -> None:

@@ -121,25 +121,25 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "job_spec",
     [
         ImportCorpus(name="law", path="nowhere.txt"),
         MakeSeed(name="seed", source="folder", location="nowhere.txt"),
         Classify(mixture="one", path="nowhere.txt"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, wish: Spec) -> None:
+def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, job_spec: Spec) -> None:
     create_job(session, TrainJoint(name="one", seed_model="seed", domains=["law"]))
     with pytest.raises(BadSpec, match=r"no file or folder at .*nowhere\.txt"):
-        validate_against_registry(session, wish)
+        validate_against_registry(session, job_spec)
 
 
 def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
-    for wish in (ImportCorpus(name="backbone", path=HERE), ImportCorpus(name="law", path=HERE)):
-        create_job(session, wish)
+    for job_spec in (ImportCorpus(name="backbone", path=HERE), ImportCorpus(name="law", path=HERE)):
+        create_job(session, job_spec)
     create_job(session, MakeSeed(name="seed", domains=["law"]))
-    alone = TrainMode(name="mode", seed_model="seed", domains=["backbone"])
+    by_itself = TrainMode(name="mode", seed_model="seed", domains=["backbone"])
     with pytest.raises(BadSpec, match="“backbone” is the backbone's name"):
-        validate_against_registry(session, alone)
+        validate_against_registry(session, by_itself)
     for parts in ({"domains": ["backbone", "law"]}, {"num_parts": 2, "shape": {"init": "random"}}):
-        validate_against_registry(session, TrainMode.model_validate({**alone.model_dump(), **parts}))
+        validate_against_registry(session, TrainMode.model_validate({**by_itself.model_dump(), **parts}))

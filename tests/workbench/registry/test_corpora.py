@@ -131,8 +131,8 @@ def test_a_seed_in_use_says_who_needs_it(world: World) -> None:
     seed = world.seed("small")
     world.corpus("library", "law")
     world.expert("lawyer", "law", seed_id=seed.id)
-    wish = TrainJoint(name="mix", seed_model="small", domains=["law"])
-    job = jobs.create_job(world.session, wish)
+    job_spec = TrainJoint(name="mix", seed_model="small", domains=["law"])
+    job = jobs.create_job(world.session, job_spec)
     with pytest.raises(InUse, match="needed by expert “lawyer”; job “Train joint model mix”"):
         seeds.delete_seed(world.session, "small")
     jobs.request_stop(world.session, job, "cancel")

@@ -98,17 +98,17 @@ def test_the_last_expert_takes_its_base_along(world: World) -> None:
 
 
 def test_an_expert_in_use_says_who_needs_it(world: World) -> None:
-    law, news = world.experts("law", "news")
+    law, updates = world.experts("law", "news")
     world.expert("child", "news", parent_id=law.id)
     mixtures.create_mixture(world.session, MixtureSpec(name="both", experts=["law", "news"]))
-    wish = TrainExpert(name="new", domain="news", mixture="both", parent="law")
-    jobs.create_job(world.session, wish)
+    job_spec = TrainExpert(name="new", domain="news", mixture="both", parent="law")
+    jobs.create_job(world.session, job_spec)
     jobs.create_job(world.session, Evaluate(mixture="both", experts=["law"]), "Score law, too")
     with pytest.raises(InUse) as caught:
         experts.delete_expert(world.session, "law")
     for user in ("expert “child”", "mixture “both”", "“Score law, too”, “Train expert new”"):
         assert user in caught.value.problem
-    assert experts.get_expert(world.session, news.name)
+    assert experts.get_expert(world.session, updates.name)
 
 
 def test_the_lineage_runs_from_the_seed_to_the_mixtures(world: World) -> None:
@@ -119,15 +119,15 @@ def test_the_lineage_runs_from_the_seed_to_the_mixtures(world: World) -> None:
     second = world.expert("second", "law", base=base, seed_id=seed.id, parent_id=first.id)
     third = world.expert("third", "law", base=base, seed_id=seed.id, parent_id=second.id)
     mixture = mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["second"]))
-    found = experts.lineage(world.session, "second")
-    assert [(node["kind"], node["name"]) for node in found["nodes"]] == [
+    result = experts.lineage(world.session, "second")
+    assert [(node["kind"], node["name"]) for node in result["nodes"]] == [
         ("seed", "seed"),
         ("expert", "first"),
         ("expert", "second"),
         ("expert", "third"),
         ("mixture", "mix"),
     ]
-    assert [(edge["source"], edge["target"]) for edge in found["edges"]] == [
+    assert [(edge["source"], edge["target"]) for edge in result["edges"]] == [
         (seed.id, first.id),
         (first.id, second.id),
         (second.id, third.id),
@@ -138,19 +138,19 @@ def test_the_lineage_runs_from_the_seed_to_the_mixtures(world: World) -> None:
 def test_what_was_put_together_comes_of_all_its_parts_and_they_of_their_seed(world: World) -> None:
     world.corpus("library", "law", "news")
     seed = world.seed()
-    law, news = (world.expert(name, name, seed_id=seed.id) for name in ("law", "news"))
-    told = {"composed_of": [{"id": one.id, "name": one.name} for one in (law, news)]}
-    both = world.expert("both", "law", seed_id=seed.id, parent_id=law.id, config=told)
-    found = experts.lineage(world.session, "both")
-    assert sorted(node["name"] for node in found["nodes"]) == ["both", "law", "news", "seed"]
-    assert sorted((edge["source"], edge["target"]) for edge in found["edges"]) == sorted(
-        [(seed.id, law.id), (seed.id, news.id), (law.id, both.id), (news.id, both.id)]
+    law, updates = (world.expert(name, name, seed_id=seed.id) for name in ("law", "news"))
+    shown = {"composed_of": [{"id": one.id, "name": one.name} for one in (law, updates)]}
+    both = world.expert("both", "law", seed_id=seed.id, parent_id=law.id, config=shown)
+    result = experts.lineage(world.session, "both")
+    assert sorted(node["name"] for node in result["nodes"]) == ["both", "law", "news", "seed"]
+    assert sorted((edge["source"], edge["target"]) for edge in result["edges"]) == sorted(
+        [(seed.id, law.id), (seed.id, updates.id), (law.id, both.id), (updates.id, both.id)]
     )
     assert (both.parent, both.parents) == ("law", ["law", "news"])
 
 
 def test_an_expert_out_of_nowhere_is_its_own_lineage(world: World) -> None:
     world.experts("law")
-    found = experts.lineage(world.session, "law")
-    assert [node["name"] for node in found["nodes"]] == ["law"]
-    assert found["edges"] == []
+    result = experts.lineage(world.session, "law")
+    assert [node["name"] for node in result["nodes"]] == ["law"]
+    assert result["edges"] == []

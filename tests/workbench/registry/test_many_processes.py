@@ -78,17 +78,17 @@ def test_a_chain_of_jobs_runs_in_its_order_whoever_runs_it(tmp_path: Path) -> No
 
 def race(number: int, job_id: str) -> None:
     """Everybody does everything to one job; whoever is refused goes on."""
-    dice = random.Random(number)
+    generator = random.Random(number)
     for _ in range(6):
         with transaction() as session:
-            fence = leases.claim(session, job_id, f"process {number}", dice.choice([0.0, 30.0]), 10_000)
+            fence = leases.claim(session, job_id, f"process {number}", generator.choice([0.0, 30.0]), 10_000)
         if fence is None:
             continue
         try:
             with transaction() as session:
                 leases.record(session, job_id, fence, progress=0.5, metrics=[("loss", number, 1.0)])
             with transaction() as session:
-                leases.expire(session, dice.choice([0.0, 1e12]), 10_000)
+                leases.expire(session, generator.choice([0.0, 1e12]), 10_000)
                 leases.release(session, job_id, fence)
         except LeaseLost:
             continue
@@ -100,9 +100,9 @@ def test_each_fence_is_given_once(tmp_path: Path) -> None:
     (job,) = new_jobs(1)
     run_together(race, job)
     with reading() as session:
-        told = [event.message for event in jobs.events(session, job)]
+        shown = [event.message for event in jobs.events(session, job)]
         attempts = [event.attempt for event in jobs.events(session, job) if event.message.startswith("Started")]
-    assert told[0] == "Queued."
+    assert shown[0] == "Queued."
     assert attempts == list(range(1, len(attempts) + 1))
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.workbench.conftest import World
 
 
-def mix(world: World, *names: str, **wish: Any) -> MixtureCard:
-    return mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=list(names), **wish))
+def mix(world: World, *names: str, **job_spec: Any) -> MixtureCard:
+    return mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=list(names), **job_spec))
 
 
 def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
@@ -93,9 +93,9 @@ def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) 
     assert card.base_ids == [law.base_id, elm.base_id]
     planned = plan(world.session, world.storage, "mix")
     assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
-    told = planned.manifest().experts
-    assert told[0].base_sha256 == told[1].base_sha256 != told[2].base_sha256
-    assert planned.base.sha256 == told[0].base_sha256
+    shown = planned.manifest().experts
+    assert shown[0].base_sha256 == shown[1].base_sha256 != shown[2].base_sha256
+    assert planned.base.sha256 == shown[0].base_sha256
 
 
 def test_a_request_reads_its_mixture_once(world: World) -> None:
@@ -162,9 +162,9 @@ def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered
     assert route is not None
     assert route.clusters == (0, 1)
     assert route.clustering.folder.is_dir()
-    alone = plan(world.session, world.storage, MixtureRequest("mix", active=["law"]))
-    assert alone.route is not None
-    assert alone.route.clusters == (1,)
+    by_itself = plan(world.session, world.storage, MixtureRequest("mix", active=["law"]))
+    assert by_itself.route is not None
+    assert by_itself.route.clusters == (1,)
     other = plan(world.session, world.storage, MixtureRequest("mix", gate={"kind": "fixed"}))
     assert other.route is None
 
@@ -197,9 +197,9 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
     route = plan(world.session, world.storage, "mix").route
     assert route is not None
     assert route.clusters == (1, None)
-    alone = plan(world.session, world.storage, MixtureRequest("mix", active=["code"]))
-    assert alone.route is not None
-    assert alone.route.clusters == (None,)
+    by_itself = plan(world.session, world.storage, MixtureRequest("mix", active=["code"]))
+    assert by_itself.route is not None
+    assert by_itself.route.clusters == (None,)
     with pytest.raises(BadSpec, match="No expert can be weighed by nearness: none is of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
     with pytest.raises(BadSpec, match="names no clustering"):

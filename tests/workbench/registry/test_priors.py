@@ -127,11 +127,11 @@ def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored:
 
 def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
     with reading() as session:
-        found = nearest(session, get_storage(), "both", "law", num_blocks=7)
+        result = nearest(session, get_storage(), "both", "law", num_blocks=7)
         assert is_scored(session, "both", "law")
-    assert (found.parent, found.num_blocks, found.block_size) == ("both/law", 7, BLOCK)
-    assert sum(found.posterior.values()) == pytest.approx(1)
-    assert found.posterior["both/law"] > 0.99
+    assert (result.parent, result.num_blocks, result.block_size) == ("both/law", 7, BLOCK)
+    assert sum(result.posterior.values()) == pytest.approx(1)
+    assert result.posterior["both/law"] > 0.99
 
 
 def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(scored: None) -> None:
@@ -166,8 +166,8 @@ def test_a_prior_by_hand_is_scaled_and_names_are_taken_once(scored: None) -> Non
 
 def test_modes_come_in_the_papers_order_on_text_of_one_domain(scored: None) -> None:
     with reading() as session:
-        found = scores.compare_modes(session, get_storage(), "both", num_blocks=20)
-    for row in found.domains:
+        result = scores.compare_modes(session, get_storage(), "both", num_blocks=20)
+    for row in result.domains:
         assert row.label == row.naive
         assert row.average > row.uniform > row.updating > row.naive * 0.999
         assert row.cached == pytest.approx(row.label, rel=0.02)
@@ -175,5 +175,5 @@ def test_modes_come_in_the_papers_order_on_text_of_one_domain(scored: None) -> N
 
 def test_a_cached_mode_without_enough_held_out_text_is_none_not_a_guess(scored: None) -> None:
     with reading() as session:
-        found = scores.compare_modes(session, get_storage(), "both", num_blocks=100)
-    assert [row.cached for row in found.domains] == [None, None]
+        result = scores.compare_modes(session, get_storage(), "both", num_blocks=100)
+    assert [row.cached for row in result.domains] == [None, None]

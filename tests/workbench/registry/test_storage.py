@@ -224,9 +224,9 @@ def test_the_size_of_what_another_process_deletes_is_no_failure(
     keep(storage)
     storage.sweep(set(), -HOUR)
     [entry] = storage.trash.entries()
-    found = list(os.walk(entry.path))
+    result = list(os.walk(entry.path))
     shutil.rmtree(entry.path)
-    monkeypatch.setattr(os, "walk", lambda *_: found)
+    monkeypatch.setattr(os, "walk", lambda *_: result)
     assert entry.size_bytes == 0
     with pytest.raises(StorageError, match="is gone"):
         storage.trash.restore(entry, storage.folder / entry.id)

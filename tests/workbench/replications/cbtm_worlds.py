@@ -60,8 +60,8 @@ def homes(own: float, away: float, changed: Mapping[tuple[int, int], float] | No
                 single_model(MAIN, model): own if model == cluster else (changed or {}).get((model, cluster), away)
                 for model in range(MAIN.num_models)
             }
-            found = losses_of(nats, [home])
-            losses |= {place: one for place, one in found.items() if place[1] == run.seed}
+            result = losses_of(nats, [home])
+            losses |= {place: one for place, one in result.items() if place[1] == run.seed}
     return losses
 
 
@@ -93,30 +93,30 @@ def answers(
     shares: Mapping[tuple[str, int | None], float], num_test: int = 1000, apart: float = 0.01
 ) -> dict[int, dict[str, Any]]:
     """Classifications of both seeds with so many right by routing and top-k; three draws, two tasks."""
-    found: dict[int, dict[str, Any]] = {}
+    result: dict[int, dict[str, Any]] = {}
     for run in SUBJECT.runs:
         beside = {"dense": run.experts(DENSE, DOMAINS)[0], "seed": run.seed_expert}
         rows = [
             {
-                "way": "beside" if way in beside else way,
+                "way": "beside" if variant in beside else variant,
                 "top_k": top_k,
-                "expert": beside.get(way, ""),
+                "expert": beside.get(variant, ""),
                 "tasks": {task: {"seeds": [share - moved, share, share + moved]} for task in ("news", "mood")},
             }
-            for (way, top_k), share in shares.items()
+            for (variant, top_k), share in shares.items()
             for moved in [apart * (1 + share)]
         ]
         clusters = [{"terms": ["a", "b", "c", "d"]}, {"terms": ["e"]}]
         tasks = [{"name": name, "clusters": clusters, "num_test": num_test} for name in ("news", "mood")]
-        found[run.seed] = {"rows": rows, "tasks": tasks}
-    return found
+        result[run.seed] = {"rows": rows, "tasks": tasks}
+    return result
 
 
 def evidence_of(
     losses: Mapping[Place, Loss],
-    found: Mapping[tuple[int, str], Grouping] | None = None,
-    told: Mapping[int, dict[str, Any]] | None = None,
+    result: Mapping[tuple[int, str], Grouping] | None = None,
+    shown: Mapping[int, dict[str, Any]] | None = None,
 ) -> CbtmEvidence:
     """A replication that measured these."""
-    measured = CbtmMeasured(dict(losses), groupings=dict(found or {}), answers=dict(told or {}))
+    measured = CbtmMeasured(dict(losses), groupings=dict(result or {}), answers=dict(shown or {}))
     return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

@@ -23,7 +23,7 @@ ROWS = arms.table_1(SIZE)
 
 def as_printed() -> dict[Arm, Accuracies]:
     """Accuracies of every arm in the order of the paper, far enough apart to be told."""
-    found: dict[Arm, Accuracies] = {
+    result: dict[Arm, Accuracies] = {
         BACKBONE: (30, 30, 52),
         ROWS["full"]: (45.0, 45.0, 43.0),
         ROWS["lora"]: (42.0, 42.0, 46.0),
@@ -33,19 +33,19 @@ def as_printed() -> dict[Arm, Accuracies]:
         ROWS["composed"]: (46.0, 46.0, 51.0),
         arms.copied(SIZE): (44, 44, 48),
     }
-    found |= dict.fromkeys(arms.longer(SIZE).values(), (45.0, 45.0, 44.0))
+    result |= dict.fromkeys(arms.longer(SIZE).values(), (45.0, 45.0, 44.0))
     for row, by_rate in arms.by_rate(SIZE).items():
-        found |= dict.fromkeys(by_rate.values(), found[ROWS[row]])
-    found |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
-    found |= {arms.in_ffn(SIZE): (42, 44, 45)}
-    found |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
-    found |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
+        result |= dict.fromkeys(by_rate.values(), result[ROWS[row]])
+    result |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
+    result |= {arms.in_ffn(SIZE): (42, 44, 45)}
+    result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
+    result |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
     lora, mode = arms.by_sequences(SIZE).values()
-    found |= {lora[16]: (30, 40, 45), mode[16]: (30, 38, 45), lora[128]: (30, 42.5, 45), mode[128]: (30, 45, 45)}
+    result |= {lora[16]: (30, 40, 45), mode[16]: (30, 38, 45), lora[128]: (30, 42.5, 45), mode[128]: (30, 45, 45)}
     fewest = {row: of[8] for row, of in arms.by_mixture(SIZE).items()}
-    found |= {arm: (40.0, 40.0, 41.0) for row, arm in fewest.items() if row != "frozen"}
-    found |= {fewest["frozen"]: (43.0, 43.0, 48.0)}
-    return found | {arms.by_mixture(SIZE)[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
+    result |= {arm: (40.0, 40.0, 41.0) for row, arm in fewest.items() if row != "frozen"}
+    result |= {fewest["frozen"]: (43.0, 43.0, 48.0)}
+    return result | {arms.by_mixture(SIZE)[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
 
 
 def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: float = 0.0) -> dict[Place, Hits]:

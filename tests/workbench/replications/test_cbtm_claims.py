@@ -65,11 +65,11 @@ def marks(evidence: CbtmEvidence) -> dict[str, Mark]:
 
 
 def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
-    found = marks(world())
-    assert {told for told, mark in found.items() if mark == NOT_REPRODUCED} == set()
-    assert list(found.values()).count(UNTESTABLE) == len(BEYOND)
-    assert list(found.values()).count(REPRODUCED) >= 20
-    weaker = {told for told, mark in found.items() if mark == WEAKER}
+    result = marks(world())
+    assert {shown for shown, mark in result.items() if mark == NOT_REPRODUCED} == set()
+    assert list(result.values()).count(UNTESTABLE) == len(BEYOND)
+    assert list(result.values()).count(REPRODUCED) >= 20
+    weaker = {shown for shown, mark in result.items() if mark == WEAKER}
     assert weaker == {"§2.2: weights may stay after half of a text without a drop"}
 
 
@@ -107,8 +107,8 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_what_turns_round_turns_its_claim(changed: Mapping[System, float], where: str) -> None:
-    found = marks(world(changed))
-    assert {mark for told, mark in found.items() if told.startswith(where)} == {NOT_REPRODUCED}
+    result = marks(world(changed))
+    assert {mark for shown, mark in result.items() if shown.startswith(where)} == {NOT_REPRODUCED}
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_who_is_right_more_often_is_judged_over_draws(changed: dict[tuple[str, i
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("shown", "why"),
     [({"apart": 0.0}, "every draw of demonstrations gives the same"), ({"num_test": 30}, "too few examples")],
 )
-def test_draws_that_cannot_tell_a_difference_are_undecided(told: dict[str, Any], why: str) -> None:
+def test_draws_that_cannot_tell_a_difference_are_undecided(shown: dict[str, Any], why: str) -> None:
     for shares in (RIGHT, {**RIGHT, ("cluster", None): 0.4}):
         verdict = next(
-            one for one in judge(evidence_of({}, None, answers(shares, **told))) if "Table 1" in one.claim.where
+            one for one in judge(evidence_of({}, None, answers(shares, **shown))) if "Table 1" in one.claim.where
         )
         assert verdict.mark == NOT_REPRODUCED
         assert verdict.why.startswith("Undecided: ")
@@ -163,13 +163,13 @@ def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     """One in forty may look so by chance; with the best chosen in every draw anew it is one in ten here."""
-    found = [
+    result = [
         _has_best(
             evidence_of(losses_of({System(balanced(n)): 3.0 for n in SUBJECT.size.clusters}, DOMAINS, chance=one))
         )
         for one in range(120)
     ]
-    above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in found)
+    above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in result)
     assert above <= 5
 
 
@@ -178,12 +178,12 @@ def test_equal_numbers_of_clusters_are_seldom_said_to_grow_with_the_tokens() -> 
     numbers = (1, 2, 4, 8)
     subject = replace(SUBJECT, size=replace(SUBJECT.size, clusters_at_less=numbers))
     less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
-    whole = {System(balanced(n)): 3.0 for n in numbers}
-    found = [
-        _moves(replace(evidence_of(losses_of({**less, **whole}, DOMAINS, chance=one)), subject=subject))
+    full = {System(balanced(n)): 3.0 for n in numbers}
+    result = [
+        _moves(replace(evidence_of(losses_of({**less, **full}, DOMAINS, chance=one)), subject=subject))
         for one in range(120)
     ]
-    assert sum(verdict.mark == REPRODUCED for verdict in found) <= 5
+    assert sum(verdict.mark == REPRODUCED for verdict in result) <= 5
 
 
 def test_as_many_best_at_both_budgets_is_no_growth_and_tells_nothing_where_they_are_the_most() -> None:
@@ -197,19 +197,19 @@ def test_as_many_best_at_both_budgets_is_no_growth_and_tells_nothing_where_they_
 def test_a_family_without_a_mixture_of_experts_says_so() -> None:
     evidence = world()
     without = replace(evidence, subject=replace(SUBJECT, size=replace(SUBJECT.size, moe=None)))
-    found = [one for one in judge(without) if one.claim.where == "Figure 12"]
-    assert {one.mark for one in found} == {UNTESTABLE}
-    assert sum("transformers has no mixture" in one.why for one in found) == 3
+    result = [one for one in judge(without) if one.claim.where == "Figure 12"]
+    assert {one.mark for one in result} == {UNTESTABLE}
+    assert sum("transformers has no mixture" in one.why for one in result) == 3
     assert by_budget(without) == []
 
 
 def test_labels_of_texts_that_were_cut_are_drawn_by_whole_texts() -> None:
     counts = [[60, 20, 10, 10], [30, 25, 25, 20]]
-    whole = groupings(counts, [100] * 4, [10, 20, 70, 300])
-    cut = {place: replace(one, wholes_D=_wholes(one)) for place, one in whole.items()}
-    widths = [_width(judge(evidence_of({}, found)), clusters.OWN) for found in (whole, cut)]
+    full = groupings(counts, [100] * 4, [10, 20, 70, 300])
+    cut = {place: replace(one, wholes_D=_wholes(one)) for place, one in full.items()}
+    widths = [_width(judge(evidence_of({}, result)), clusters.OWN) for result in (full, cut)]
     assert widths[1] > 5 * widths[0]
-    widths = [_width(judge(evidence_of({}, found)), clusters.RANGE) for found in (whole, cut)]
+    widths = [_width(judge(evidence_of({}, result)), clusters.RANGE) for result in (full, cut)]
     assert widths[1] > 2 * widths[0]
 
 
@@ -222,9 +222,9 @@ def _wholes(one: Grouping) -> Ints:
 
 
 def _width(verdicts: list[Verdict], claim: Claim) -> float:
-    found = next(one.estimate for one in verdicts if one.claim == claim)
-    assert found is not None
-    return found.high - found.low
+    result = next(one.estimate for one in verdicts if one.claim == claim)
+    assert result is not None
+    return result.high - result.low
 
 
 def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() -> None:
@@ -255,9 +255,9 @@ def test_one_stranger_at_home_in_one_cluster_of_one_seed_breaks_the_diagonal() -
     ids=["partly", "whole", "not at all"],
 )
 def test_labels_go_with_clusters_partly_and_only_then(counts: list[list[int]], own: Mark, spread: Mark) -> None:
-    found = marks(evidence_of({}, groupings(counts, [100] * 4, [100] * 4)))
-    assert found[f"Figure 16: {clusters.OWN.sentence}"] == own
-    assert found[f"Figure 16: {clusters.SPREAD.sentence}"] == spread
+    result = marks(evidence_of({}, groupings(counts, [100] * 4, [100] * 4)))
+    assert result[f"Figure 16: {clusters.OWN.sentence}"] == own
+    assert result[f"Figure 16: {clusters.SPREAD.sentence}"] == spread
 
 
 def test_equal_sizes_are_no_effect_of_balancing() -> None:
@@ -267,11 +267,11 @@ def test_equal_sizes_are_no_effect_of_balancing() -> None:
 
 
 def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
-    found = {row["clusters"]: row for row in efficiency(world())}
-    assert found[1]["speed-up at Dense's last perplexity"] == pytest.approx(1.0)
-    assert 1.2 < found[4]["speed-up at Dense's last perplexity"] < 1.8
-    assert found[4]["TFLOPs of all"] == pytest.approx(found[1]["TFLOPs of all"])  # §A.2
-    assert found[4]["TFLOPs of each model"] == pytest.approx(found[1]["TFLOPs of each model"] / 4)
+    result = {row["clusters"]: row for row in efficiency(world())}
+    assert result[1]["speed-up at Dense's last perplexity"] == pytest.approx(1.0)
+    assert 1.2 < result[4]["speed-up at Dense's last perplexity"] < 1.8
+    assert result[4]["TFLOPs of all"] == pytest.approx(result[1]["TFLOPs of all"])  # §A.2
+    assert result[4]["TFLOPs of each model"] == pytest.approx(result[1]["TFLOPs of each model"] / 4)
 
 
 def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:

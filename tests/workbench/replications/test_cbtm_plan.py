@@ -18,7 +18,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.cbtm_plan import steps
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]
-WISH = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
+SPEC = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
 EVERYWHERE = [*KNOWN, *NOVEL]
 CLUSTERINGS = {  # how many clusters, how they are found, how features are scaled
     "k1": (1, "balanced", "unit_rows"),
@@ -61,57 +61,57 @@ def in_every_run(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_clustering_is_of_all_training_text_and_its_arms_own() -> None:
-    found, domains = {}, {}
-    for step in steps(WISH):
+    result, domains = {}, {}
+    for step in steps(SPEC):
         run = step.key[:2]
         match step.spec:
             case FindClusters(num_clusters=number, method=method, scaling=scaling, name=name):
                 assert (step.spec.domains, step.spec.seed) == (KNOWN, int(run[1]))
-                found[f"{run} {within(run, name).removeprefix('R-')}"] = (number, method, scaling)
+                result[f"{run} {within(run, name).removeprefix('R-')}"] = (number, method, scaling)
             case MakeClusterDomains(clustering=name):
                 domains[f"{run} {within(run, name).removeprefix('R-')}"] = step.spec.domains
-    assert found == in_every_run(CLUSTERINGS)
-    assert {key: len(made) for key, made in domains.items()} == {key: row[0] for key, row in found.items()}
+    assert result == in_every_run(CLUSTERINGS)
+    assert {key: len(made) for key, made in domains.items()} == {key: row[0] for key, row in result.items()}
 
 
 def test_every_arm_has_a_model_of_each_domain_and_mixes_them_by_its_clustering() -> None:
-    found = {}
+    result = {}
     domain_of = {}
-    for step in steps(WISH):
+    for step in steps(SPEC):
         run = step.key[:2]
         match step.spec:
             case TrainExpert(training=training, domain=domain, mixture=mixture, parent=parent):
                 assert (within(run, mixture), within(run, str(parent))) == ("R-seed", "R-seed/dense")
                 sizes = {"num_steps": training.num_steps, "sequences_per_domain": training.sequences_per_domain}
-                assert training == replace(WISH.budget.training, seed=int(run[1]), **sizes)
+                assert training == replace(SPEC.budget.training, seed=int(run[1]), **sizes)
                 domain_of[step.spec.expert] = (within(run, domain), *sizes.values())
             case MakeMixture(experts=experts, clustering=clustering):
                 domains, num_steps, sequences = zip(*(domain_of[one] for one in experts), strict=True)
                 (num_steps,), (sequences,) = set(num_steps), set(sequences)
-                found[step.key] = (list(domains), clustering and within(run, clustering), num_steps, sequences)
-    assert found == in_every_run(ARMS)
+                result[step.key] = (list(domains), clustering and within(run, clustering), num_steps, sequences)
+    assert result == in_every_run(ARMS)
 
 
 def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -> None:
-    found = {}
-    for step in steps(WISH):
+    result = {}
+    for step in steps(SPEC):
         run, seed = step.key[:2], int(step.key[1])
         match step.spec:
             case MakeSeed(source="fresh"):
-                found[step.key] = (step.spec.seed, step.spec.domains)
+                result[step.key] = (step.spec.seed, step.spec.domains)
             case MakeSeed(source="expert", expert=expert):
-                found[step.key] = (within(run, str(expert)),)
+                result[step.key] = (within(run, str(expert)),)
             case TrainJoint(method="dense", seed_model=of, domains=domains, training=training):
-                assert training == replace(WISH.budget.seeding, seed=seed)
-                found[step.key] = (within(run, of), domains)
+                assert training == replace(SPEC.budget.seeding, seed=seed)
+                result[step.key] = (within(run, of), domains)
             case TrainJoint(method="moe", seed_model=of, domains=domains, training=training, moe=moe):
                 assert (training, moe) == (
-                    replace(WISH.budget.training, seed=seed, num_steps=training.num_steps),
-                    WISH.budget.moe,
+                    replace(SPEC.budget.training, seed=seed, num_steps=training.num_steps),
+                    SPEC.budget.moe,
                 )
-                found[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
+                result[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
             case AverageExperts(experts=experts) | Classify(experts=experts):
-                found[step.key] = tuple(within(run, one) for one in experts)
+                result[step.key] = tuple(within(run, one) for one in experts)
                 if isinstance(step.spec, Classify):
                     assert (within(run, step.spec.mixture), step.spec.path) == ("R-k2", "/tasks")
     wanted = in_every_run(
@@ -124,14 +124,14 @@ def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -
             "tasks": ("R-k1.0/R-k1/0", "R-seed/dense"),
         }
     )
-    assert found == wanted | {f"s{seed} seed": (seed, KNOWN) for seed in range(2)}
+    assert result == wanted | {f"s{seed} seed": (seed, KNOWN) for seed in range(2)}
 
 
 def test_every_mixture_is_scored_where_it_is_judged() -> None:
-    found = {}
-    for step in steps(WISH):
+    result = {}
+    for step in steps(SPEC):
         if isinstance(step.spec, Evaluate):
             run, one = step.key[:2], step.spec
             assert (one.max_tokens, one.block_size, one.experts) == ({"test": 512, "dev": 128}[one.split], 32, [])
-            found[step.key] = (within(run, one.mixture), [within(run, name) for name in one.domains], one.split)
-    assert found == in_every_run(SCORED)
+            result[step.key] = (within(run, one.mixture), [within(run, name) for name in one.domains], one.split)
+    assert result == in_every_run(SCORED)

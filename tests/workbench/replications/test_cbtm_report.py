@@ -47,10 +47,10 @@ def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dic
     nats = {**as_printed(), **(changed or {})}
     losses = losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
     counts = [[80, 10, 5, 5], [30, 25, 25, 20]]
-    return told(evidence_of(losses, groupings(counts, [100] * 4, [10, 20, 70, 300])), *jobs)
+    return shown(evidence_of(losses, groupings(counts, [100] * 4, [10, 20, 70, 300])), *jobs)
 
 
-def told(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
+def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
     return findings_of(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
 
 
@@ -58,12 +58,12 @@ def test_the_best_number_of_clusters_is_said_beside_dense() -> None:
     assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
     worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
     assert best_words(findings(worse)).startswith("Dense is best at equal tokens")
-    assert "is not known yet" in best_words(told(evidence_of({})))
+    assert "is not known yet" in best_words(shown(evidence_of({})))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
-    found = findings({System(MAIN): 3.1})
-    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(found, reasons)}
+    result = findings({System(MAIN): 3.1})
+    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(result, reasons)}
     assert (
         "sees 600,000 tokens after branching from one that saw"
         in why["4 clusters have less perplexity than one, at equal tokens"]
@@ -71,35 +71,35 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
 
 
 def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
-    found = findings()
-    text, html = markdown(found), page(found)
+    result = findings()
+    text, html = markdown(result), page(result)
     assert text.startswith("# C-BTM replicated: rep (tiny, 2 seeds)")
-    for section in sections(found):
+    for section in sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>".replace("§", "§") in html
-    assert set(charts(found)) == {"clusters", "active", "upcycled", "temperature", "ratios", "labels", "sizes"}
-    assert all(f'id="chart-{name}"' in html for name in charts(found))
-    assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
+    assert set(charts(result)) == {"clusters", "active", "upcycled", "temperature", "ratios", "labels", "sizes"}
+    assert all(f'id="chart-{name}"' in html for name in charts(result))
+    assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
 
 
 def test_lines_of_the_temperature_chart_are_the_columns_that_stand_beside_one_of_the_paper() -> None:
-    found = findings()
-    for row in found["tables"]["9"]:
+    result = findings()
+    for row in result["tables"]["9"]:
         row["a column without the paper's"] = 1.0
-    drawn = charts(found)["temperature"].figure
+    drawn = charts(result)["temperature"].figure
     assert [line.name for line in drawn.data] == ["top-1", "top-2", "all"]
 
 
 def test_nothing_measured_is_a_report_without_charts() -> None:
-    found = told(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
-    assert charts(found) == {}
-    assert "Train (failed)" in markdown(found)
-    assert "The clusters do not exist yet." in page(found)
+    result = shown(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
+    assert charts(result) == {}
+    assert "Train (failed)" in markdown(result)
+    assert "The clusters do not exist yet." in page(result)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
 def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
-    found = findings(None, JobFacts(name, "evaluate", "done", 1.0))
-    assert "<script>alert(1)" not in page(found) + markdown(found)
-    row = next(line for line in markdown(found).splitlines() if "| done |" in line)
+    result = findings(None, JobFacts(name, "evaluate", "done", 1.0))
+    assert "<script>alert(1)" not in page(result) + markdown(result)
+    row = next(line for line in markdown(result).splitlines() if "| done |" in line)
     assert row.replace("\\|", "").count("|") == 5

@@ -63,25 +63,25 @@ RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the dense model, four clusters and the seed model everywhere; of the clusters at home, too."""
-    draw, found = np.random.default_rng(0), {}
+    draw, result = np.random.default_rng(0), {}
     experts = [RUN.seed_expert, *RUN.experts(DENSE, SUBJECT.domains), *RUN.experts(MAIN, SUBJECT.domains)]
     experts += [RUN.moe_expert(DENSE), RUN.moe_expert(DENSE_AT_LESS), RUN.average_expert(MAIN)]
     texts = [*SUBJECT.everywhere, *RUN.domains(MAIN, SUBJECT.domains)]
     for expert, domain, split in [(e, d, s) for e in experts for d in texts for s in ("test", "dev")]:
         count = TEST if split == "test" else DEV
-        folder = tmp_path / f"{len(found)}"
+        folder = tmp_path / f"{len(result)}"
         folder.mkdir()
         np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
         np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
         (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-        found[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
-    return found
+        result[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
+    return result
 
 
 @pytest.fixture
 def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
     """Of every text to the four clusters."""
-    draw, found = np.random.default_rng(1), {}
+    draw, result = np.random.default_rng(1), {}
     for domain in SUBJECT.everywhere:
         folder = tmp_path / f"distances {domain}"
         folder.mkdir()
@@ -90,8 +90,8 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
         np.save(folder / "nearest.npy", np.full(TEST, 0.5, dtype=np.float32))
         np.save(folder / "known.npy", (np.arange(TEST) % BLOCK).astype(np.int32))
         (folder / "distances.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
-        found[RUN.clustering(MAIN), domain] = Stored(ArtifactRef(folder, ""), TEST)
-    return found
+        result[RUN.clustering(MAIN), domain] = Stored(ArtifactRef(folder, ""), TEST)
+    return result
 
 
 def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasured:
@@ -118,8 +118,8 @@ def test_every_cell_of_table_9_is_that_of_the_grid(
     expected = cluster_gate_grid(rows(scores, "sea"), stored.further_KX, TEMPERATURES, top_ks(MAIN))
     for row, temperature in enumerate(TEMPERATURES):
         for column, top_k in enumerate(top_ks(MAIN)):
-            found = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].perplexity
-            assert found == pytest.approx(float(expected[row, column]), rel=1e-5)
+            result = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].perplexity
+            assert result == pytest.approx(float(expected[row, column]), rel=1e-5)
     assert top_ks(MAIN) == [1, 2, 4]
 
 
@@ -155,16 +155,16 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
 def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
-    found = measured(scores, distances)
+    result = measured(scores, distances)
     dense = np.load(scores[RUN.experts(DENSE, ())[0], "poems", "test"].kept.folder / "logprobs.npy")
-    assert found.losses[System(DENSE), 0, "poems"].perplexity == pytest.approx(np.exp(-dense.astype(float).mean()))
-    assert (SEED, 0, "poems") in found.losses
+    assert result.losses[System(DENSE), 0, "poems"].perplexity == pytest.approx(np.exp(-dense.astype(float).mean()))
+    assert (SEED, 0, "poems") in result.losses
     for home in RUN.domains(MAIN, ()):
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
-        assert [found.losses[single_model(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(
+        assert [result.losses[single_model(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(
             expected.tolist()
         )
-    assert found.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
+    assert result.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
 
 
 def test_the_pieces_of_a_document_are_one_and_whole_documents_stay_what_they_are(
@@ -172,17 +172,17 @@ def test_the_pieces_of_a_document_are_one_and_whole_documents_stay_what_they_are
 ) -> None:
     stored = np.repeat(np.arange(5), 2)  # two blocks of each row of the split
     assert documents(measured(scores, distances)) == stored.tolist()
-    whole = {key: replace(one, wholes_D=np.arange(5)) for key, one in scores.items()}
-    assert documents(measured(whole, distances)) == stored.tolist()
+    complete = {key: replace(one, wholes_D=np.arange(5)) for key, one in scores.items()}
+    assert documents(measured(complete, distances)) == stored.tolist()
     cut = {key: replace(one, wholes_D=np.array([0, 1, 0, 0, 1])) for key, one in scores.items()}
-    found = measured(cut, distances)
-    assert documents(found) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
-    evidence = CbtmEvidence(SUBJECT, found, Resampled(found.losses))
+    result = measured(cut, distances)
+    assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
+    evidence = CbtmEvidence(SUBJECT, result, Resampled(result.losses))
     assert [row["test documents"] for row in text_rows(evidence)] == [2, 2, 2]
 
 
-def documents(found: CbtmMeasured) -> list[int]:
-    return found.losses[System(MAIN), 0, "law"].documents_N.tolist()
+def documents(result: CbtmMeasured) -> list[int]:
+    return result.losses[System(MAIN), 0, "law"].documents_N.tolist()
 
 
 def test_what_has_no_distances_or_no_scores_is_left_out(

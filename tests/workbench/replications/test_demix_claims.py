@@ -61,7 +61,7 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("found", "mark", "why"),
+    ("result", "mark", "why"),
     [
         (estimate(-3, -1), REPRODUCED, ""),
         (estimate(-3, 1), NOT_REPRODUCED, "includes 0"),
@@ -70,13 +70,13 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
-def test_a_mark_needs_the_whole_interval_and_every_seed(found: Estimate | None, mark: Mark, why: str) -> None:
-    verdict = is_below(CLAIM, found)
+def test_a_mark_needs_the_whole_interval_and_every_seed(result: Estimate | None, mark: Mark, why: str) -> None:
+    verdict = is_below(CLAIM, result)
     assert verdict.mark == mark
     assert why in verdict.why
     assert verdict.is_undecided is verdict.why.startswith("Undecided: ")
-    if found is not None:
-        mirrored = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
+    if result is not None:
+        mirrored = Estimate(-result.value, -result.high, -result.low, tuple(-one for one in result.by_seed))
         assert is_above(CLAIM, mirrored).mark == mark
         assert is_above(CLAIM, mirrored).is_undecided is verdict.is_undecided
 
@@ -89,7 +89,7 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "mark", "why"),
+    ("result", "mark", "why"),
     [
         (estimate(-0.5, 0.5), REPRODUCED, ""),
         (estimate(-0.5, 1.5), NOT_REPRODUCED, "Undecided: the interval includes 1"),
@@ -100,8 +100,8 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
-def test_little_effect_is_one_within_the_border_whichever_way(found: Estimate | None, mark: Mark, why: str) -> None:
-    verdict = is_within(CLAIM, found, 1.0)
+def test_little_effect_is_one_within_the_border_whichever_way(result: Estimate | None, mark: Mark, why: str) -> None:
+    verdict = is_within(CLAIM, result, 1.0)
     assert verdict.mark == mark
     assert why in verdict.why
     assert verdict.is_undecided is verdict.why.startswith("Undecided: ")
@@ -190,11 +190,11 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
         wild = Loss(home.nats_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
         losses[single_expert("sea"), seed, "law"] = wild
         losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
-    found = next(one for one in affinity.judge_affinity(evidence_of(losses)) if one.claim == affinity.DIAGONAL)
-    assert found.mark == NOT_REPRODUCED
-    assert "3 of 4 domains" in found.ours
-    assert found.estimate is not None
-    assert found.estimate.value < -10  # the smallest lead is 5 %
+    result = next(one for one in affinity.judge_affinity(evidence_of(losses)) if one.claim == affinity.DIAGONAL)
+    assert result.mark == NOT_REPRODUCED
+    assert "3 of 4 domains" in result.ours
+    assert result.estimate is not None
+    assert result.estimate.value < -10  # the smallest lead is 5 %
 
 
 @pytest.mark.parametrize(("slope", "mark"), [(-1.0, REPRODUCED), (1.0, NOT_REPRODUCED)])
@@ -217,22 +217,22 @@ def test_dense_wins_where_domains_overlap_most() -> None:
     losses: dict[Place, Loss] = {}
     for place, domain in enumerate(DOMAINS):
         losses |= losses_of({System("dense"): 3.0, System("naive"): 2.9 + 0.06 * place}, [domain], own=0.001)
-    found = affinity.judge_affinity(evidence_of(losses, overlap=overlap))[0]
-    assert (found.claim, found.mark) == (affinity.TABLE_4, WEAKER)
-    assert "naive is worse on 2 of 4: sea, kitchen" in found.ours
+    result = affinity.judge_affinity(evidence_of(losses, overlap=overlap))[0]
+    assert (result.claim, result.mark) == (affinity.TABLE_4, WEAKER)
+    assert "naive is worse on 2 of 4: sea, kitchen" in result.ours
 
 
 def beliefs(own: float, blocks: int = 100, num_documents: int = 25) -> dict[tuple[int, str], Belief]:
     """The own expert has this posterior, give or take what documents and seeds do."""
-    draw, found = np.random.default_rng(0), {}
+    draw, result = np.random.default_rng(0), {}
     for seed in range(2):
         for place, domain in enumerate(DOMAINS):
             posterior_EN = np.full((len(DOMAINS), blocks), (1 - own) / (len(DOMAINS) - 1))
             posterior_EN[place] = own
             noise_EG = draw.normal(0, 0.02, (len(DOMAINS), num_documents))
             noisy = np.abs(posterior_EN + noise_EG[:, np.arange(blocks) * num_documents // blocks])
-            found[seed, domain] = belief_of(noisy / noisy.sum(0), num_documents)
-    return found
+            result[seed, domain] = belief_of(noisy / noisy.sum(0), num_documents)
+    return result
 
 
 def test_the_own_expert_must_have_the_highest_posterior_on_every_domain() -> None:
@@ -259,8 +259,8 @@ def settling(at: int, num_domains: int) -> DemixEvidence:
     turning = STEADY.copy()
     turning[:, at:] = [[0.0], [1.0], [0.0], [0.0]]
     names = (*DOMAINS, *NOVEL)
-    found = {(s, d): belief_of(turning if i < num_domains else STEADY) for s in range(2) for i, d in enumerate(names)}
-    return evidence_of({}, beliefs=found)
+    result = {(s, d): belief_of(turning if i < num_domains else STEADY) for s in range(2) for i, d in enumerate(names)}
+    return evidence_of({}, beliefs=result)
 
 
 def test_posteriors_are_stable_where_the_next_fifty_blocks_say_what_the_first_said() -> None:
@@ -310,11 +310,11 @@ def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> Non
     cached, claim = system("cached", PAPER), growth.DEMIX_NOVEL
     nats = {cached: 4.0} | {demix_dapt(one, PAPER): 3.5 for one in NOVEL} | {dense_dapt(one): 3.0 for one in NOVEL}
     losses = losses_of(nats, NOVEL) | losses_of(nats, DOMAINS)
-    (found,) = [one for one in growth.judge_adding(evidence_of(losses), PAPER) if one.claim == claim]
+    (result,) = [one for one in growth.judge_adding(evidence_of(losses), PAPER) if one.claim == claim]
     assert claim.sentence == "DEMix-DAPT comes close to dense-DAPT on its target, or is better"
-    assert found.mark == WEAKER
-    assert found.why == "Only the weaker claim was judged: DEMix-DAPT lowers the perplexity on its target."
-    assert all(f"{novel} +65 %" in found.ours for novel in NOVEL)  # half a nat
+    assert result.mark == WEAKER
+    assert result.why == "Only the weaker claim was judged: DEMix-DAPT lowers the perplexity on its target."
+    assert all(f"{novel} +65 %" in result.ours for novel in NOVEL)  # half a nat
 
 
 def test_a_weaker_claim_that_fails_is_not_reproduced() -> None:

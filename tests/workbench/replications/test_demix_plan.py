@@ -12,7 +12,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.demix_plan import steps
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
-WISH = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])
+SPEC = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])
 EVERYWHERE = [*KNOWN, *NOVEL]
 RETRAINED = 1  # seeds in which a domain is left out
 TRAINED: dict[str, tuple[str, list[str], str]] = {  # how, on which domains, from what, in the run “R”
@@ -39,37 +39,37 @@ SCORED: dict[str, tuple[str, list[str], list[str], str]] = {  # mixture, experts
 
 
 def test_every_model_is_trained_as_its_table_says_in_every_seed() -> None:
-    found: dict[str, tuple[str, list[str], str]] = {}
-    for step in steps(WISH):
+    result: dict[str, tuple[str, list[str], str]] = {}
+    for step in steps(SPEC):
         run = int(step.key[1]) if step.key[0] == "s" else None
         match step.spec:
             case MakeSeed():
                 assert (step.spec.seed, step.spec.domains) == (run, KNOWN)
             case TrainJoint(method=method, domains=domains, seed_model=seed, training=training):
-                assert training == replace(WISH.budget.training, seed=run)
-                found[step.key] = (method, domains, seed)
-            case TrainExpert(whole=whole, domain=domain, mixture=mixture, training=training):
-                assert training == replace(WISH.budget.adapting, seed=run)
+                assert training == replace(SPEC.budget.training, seed=run)
+                result[step.key] = (method, domains, seed)
+            case TrainExpert(whole=full, domain=domain, mixture=mixture, training=training):
+                assert training == replace(SPEC.budget.adapting, seed=run)
                 assert (step.spec.join, step.spec.parent, step.spec.watch) == (False, None, KNOWN)
-                found[step.key] = ("all of it" if whole else "its expert", [domain], mixture)
+                result[step.key] = ("all of it" if full else "its expert", [domain], mixture)
     wanted = {
         f"s{seed} {key}": (how, domains, start.replace("R", f"rep-s{seed}"))
         for seed in range(2)
         for key, (how, domains, start) in TRAINED.items()
     }
     removed = {f"s{seed} no sea": ("demix", ["law", "wiki"], f"rep-s{seed}") for seed in range(RETRAINED)}
-    assert found == wanted | removed
+    assert result == wanted | removed
 
 
 def test_every_model_is_scored_where_it_is_judged() -> None:
-    found = {}
-    for step in steps(WISH):
+    result = {}
+    for step in steps(SPEC):
         if isinstance(step.spec, Evaluate):
             one = step.spec
             assert (one.max_tokens, one.block_size) == ({"test": 1024, "dev": 128}[one.split], 32)
-            told = [name.replace(f"rep-{step.key[:2]}", "R") for name in (one.mixture, *one.experts)]
-            found[step.key] = (told[0], told[1:], one.domains, one.split)
+            shown = [name.replace(f"rep-{step.key[:2]}", "R") for name in (one.mixture, *one.experts)]
+            result[step.key] = (shown[0], shown[1:], one.domains, one.split)
     removed = {f"{split} no sea": ("R-no-sea", [], ["sea"], split) for split in ("test", "dev")}
     wanted = {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}
     wanted |= {f"s{seed} {key}": row for seed in range(RETRAINED) for key, row in removed.items()}
-    assert found == wanted
+    assert result == wanted

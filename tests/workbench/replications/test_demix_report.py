@@ -37,13 +37,13 @@ NAIVE, DENSE = System("naive"), System("dense")
 KNOBS = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
 
 
-def whole_budget() -> dict[str, Any]:
+def full_budget() -> dict[str, Any]:
     return {**BUDGET, "training": dict.fromkeys(KNOBS, 1), "adapting": dict.fromkeys(KNOBS, 1)}
 
 
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
-    told = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", whole_budget(), jobs)
-    return findings_of(evidence_of(losses), curves, told)
+    output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", full_budget(), jobs)
+    return findings_of(evidence_of(losses), curves, output)
 
 
 def training(system: str, seed: int, *values: float) -> Curve:
@@ -58,45 +58,45 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
         JobFacts("Report", "a kind of its own", "running", None, writes_report=True),
         JobFacts("Import", "import-corpus", "done", 1.0),
     )
-    found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
-    assert found["marks"]["reproduced"] == 1
-    assert sum(found["marks"].values()) == len(found["claims"])
-    assert summary(found).startswith("1 of ")
-    assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
-    assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(found)
+    result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
+    assert result["marks"]["reproduced"] == 1
+    assert sum(result["marks"].values()) == len(result["claims"])
+    assert summary(result).startswith("1 of ")
+    assert summary(result).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
+    assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(result)
 
 
 def test_the_reports_own_job_is_known_in_findings_of_before_jobs_said_that_they_write_it() -> None:
     jobs = (JobFacts("Train", "train-joint", "failed", 1.0), JobFacts("Report", "replicate-demix", "running", None))
-    found = findings({}, jobs=jobs)
-    assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 running.")  # both say that they do not write it
-    for job in found["jobs"]:
+    result = findings({}, jobs=jobs)
+    assert summary(result).endswith(" 2 jobs are not done: 1 failed, 1 running.")  # both say that they do not write it
+    for job in result["jobs"]:
         del job["writes_report"]
-    assert summary(found).endswith(" 1 job is not done: 1 failed.")
+    assert summary(result).endswith(" 1 job is not done: 1 failed.")
 
 
 def test_weaker_claims_are_counted_by_themselves() -> None:
-    found = findings({})
-    found["marks"] = {
+    result = findings({})
+    result["marks"] = {
         "reproduced": 3,
         "reproduced only in a weaker form": 2,
         "not reproduced": 1,
         "not testable here": 4,
     }
-    assert summary(found) == (
+    assert summary(result) == (
         "3 of 10 claims reproduced, 2 reproduced only in a weaker form, 1 not reproduced, 4 not testable here."
     )
-    found["marks"] = {"reproduced": 3, "not reproduced": 1, "not testable here": 4}  # as reports of before have it
-    assert summary(found) == "3 of 8 claims reproduced, 1 not reproduced, 4 not testable here."
+    result["marks"] = {"reproduced": 3, "not reproduced": 1, "not testable here": 4}  # as reports of before have it
+    assert summary(result) == "3 of 8 claims reproduced, 1 not reproduced, 4 not testable here."
 
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
-    found = findings({})
-    told = "The numbers of this report mean nothing."
+    result = findings({})
+    output = "The numbers of this report mean nothing."
     for shown in (markdown, page):
-        assert told not in shown(found)
-        text = shown(found | {"size": "smoke"})
-        assert text.index(told) < text.index("claims reproduced")
+        assert output not in shown(result)
+        text = shown(result | {"size": "smoke"})
+        assert text.index(output) < text.index("claims reproduced")
 
 
 def test_a_crossing_and_its_absence_are_said_in_words() -> None:
@@ -111,25 +111,25 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     nats = {DENSE: 3.0, NAIVE: 3.2} | {system("uniform", one): 4.2 for one in READINGS}
     losses = losses_of(nats, DOMAINS)
     losses |= losses_of({DENSE: 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
-    told = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses), reasons)}
-    assert "2.00 M of 8.00 M tokens" in told["DEMix (naive) has less perplexity than Dense on the training domains"]
+    output = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses), reasons)}
+    assert "2.00 M of 8.00 M tokens" in output["DEMix (naive) has less perplexity than Dense on the training domains"]
     assert (
         f"under another reading of the posterior: {CODE}"
-        in told["DEMix (uniform) has less perplexity than Dense on the novel domains"]
+        in output["DEMix (uniform) has less perplexity than Dense on the novel domains"]
     )
 
 
 def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_expert_sees() -> None:
     nats = {DENSE: 3.0, System("domain-token"): 3.1, NAIVE: 3.2} | {system("cached", one): 3.3 for one in READINGS}
-    told = {
+    output = {
         claim["sentence"]: " ".join(why) for claim, why in not_reproduced(findings(losses_of(nats, DOMAINS)), reasons)
     }
     against = {
         "DEMix (naive) has less perplexity than Dense on the training domains": "networks of Dense see all of it",
         "DEMix (naive) has less perplexity than +Domain-token on the training domains": "overtakes +Domain-token",
     }
-    assert all(words in told[sentence] for sentence, words in against.items())
-    own = told["DEMix (cached) has less perplexity than DEMix (naive) on the training domains"]
+    assert all(words in output[sentence] for sentence, words in against.items())
+    own = output["DEMix (cached) has less perplexity than DEMix (naive) on the training domains"]
     assert "share of the text" not in own
 
 
@@ -141,45 +141,45 @@ def adapted(nats: float) -> dict[Place, Loss]:
     return losses
 
 
-def reasons_by_sentence(found: dict[str, Any]) -> dict[str, str]:
-    return {claim["sentence"]: " ".join(why) for claim, why in not_reproduced(found, reasons)}
+def reasons_by_sentence(result: dict[str, Any]) -> dict[str, str]:
+    return {claim["sentence"]: " ".join(why) for claim, why in not_reproduced(result, reasons)}
 
 
 def test_claims_on_adapting_are_explained_by_how_much_text_that_sees() -> None:
-    told = reasons_by_sentence(findings(adapted(3.1)))
+    output = reasons_by_sentence(findings(adapted(3.1)))
     tokens = "Adapting sees at most 1,000 tokens of its target."
-    assert tokens in told["dense-DAPT lowers the perplexity on its target"]
-    told = reasons_by_sentence(findings(adapted(2.9)))
-    assert tokens in told["dense-DAPT raises the perplexity on the training domains"]
+    assert tokens in output["dense-DAPT lowers the perplexity on its target"]
+    output = reasons_by_sentence(findings(adapted(2.9)))
+    assert tokens in output["dense-DAPT raises the perplexity on the training domains"]
 
 
 def test_reasons_follow_from_stored_fields_whatever_the_sentence_is() -> None:
-    found = json.loads(json.dumps(findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))))
-    for place, claim in enumerate(found["claims"]):
+    result = json.loads(json.dumps(findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))))
+    for place, claim in enumerate(result["claims"]):
         claim["sentence"] = f"claim {place}"
-    told = " ".join(reasons_by_sentence(found).values())
-    assert "Adapting sees at most" in told
-    assert "networks of Dense see all of it" in told
+    output = " ".join(reasons_by_sentence(result).values())
+    assert "Adapting sees at most" in output
+    assert "networks of Dense see all of it" in output
 
 
 def test_findings_of_before_these_fields_are_read_without_the_reasons_that_need_them() -> None:
-    found = findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))
-    for claim in (*found["claims"], *found["readings"]):
+    result = findings(adapted(3.1) | losses_of({DENSE: 3.0, NAIVE: 3.2}, DOMAINS))
+    for claim in (*result["claims"], *result["readings"]):
         for name in ("topics", "model", "is_undecided"):
             del claim[name]
-    told = reasons_by_sentence(found)
-    assert told["dense-DAPT lowers the perplexity on its target"].startswith("Reversed: ")
-    assert "Adapting sees at most" not in markdown(found)
-    assert "see all of it" not in page(found)
+    output = reasons_by_sentence(result)
+    assert output["dense-DAPT lowers the perplexity on its target"].startswith("Reversed: ")
+    assert "Adapting sees at most" not in markdown(result)
+    assert "see all of it" not in page(result)
 
 
 @pytest.mark.parametrize(("seeds", "is_undecided", "explained"), [(2, True, True), (3, True, False), (2, False, False)])
 def test_few_seeds_are_a_reason_where_a_claim_is_undecided(seeds: int, is_undecided: bool, explained: bool) -> None:
-    found = findings(losses_of({NAIVE: 3.2, DENSE: 3.0}, DOMAINS)) | {"seeds": seeds}
-    for claim in found["claims"]:
+    result = findings(losses_of({NAIVE: 3.2, DENSE: 3.0}, DOMAINS)) | {"seeds": seeds}
+    for claim in result["claims"]:
         claim["is_undecided"] = is_undecided
-    told = reasons_by_sentence(found)["DEMix (naive) has less perplexity than Dense on the training domains"]
-    assert (f"{seeds} seeds and this much test text cannot resolve" in told) is explained
+    output = reasons_by_sentence(result)["DEMix (naive) has less perplexity than Dense on the training domains"]
+    assert (f"{seeds} seeds and this much test text cannot resolve" in output) is explained
 
 
 def test_the_paper_has_its_row_where_its_domains_are_not_ours() -> None:
@@ -202,11 +202,11 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
     evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
     evidence.measured.prior_blocks["sea"] = 40
-    found = findings_of(evidence, (), Circumstances("demix", "cpu", {}, "tiny", whole_budget(), ()))
-    rows = {row["text"]: row for row in found["texts"]}
+    result = findings_of(evidence, (), Circumstances("demix", "cpu", {}, "tiny", full_budget(), ()))
+    rows = {row["text"]: row for row in result["texts"]}
     assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
-    text = markdown(found)
+    text = markdown(result)
     assert "fewer than 5 documents are too narrow: law." in text
     assert "Cached priors of fewer than 100 blocks, because the text is too short: sea." in text
 
@@ -222,19 +222,19 @@ def test_what_the_time_leaves_out_is_said() -> None:
 
 
 def test_every_section_stands_in_markdown_and_on_the_page() -> None:
-    found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
-    text, html = markdown(found), page(found)
-    for section in sections(found):
+    result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
+    text, html = markdown(result), page(result)
+    for section in sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>" in html
-    assert set(charts(found)) == {"curves"}
+    assert set(charts(result)) == {"curves"}
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
 def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
-    found = findings({}, jobs=(JobFacts(name, "evaluate", "done", 1.0),))
-    assert "<script>alert(1)" not in page(found) + markdown(found)
-    row = next(line for line in markdown(found).splitlines() if "| done |" in line)
+    result = findings({}, jobs=(JobFacts(name, "evaluate", "done", 1.0),))
+    assert "<script>alert(1)" not in page(result) + markdown(result)
+    row = next(line for line in markdown(result).splitlines() if "| done |" in line)
     assert row.replace("\\|", "").count("|") == 5
 
 

@@ -40,19 +40,19 @@ MODES: tuple[Mode, ...] = ("average", "uniform", "updating", "cached")
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the DEMix experts everywhere, of Dense on test text, and of law's absence."""
-    draw, found = np.random.default_rng(0), {}
+    draw, result = np.random.default_rng(0), {}
     demix = [(expert, split) for expert in RUN.experts("demix", SUBJECT.domains) for split in ("test", "dev")]
     others = [(RUN.expert("dense", "law"), "test"), (f"{RUN.without('law')}/sea", "test"), (RUN.added("poems"), "test")]
     for expert, split in [*demix, *others]:
         for domain in SUBJECT.everywhere:
             count = TEST if split == "test" else DEV
-            folder = tmp_path / f"{len(found)}"
+            folder = tmp_path / f"{len(result)}"
             folder.mkdir()
             np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
             np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
             (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-            found[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
-    return found
+            result[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
+    return result
 
 
 def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasured:
@@ -80,20 +80,20 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
         evidence=reading.evidence,
         newest_weight=reading.newest_weight,
     )
-    found = measured(scores).losses
+    result = measured(scores).losses
     for mode in MODES:
-        loss = found[system(mode, reading), 0, domain]
+        loss = result[system(mode, reading), 0, domain]
         assert loss.perplexity == pytest.approx(getattr(expected, mode), rel=1e-7)
         assert (len(loss.nats_N), loss.tokens_N.sum()) == (TEST // BLOCK, TEST)
         assert loss.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     naive = expected.label if domain == "law" else expected.naive  # the label where there is one, else the best
-    assert found[System("naive"), 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
+    assert result[System("naive"), 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
 
 
 def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
-    found = measured(scores).losses
+    result = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
-    assert [found[single_expert(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(
+    assert [result[single_expert(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(
         expected.tolist()
     )
 
@@ -120,19 +120,19 @@ def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_
     scores: dict[ScoreKey, Stored],
 ) -> None:
     before = measured(scores)
-    found = measured(shortened(scores, "sea", 3 * BLOCK + 5))
-    assert found.prior_blocks == {"law": DEV // BLOCK, "sea": 3, "poems": DEV // BLOCK}
+    result = measured(shortened(scores, "sea", 3 * BLOCK + 5))
+    assert result.prior_blocks == {"law": DEV // BLOCK, "sea": 3, "poems": DEV // BLOCK}
     cached = system("cached", PAPER)
-    assert found.losses[cached, 0, "law"].perplexity == before.losses[cached, 0, "law"].perplexity
+    assert result.losses[cached, 0, "law"].perplexity == before.losses[cached, 0, "law"].perplexity
     prior_E = estimate_prior(PosteriorGate([1.0, 1.0]), full_blocks(rows(scores, "sea", "dev"), BLOCK), 3)
     expected = mix_scores(PosteriorGate(prior_E.tolist()), rows(scores, "sea", "test"), BLOCK)
-    assert found.losses[cached, 0, "sea"].perplexity == pytest.approx(perplexity(expected))
+    assert result.losses[cached, 0, "sea"].perplexity == pytest.approx(perplexity(expected))
 
 
 def test_a_development_text_without_a_whole_block_is_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
-    found = measured(shortened(scores, "law", BLOCK - 1))
-    assert (0, "law") not in found.beliefs
-    names = {name for name, _, domain in found.losses if domain == "law"}
+    result = measured(shortened(scores, "law", BLOCK - 1))
+    assert (0, "law") not in result.beliefs
+    names = {name for name, _, domain in result.losses if domain == "law"}
     assert not names & {system("cached", PAPER), system("minus expert", PAPER), demix_dapt("poems", PAPER)}
     assert system("uniform", PAPER) in names
 
@@ -161,7 +161,7 @@ def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counte
     assert text.hits("nobody") is None
     right = np.random.default_rng(1).random(TEST) < 0.3
     np.save(scores[counted, "law", "test"].kept.folder / "hits.npy", right)
-    found = text.hits(counted)
-    assert found is not None
-    assert found.accuracy == pytest.approx(right.mean())
-    assert found.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    result = text.hits(counted)
+    assert result is not None
+    assert result.accuracy == pytest.approx(right.mean())
+    assert result.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]

@@ -41,11 +41,11 @@ def marks(evidence: ModeEvidence) -> dict[str, Mark]:
 
 
 def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
-    found = marks(world())
-    assert {told for told, mark in found.items() if mark == NOT_REPRODUCED} == set()
-    assert list(found.values()).count(UNTESTABLE) == len(BEYOND)
-    assert list(found.values()).count(REPRODUCED) >= 40
-    assert len(found) == len(judge(world()))  # no claim is told twice
+    result = marks(world())
+    assert {shown for shown, mark in result.items() if mark == NOT_REPRODUCED} == set()
+    assert list(result.values()).count(UNTESTABLE) == len(BEYOND)
+    assert list(result.values()).count(REPRODUCED) >= 40
+    assert len(result) == len(judge(world()))  # no claim is told twice
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
@@ -119,8 +119,8 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_what_turns_round_turns_its_claim(changed: Mapping[Arm, Accuracies], where: str) -> None:
-    found = marks(world(changed))
-    assert {mark for told, mark in found.items() if told.startswith(where)} == {NOT_REPRODUCED}
+    result = marks(world(changed))
+    assert {mark for shown, mark in result.items() if shown.startswith(where)} == {NOT_REPRODUCED}
 
 
 def test_equal_models_are_seldom_told_apart_by_the_best_of_several() -> None:
@@ -132,7 +132,7 @@ def test_equal_models_are_seldom_told_apart_by_the_best_of_several() -> None:
         evidence = evidence_of(hits_of(dict.fromkeys([*many.values(), other], alike), chance, suits=0.05))
         verdict = best_has_more(evidence, Claim("", "", ""), many, {1: other}, ["law"])
         ours += verdict.estimate is not None and verdict.estimate.low > 0
-        means = {arm: found.value for arm in many.values() if (found := evidence.accuracy(arm, ["law"]))}
+        means = {arm: result.value for arm in many.values() if (result := evidence.accuracy(arm, ["law"]))}
         lead = evidence.lead(max(means, key=lambda arm: means[arm]), other, ["law"])
         naive += lead is not None and lead.low > 0
     assert ours <= 4 < naive
@@ -188,9 +188,9 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
     from workbench.replications.mode.sizes import SIZES
 
     one = SIZES[size]  # type: ignore[index]
-    found = arms.arms_of(one)
-    assert len({arm.key for arm in found}) == len(found) == len(set(found))
-    assert set(arms.table_1(one).values()) < set(found[:10])
+    result = arms.arms_of(one)
+    assert len({arm.key for arm in result}) == len(result) == len(set(result))
+    assert set(arms.table_1(one).values()) < set(result[:10])
     needed = [
         *arms.longer(one).values(),
         *arms.by_rank(one).values(),
@@ -202,15 +202,15 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
         *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
         *(arm for of in arms.by_mixture(one).values() for arm in of.values()),
     ]
-    assert set(needed) <= set(found)
+    assert set(needed) <= set(result)
 
 
 def test_ranks_that_stand_in_for_the_papers_are_called_so() -> None:
-    told = {one.claim.sentence: one.claim.paper for one in judge(world())}
-    assert told["LoRA of rank 16 is above LoRA of rank 64 on law"] == (
+    shown = {one.claim.sentence: one.claim.paper for one in judge(world())}
+    assert shown["LoRA of rank 16 is above LoRA of rank 64 on law"] == (
         "76.17 > 66.55 (rank 16 and 2048; here 16 and 64 stand in for them)"
     )
-    assert told["LoRA of rank 8 retains more than LoRA of rank 16"] == "48.76 > 48.64 (rank 8 and 16)"
+    assert shown["LoRA of rank 8 retains more than LoRA of rank 16"] == "48.76 > 48.64 (rank 8 and 16)"
 
 
 def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:

@@ -18,7 +18,7 @@ from workbench.plans import Step
 from workbench.replications.mode.names import roles
 
 DOMAINS = ["books", "cs", "law", "wiki"]
-WISH = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))
+SPEC = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))
 MIXED, FIRST, SECOND = ["cs", "law"], ["cs"], ["law"]
 ALL, OWN, OTHER = None, 5e-3, 1e-2  # of the sequences; rates of learning
 Row = tuple[str, list[str], int | None, float, int]
@@ -66,8 +66,10 @@ SCORED: dict[str, tuple[list[str], list[str]]] = {  # on which domains, and whic
 }
 
 
-def trainings(wish: ReplicateMode = WISH) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
-    return [(step, step.spec) for step in steps(wish) if isinstance(step.spec, TrainJoint | TrainMode | ComposeMode)]
+def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
+    return [
+        (step, step.spec) for step in steps(job_spec) if isinstance(step.spec, TrainJoint | TrainMode | ComposeMode)
+    ]
 
 
 def what(spec: TrainJoint | TrainMode | ComposeMode) -> str:
@@ -87,16 +89,16 @@ def what(spec: TrainJoint | TrainMode | ComposeMode) -> str:
 
 
 def test_every_arm_is_trained_as_its_table_says_in_every_seed() -> None:
-    found: dict[str, Row] = {}
+    result: dict[str, Row] = {}
     for step, spec in trainings():
-        told = spec.training
-        found[step.key] = (what(spec), spec.domains, told.max_sequences, told.learning_rate, told.num_steps)
-    assert found == {f"s{seed} {key}": row for seed in range(2) for key, row in TRAINED.items()}
+        shown = spec.training
+        result[step.key] = (what(spec), spec.domains, shown.max_sequences, shown.learning_rate, shown.num_steps)
+    assert result == {f"s{seed} {key}": row for seed in range(2) for key, row in TRAINED.items()}
 
 
 def test_all_else_of_a_training_is_the_sizes() -> None:
     for step, spec in trainings():
-        own = WISH.budget.seeding if step.key.endswith("backbone") else WISH.budget.training
+        own = SPEC.budget.seeding if step.key.endswith("backbone") else SPEC.budget.training
         varied = ("seed", "num_steps", "max_sequences", "learning_rate", "sequences_per_domain")
         assert replace(own, **{name: getattr(spec.training, name) for name in varied}) == spec.training
         batch = spec.training.sequences_per_domain * len(spec.domains)
@@ -105,9 +107,9 @@ def test_all_else_of_a_training_is_the_sizes() -> None:
 
 @pytest.mark.parametrize("own_starts", [True, False])
 def test_whatever_is_drawn_follows_the_seed_of_its_run(own_starts: bool) -> None:
-    wish = WISH.model_copy(update={"budget": replace(WISH.budget, own_starts=own_starts)})
+    job_spec = SPEC.model_copy(update={"budget": replace(SPEC.budget, own_starts=own_starts)})
     starts: dict[str, list[int]] = {}
-    for step in steps(wish):
+    for step in steps(job_spec):
         run, key = int(step.key[1]), step.key[3:]
         match step.spec:
             case MakeSeed(source="fresh"):
@@ -123,11 +125,11 @@ def test_whatever_is_drawn_follows_the_seed_of_its_run(own_starts: bool) -> None
 
 
 def test_every_arm_is_scored_once_on_the_texts_of_its_table() -> None:
-    found: dict[str, tuple[list[str], list[str]]] = {}
-    for step in steps(WISH):
+    result: dict[str, tuple[list[str], list[str]]] = {}
+    for step in steps(SPEC):
         if isinstance(step.spec, Evaluate):
             assert (step.spec.split, step.spec.max_tokens, step.spec.block_size) == ("test", 512, 32)
             first, *others = [step.spec.mixture, *step.spec.experts]
             names = [first, *(name.rpartition("/")[0] for name in others)]
-            found[step.key] = (step.spec.domains, [name.removeprefix(f"rep-{step.key[:2]}-") for name in names])
-    assert found == {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}
+            result[step.key] = (step.spec.domains, [name.removeprefix(f"rep-{step.key[:2]}-") for name in names])
+    assert result == {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}

@@ -40,10 +40,10 @@ BUDGET = {
 
 
 def findings(changed: Mapping[Arm, Accuracies] | None = None, *jobs: JobFacts) -> dict[str, Any]:
-    return told(evidence_of(hits_of({**as_printed(), **(changed or {})})), *jobs)
+    return shown(evidence_of(hits_of({**as_printed(), **(changed or {})})), *jobs)
 
 
-def told(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
+def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
     assert isinstance(evidence, ModeEvidence)
     return findings_of(evidence, Circumstances("mode", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
 
@@ -56,26 +56,26 @@ def test_the_best_row_of_table_1_is_said_beside_full_fine_tuning() -> None:
     better = best_words(findings({ROWS["full"]: (60, 60, 60)}))
     assert "retained: full fine-tuning, 60." in better
     assert "MoDE with 2 trained experts has " in better
-    assert "is not known yet" in best_words(told(evidence_of({})))
+    assert "is not known yet" in best_words(shown(evidence_of({})))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
-    found = findings({ROWS["composed"]: (40, 40, 40)})
-    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(found, reasons)}
+    result = findings({ROWS["composed"]: (40, 40, 40)})
+    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(result, reasons)}
     sentence = "MoDE with 2 trained experts is above full fine-tuning on average"
     assert "A training here sees 2.40 M tokens, and a backbone saw 5.00 M" in why[sentence]
 
 
 def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
-    found = findings()
-    text, html = markdown(found), page(found)
+    result = findings()
+    text, html = markdown(result), page(result)
     assert text.startswith("# MoDE replicated: rep (tiny, 2 seeds)")
-    for section in sections(found):
+    for section in sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>" in html
-    assert set(charts(found)) == {"methods", "parameters", "sequences", "mixture"}
-    assert all(f'id="chart-{name}"' in html for name in charts(found))
-    assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
+    assert set(charts(result)) == {"methods", "parameters", "sequences", "mixture"}
+    assert all(f'id="chart-{name}"' in html for name in charts(result))
+    assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
     assert "Here cs stands for Math, law for Code and books for English." in text
     assert "49.50 − 47.95 = 1.55" in text
     assert "cached priors from at most" not in text
@@ -108,8 +108,8 @@ def test_a_title_says_who_leads_where_both_were_measured_and_a_tie_is_no_lead(
     mode: tuple[float, ...], lora: tuple[float, ...], title: str
 ) -> None:
     measured = {"MoDE": mode, "LoRA": lora}
-    found = {(name, str(n)): value for name, own in measured.items() for n, value in zip((16, 128), own, strict=False)}
-    assert _who_leads(found, "MoDE", "LoRA", "sequences") == title
+    result = {(name, str(n)): value for name, own in measured.items() for n, value in zip((16, 128), own, strict=False)}
+    assert _who_leads(result, "MoDE", "LoRA", "sequences") == title
 
 
 def test_amounts_of_text_grow_along_the_axis_whichever_method_comes_first() -> None:
@@ -133,20 +133,20 @@ def test_methods_are_told_by_a_legend_and_alike_in_both_charts() -> None:
 def test_that_the_largest_expert_forgets_is_explained_where_it_is_larger_than_the_papers(
     parameters: int, explained: bool
 ) -> None:
-    found = findings()
-    found["tables"]["3"][-1]["parameters added"] = parameters  # of a backbone of 9,000
-    (claim,) = [one for one in found["claims"] if "retains as much" in one["sentence"]]
+    result = findings()
+    result["tables"]["3"][-1]["parameters added"] = parameters  # of a backbone of 9,000
+    (claim,) = [one for one in result["claims"] if "retains as much" in one["sentence"]]
     assert claim["ours"].count(" against ") == 1
     sentence = "An expert of 6 × 2 layers adds 150 % of the backbone's parameters here, and 50 % of the paper's."
-    assert (sentence in reasons(found, claim)) is explained
+    assert (sentence in reasons(result, claim)) is explained
 
 
 def test_a_best_rate_at_the_end_of_those_tried_is_a_reason() -> None:
     rates = arms.by_rate(SIZE)["one"]
-    found = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
-    claim = next(one for one in found["claims"] if one["where"] == "§4.1")
-    told = f"On all documents MoDE with 1 fresh expert is best at {max(rates):g}, the highest rate that was tried."
-    assert told in reasons(found, claim)
+    result = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
+    claim = next(one for one in result["claims"] if one["where"] == "§4.1")
+    shown = f"On all documents MoDE with 1 fresh expert is best at {max(rates):g}, the highest rate that was tried."
+    assert shown in reasons(result, claim)
 
 
 LORA = "no small change; the paper's 16 is of some two thousand."
@@ -157,62 +157,62 @@ RATE = "On all documents MoDE with 1 fresh expert is best at"
 def with_every_reason() -> dict[str, Any]:
     """Findings whose numbers give every reason that a topic selects."""
     rates = arms.by_rate(SIZE)["one"]
-    found = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
-    found["tables"]["3"][-1]["parameters added"] = 13_500  # of a backbone of 9,000
-    return found
+    result = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
+    result["tables"]["3"][-1]["parameters added"] = 13_500  # of a backbone of 9,000
+    return result
 
 
-def sentences_with(found: dict[str, Any], reason: str) -> list[str]:
-    return [one["sentence"] for one in found["claims"] if any(reason in why for why in reasons(found, one))]
+def sentences_with(result: dict[str, Any], reason: str) -> list[str]:
+    return [one["sentence"] for one in result["claims"] if any(reason in why for why in reasons(result, one))]
 
 
 def test_a_rank_of_lora_is_a_reason_for_the_claims_of_table_2_and_figure_3_about_it() -> None:
-    found = with_every_reason()
-    about_lora = [one for one in found["claims"] if LORA in " ".join(reasons(found, one))]
+    result = with_every_reason()
+    about_lora = [one for one in result["claims"] if LORA in " ".join(reasons(result, one))]
     assert {one["where"] for one in about_lora} == {"Table 2", "Figure 3"}
     assert all("LoRA" in one["sentence"] for one in about_lora)
-    others = [one for one in found["claims"] if one["where"] == "Figure 3" and one not in about_lora]
+    others = [one for one in result["claims"] if one["where"] == "Figure 3" and one not in about_lora]
     assert [one["sentence"].startswith("MoDE of ") for one in others] == [True]
-    assert len(sentences_with(found, EXPERT)) == 1
-    assert {one["where"] for one in found["claims"] if RATE in " ".join(reasons(found, one))} == {"§4.1"}
+    assert len(sentences_with(result, EXPERT)) == 1
+    assert {one["where"] for one in result["claims"] if RATE in " ".join(reasons(result, one))} == {"§4.1"}
 
 
 def test_reasons_follow_from_stored_fields_whatever_the_sentence_is() -> None:
-    found = json.loads(json.dumps(with_every_reason()))
-    numbers = {reason: len(sentences_with(found, reason)) for reason in (LORA, EXPERT, RATE)}
+    result = json.loads(json.dumps(with_every_reason()))
+    numbers = {reason: len(sentences_with(result, reason)) for reason in (LORA, EXPERT, RATE)}
     assert all(numbers.values())
-    for claim in found["claims"]:
+    for claim in result["claims"]:
         claim["sentence"] = "a claim"
-    assert {reason: len(sentences_with(found, reason)) for reason in (LORA, EXPERT, RATE)} == numbers
+    assert {reason: len(sentences_with(result, reason)) for reason in (LORA, EXPERT, RATE)} == numbers
 
 
 def test_findings_of_before_these_fields_are_read_without_the_reasons_that_need_them() -> None:
-    found = with_every_reason()
-    for claim in found["claims"]:
+    result = with_every_reason()
+    for claim in result["claims"]:
         for name in ("topics", "model", "is_undecided"):
             del claim[name]
-    assert not any(sentences_with(found, reason) for reason in (LORA, EXPERT, RATE))
-    assert len(sentences_with(found, "A training here sees 2.40 M tokens")) == len(found["claims"])
-    assert "Claims that were not reproduced" in markdown(found)
-    assert "Claims that were not reproduced" in page(found)
+    assert not any(sentences_with(result, reason) for reason in (LORA, EXPERT, RATE))
+    assert len(sentences_with(result, "A training here sees 2.40 M tokens")) == len(result["claims"])
+    assert "Claims that were not reproduced" in markdown(result)
+    assert "Claims that were not reproduced" in page(result)
 
 
 def test_what_cannot_be_tested_says_why() -> None:
-    for claim in told(evidence_of({}))["claims"]:
+    for claim in shown(evidence_of({}))["claims"]:
         assert claim["mark"] == "not testable here"
         assert claim["why"]
 
 
 def test_nothing_measured_is_a_report_without_charts() -> None:
-    found = told(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
-    assert charts(found) == {}
-    assert "Train (failed)" in markdown(found)
-    assert "is not known yet" in page(found)
+    result = shown(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
+    assert charts(result) == {}
+    assert "Train (failed)" in markdown(result)
+    assert "is not known yet" in page(result)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
 def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
-    found = findings(None, JobFacts(name, "evaluate", "done", 1.0))
-    assert "<script>alert(1)" not in page(found) + markdown(found)
-    row = next(line for line in markdown(found).splitlines() if "| done |" in line)
+    result = findings(None, JobFacts(name, "evaluate", "done", 1.0))
+    assert "<script>alert(1)" not in page(result) + markdown(result)
+    row = next(line for line in markdown(result).splitlines() if "| done |" in line)
     assert row.replace("\\|", "").count("|") == 5

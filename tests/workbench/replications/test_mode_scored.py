@@ -26,17 +26,17 @@ RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Of the backbone and of table 1 everywhere."""
-    draw, found = np.random.default_rng(0), {}
+    draw, result = np.random.default_rng(0), {}
     experts = [RUN.expert(arm, SUBJECT.targets) for arm in (BACKBONE, *ROWS.values())]
     for expert, domain in [(e, d) for e in experts for d in SUBJECT.everywhere]:
-        folder = tmp_path / f"{len(found)}"
+        folder = tmp_path / f"{len(result)}"
         folder.mkdir()
         np.save(folder / "logprobs.npy", draw.normal(-4, 1, TEST).astype(np.float32))
         np.save(folder / "hits.npy", draw.random(TEST) < 0.3)
         np.save(folder / "documents.npy", np.arange(TEST // BLOCK, dtype=np.int32) // 2)
         (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
-        found[expert, domain, "test"] = Stored(ArtifactRef(folder, ""), TEST)
-    return found
+        result[expert, domain, "test"] = Stored(ArtifactRef(folder, ""), TEST)
+    return result
 
 
 def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
@@ -46,24 +46,24 @@ def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
 
 
 def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores: dict[ScoreKey, Stored]) -> None:
-    found = measured(scores)
+    result = measured(scores)
     for arm in (BACKBONE, *ROWS.values()):
         folder = scores[RUN.expert(arm, SUBJECT.targets), "law", "test"].kept.folder
         logprobs, hits = (np.load(folder / f"{name}.npy") for name in ("logprobs", "hits"))
-        assert found.losses[arm, 0, "law"].perplexity == pytest.approx(np.exp(-logprobs.astype(float).mean()))
-        assert found.hits[arm, 0, "law"].accuracy == pytest.approx(hits.mean())
-    assert len({found.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
+        assert result.losses[arm, 0, "law"].perplexity == pytest.approx(np.exp(-logprobs.astype(float).mean()))
+        assert result.hits[arm, 0, "law"].accuracy == pytest.approx(hits.mean())
+    assert len({result.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
 
 
 def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
     full, lora = (RUN.expert(ROWS[row], SUBJECT.targets) for row in ("full", "lora"))
     del scores[full, "cs", "test"]
     (scores[lora, "cs", "test"].kept.folder / "hits.npy").unlink()
-    found = measured(scores)
-    assert (ROWS["full"], 0, "cs") not in found.losses
-    assert (ROWS["lora"], 0, "cs") in found.losses
-    assert not {(ROWS[row], 0, "cs") for row in ("full", "lora")} & found.hits.keys()
-    assert not {arm for arm, _, _ in found.losses} - {BACKBONE, *ROWS.values()}
+    result = measured(scores)
+    assert (ROWS["full"], 0, "cs") not in result.losses
+    assert (ROWS["lora"], 0, "cs") in result.losses
+    assert not {(ROWS[row], 0, "cs") for row in ("full", "lora")} & result.hits.keys()
+    assert not {arm for arm, _, _ in result.losses} - {BACKBONE, *ROWS.values()}
 
 
 def test_the_texts_of_table_1_are_the_targets_and_what_is_retained() -> None:

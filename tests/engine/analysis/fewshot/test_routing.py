@@ -50,15 +50,15 @@ def nearness(weights_EN: Tensor) -> Nearness:
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_a_routing_that_finds_the_expert_who_knows_beats_equal_weights(routing: str) -> None:
-    found = compare_routings(episode(), ROUTINGS, [1], nearness=nearness(near(4)))
-    assert found.by_expert[KNOWS] > 0.85
-    assert max(alone for expert, alone in enumerate(found.by_expert) if expert != KNOWS) < 0.6
-    assert found.by_variant[RoutingVariant(routing, 1)] > found.by_variant[RoutingVariant("equal")] + 0.1  # type: ignore[arg-type]
+    result = compare_routings(episode(), ROUTINGS, [1], nearness=nearness(near(4)))
+    assert result.by_expert[KNOWS] > 0.85
+    assert max(by_itself for expert, by_itself in enumerate(result.by_expert) if expert != KNOWS) < 0.6
+    assert result.by_variant[RoutingVariant(routing, 1)] > result.by_variant[RoutingVariant("equal")] + 0.1  # type: ignore[arg-type]
 
 
 def test_top_1_of_fixed_routing_is_the_expert_who_knows() -> None:
-    found = compare_routings(episode(), ["fixed-validation"], [1])
-    assert found.by_variant[RoutingVariant("fixed-validation", 1)] == found.by_expert[KNOWS]
+    result = compare_routings(episode(), ["fixed-validation"], [1])
+    assert result.by_variant[RoutingVariant("fixed-validation", 1)] == result.by_expert[KNOWS]
 
 
 def test_the_order_of_the_experts_changes_nothing() -> None:  # L6
@@ -71,9 +71,9 @@ def test_the_order_of_the_experts_changes_nothing() -> None:  # L6
 
 def test_one_expert_is_itself_under_every_routing() -> None:  # L2
     one = reordered(episode(), [KNOWS])
-    found = compare_routings(one, ROUTINGS, [1, 4], nearness=nearness(near(4)[[KNOWS]]))
-    assert set(found.by_variant) == {RoutingVariant("equal"), *(RoutingVariant(routing) for routing in ROUTINGS)}
-    assert set(found.by_variant.values()) == {found.by_expert[0]}
+    result = compare_routings(one, ROUTINGS, [1, 4], nearness=nearness(near(4)[[KNOWS]]))
+    assert set(result.by_variant) == {RoutingVariant("equal"), *(RoutingVariant(routing) for routing in ROUTINGS)}
+    assert set(result.by_variant.values()) == {result.by_expert[0]}
     log_weights_1N = updating_by_performance(one.test, None, 0.7)
     assert torch.equal(log_weights_1N, torch.zeros_like(log_weights_1N))  # to the bit
 
@@ -96,12 +96,12 @@ def test_performance_routing_is_a_softmax_over_accuracies() -> None:
 
 
 def test_updating_knows_only_what_came_before() -> None:
-    whole = answers(0)
-    begun = Answers(whole.scores_ENOT[:, :10], whole.labels_N[:10], whole.divisors_O)
-    weights_EN = updating_by_performance(whole, None, 0.7)
-    assert torch.equal(weights_EN[:, :10], updating_by_performance(begun, None, 0.7))
+    full = answers(0)
+    started = Answers(full.scores_ENOT[:, :10], full.labels_N[:10], full.divisors_O)
+    weights_EN = updating_by_performance(full, None, 0.7)
+    assert torch.equal(weights_EN[:, :10], updating_by_performance(started, None, 0.7))
     assert weights_EN[:, 0].exp().tolist() == pytest.approx([1 / 4] * 4)
-    expected_E = 0.3 * weights_EN[:, 6].exp() + 0.7 * whole.is_right_EN[:, 6].softmax(0)
+    expected_E = 0.3 * weights_EN[:, 6].exp() + 0.7 * full.is_right_EN[:, 6].softmax(0)
     assert weights_EN[:, 7].exp().tolist() == pytest.approx(expected_E.tolist())
 
 

@@ -41,9 +41,9 @@ def test_shared_caches_change_nothing(model: MultiExpertModel) -> None:  # L18
     for key in model.keys[:2]:
         scores_NOT = scored(model, key)
         for row, one in zip(scores_NOT, PROMPTS, strict=True):
-            for found, option in zip(row.tolist(), OPTIONS, strict=True):
+            for result, option in zip(row.tolist(), OPTIONS, strict=True):
                 expected = plain(model, key, one.ids, option)
-                assert found == pytest.approx([*expected, *[0.0] * (3 - len(option))], abs=1e-5)
+                assert result == pytest.approx([*expected, *[0.0] * (3 - len(option))], abs=1e-5)
 
 
 def test_experts_differ(model: MultiExpertModel) -> None:

@@ -39,8 +39,8 @@ def task_of(num_train: int = 20, length: int = 1, **more: Any) -> Task:
     return Task("mood", ("bad", "good"), ("bad", "good"), "Text: {text}\nLabel: {label}", train, test, **more)
 
 
-def episode_of(task: Task, tokenizer: Tokenizer, room: int = 1000, seed: int = 0, **shots: int) -> Episode:
-    return make_episode(task, tokenizer, Shots(**shots), seed, room)
+def episode_of(task: Task, tokenizer: Tokenizer, page: int = 1000, seed: int = 0, **shots: int) -> Episode:
+    return make_episode(task, tokenizer, Shots(**shots), seed, page)
 
 
 def test_every_folder_is_a_task_and_labels_are_in_order(write: Write) -> None:
@@ -51,8 +51,8 @@ def test_every_folder_is_a_task_and_labels_are_in_order(write: Write) -> None:
     assert (mood.name, topic.name, mood.labels) == ("mood", "topic/news", ("bad", "good"))
     assert mood.train[0] == Example("text 0", 1)
     assert (len(mood.validation), len(topic.validation), len(topic.test)) == (0, 3, 2)
-    (alone,) = read_tasks(root / "mood")
-    assert alone == mood
+    (by_itself,) = read_tasks(root / "mood")
+    assert by_itself == mood
 
 
 def test_a_card_gives_the_template_and_the_words(write: Write) -> None:
@@ -113,14 +113,14 @@ def test_where_no_task_is_the_layout_is_told(tmp_path: Path, what: str) -> None:
 
 def test_a_prompt_is_its_demonstrations_and_its_question(tokenizer: Tokenizer) -> None:
     task = task_of()
-    found = episode_of(task, tokenizer, num_shots=3, num_validation=2)
-    text = tokenizer.decode(found.test[0].ids)
+    result = episode_of(task, tokenizer, num_shots=3, num_validation=2)
+    text = tokenizer.decode(result.test[0].ids)
     *demonstrations, question = text.split("\n\n")
-    assert found.test[0].ids[0] == tokenizer.bos_id
+    assert result.test[0].ids[0] == tokenizer.bos_id
     assert set(demonstrations) <= {task.answered(one) for one in task.train}
     assert (len(demonstrations), question.endswith("Label:")) == (3, True)
-    assert {prompt.num_shots for prompt in found.test} == {3}
-    assert not any(prompt.is_cut for prompt in found.test)
+    assert {prompt.num_shots for prompt in result.test} == {3}
+    assert not any(prompt.is_cut for prompt in result.test)
 
 
 def test_the_seed_draws_demonstrations_and_the_test_examples_stay(tokenizer: Tokenizer) -> None:
@@ -134,25 +134,25 @@ def test_the_seed_draws_demonstrations_and_the_test_examples_stay(tokenizer: Tok
 
 
 def test_the_trials_are_those_of_the_paper(tokenizer: Tokenizer) -> None:  # A.7
-    found = episode_of(task_of(), tokenizer)
-    shots = Counter(tokenizer.decode(found.test[0].ids).split("\n\n")[:-1])
-    assert (len(found.permuted), len(found.validation)) == (8, 8)
-    for prompt in found.permuted:
-        *before, asked = tokenizer.decode(prompt.ids).split("\n\n")
+    result = episode_of(task_of(), tokenizer)
+    shots = Counter(tokenizer.decode(result.test[0].ids).split("\n\n")[:-1])
+    assert (len(result.permuted), len(result.validation)) == (8, 8)
+    for prompt in result.permuted:
+        *before, requested = tokenizer.decode(prompt.ids).split("\n\n")
         assert (len(before), prompt.num_shots) == (7, 7)
         (left,) = (shots - Counter(before)).elements()
-        assert left == f"{asked} {task_of().words[prompt.label]}"
-    assert len({prompt.ids for prompt in found.permuted}) > 1
-    for prompt in found.validation:
-        *before, asked = tokenizer.decode(prompt.ids).split("\n\n")
+        assert left == f"{requested} {task_of().words[prompt.label]}"
+    assert len({prompt.ids for prompt in result.permuted}) > 1
+    for prompt in result.validation:
+        *before, requested = tokenizer.decode(prompt.ids).split("\n\n")
         assert Counter(before) == shots
-        assert not any(shot.startswith(asked) for shot in shots)
+        assert not any(shot.startswith(requested) for shot in shots)
 
 
 def test_validation_examples_are_of_their_file_where_there_is_one(tokenizer: Tokenizer) -> None:
     task = task_of(8, validation=tuple(Example(f"kept aside {number}", 0) for number in range(8)))
-    asked = {tokenizer.decode(prompt.ids).split("\n\n")[-1] for prompt in episode_of(task, tokenizer).validation}
-    assert asked == {f"Text: kept aside {number}\nLabel:" for number in range(8)}
+    requested = {tokenizer.decode(prompt.ids).split("\n\n")[-1] for prompt in episode_of(task, tokenizer).validation}
+    assert requested == {f"Text: kept aside {number}\nLabel:" for number in range(8)}
 
 
 @pytest.mark.parametrize(("num_train", "word"), [(7, "training"), (12, "validation")])
@@ -163,14 +163,14 @@ def test_too_few_examples_to_draw_from_are_refused(tokenizer: Tokenizer, num_tra
 
 def test_a_prompt_that_is_too_long_loses_whole_demonstrations_and_at_last_its_beginning(tokenizer: Tokenizer) -> None:
     task = task_of(length=3)
-    whole = len(episode_of(task, tokenizer).test[0].ids)
-    cut = episode_of(task, tokenizer, room=whole // 2).test[0]
+    full = len(episode_of(task, tokenizer).test[0].ids)
+    cut = episode_of(task, tokenizer, page=full // 2).test[0]
     text = tokenizer.decode(cut.ids)
     assert cut.is_cut
     assert 0 < cut.num_shots < 8
     assert text.count("\n\n") == cut.num_shots
     assert text.startswith("Text:")
-    tiny = episode_of(task, tokenizer, room=9).test[0]
+    tiny = episode_of(task, tokenizer, page=9).test[0]
     assert (len(tiny.ids), tiny.num_shots, tiny.is_cut) == (9, 0, True)
     assert tokenizer.decode(tiny.ids).endswith("Label:")
 

@@ -40,11 +40,11 @@ class There(Tensor):
         for one in tree_leaves((args, kwargs)):
             if isinstance(one, Tensor) and not isinstance(one, There) and one.dim():
                 raise RuntimeError(f"{func} was given tensors of two devices.")
-        found = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         if func is _COPY and kwargs.get("device", DEVICE) != DEVICE:
-            return found
-        found = tree_map(lambda one: There(one) if isinstance(one, Tensor) else one, found)
-        return return_and_correct_aliasing(func, args, kwargs, found)
+            return result
+        result = tree_map(lambda one: There(one) if isinstance(one, Tensor) else one, result)
+        return return_and_correct_aliasing(func, args, kwargs, result)
 
 
 class SecondDevice(TorchDispatchMode):
@@ -52,9 +52,9 @@ class SecondDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        found = func(*args, **tree_map(_inner, kwargs))
-        is_made_there = kwargs.get("device") == DEVICE and not isinstance(found, There)
-        return There(found) if is_made_there else found
+        result = func(*args, **tree_map(_inner, kwargs))
+        is_made_there = kwargs.get("device") == DEVICE and not isinstance(result, There)
+        return There(result) if is_made_there else result
 
 
 def _inner(value: Any) -> Any:

@@ -41,10 +41,10 @@ class Plan:
     work: Work
     folder: Path
     held: Sequence[Sequence[str]]
-    asked: Any = None
+    requested: Any = None
     family: str = "llama"
     config: ModeConfig = SHAPE
-    stranger: int | None = None  # a process whose experts are of another backbone
+    another: int | None = None  # a process whose experts are of another backbone
     dropout: float = 0.0
     in_one_folder: Path | None = None  # all checkpoints; otherwise each process has a folder of its own
     dies: int | None = None  # a process with experts that ends without a word in its second block
@@ -54,7 +54,7 @@ class Plan:
 
 
 @dataclass
-class Told:
+class Shown:
     """Each process's tensors and error."""
 
     tensors: list[dict[str, Tensor]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Told:
         return {name: one for tensors in self.tensors[1:] for name, one in tensors.items()}
 
 
-def together(plan: Plan) -> Told:
+def together(plan: Plan) -> Shown:
     """Runs the plan; a process that ended without a word has the error “gone”."""
     plan.folder.mkdir(exist_ok=True)
     (store := plan.folder / "store").unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def together(plan: Plan) -> Told:
     errors = [_heard(read) for read, _ in ends]
     for process in processes:
         process.join(_SECONDS)
-    return Told([load_file(plan.file(n)) if plan.file(n).exists() else {} for n in range(len(ends))], errors)
+    return Shown([load_file(plan.file(n)) if plan.file(n).exists() else {} for n in range(len(ends))], errors)
 
 
 def _heard(read: Any) -> str:
@@ -105,8 +105,8 @@ def _rank(rank: int, store: Path, plan: Plan, end: Any) -> None:
 def _first(plan: Plan) -> dict[str, Tensor]:
     model = dropping(ModeModel(backbone(plan.family), plan.config.num_blocks).eval(), plan.dropout)
     with connected(model, BACKBONE) as shards:
-        found = plan.work(model, shards, plan.asked)
-    return {name: tensor.detach().contiguous() for name, tensor in found.items()}
+        result = plan.work(model, shards, plan.requested)
+    return {name: tensor.detach().contiguous() for name, tensor in result.items()}
 
 
 def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
@@ -115,7 +115,7 @@ def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
     model.free_backbone()
     if plan.dies == rank:
         model.branches(keys[0])[1].register_forward_pre_hook(lambda *_: os._exit(1))
-    serve(model, "another" if plan.stranger == rank else BACKBONE, plan.in_one_folder or plan.folder / f"own-{rank}")
+    serve(model, "another" if plan.another == rank else BACKBONE, plan.in_one_folder or plan.folder / f"own-{rank}")
     return seen(model)
 
 

@@ -31,11 +31,11 @@ def test_an_expert_on_a_device_of_its_own_says_and_learns_the_same(family: str) 
     expected, gradients = pass_of(here)
     with SecondDevice():
         there.place_expert("code", DEVICE)
-        logits, found = pass_of(there)
+        logits, result = pass_of(there)
     assert type(logits) is Tensor
     torch.testing.assert_close(logits, expected, atol=1e-6, rtol=1e-6)
-    assert found.keys() == gradients.keys()
-    for name, gradient in found.items():
+    assert result.keys() == gradients.keys()
+    for name, gradient in result.items():
         assert isinstance(gradient, There) == name.startswith("code:")
         content = gradient.inner if isinstance(gradient, There) else gradient
         torch.testing.assert_close(content, gradients[name], atol=1e-7, rtol=1e-4)

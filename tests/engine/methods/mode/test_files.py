@@ -58,7 +58,7 @@ def ask(model: ExpertModel, *keys: str) -> torch.Tensor:
     return model(some_ids()[:1].expand(len(keys), -1), Rows.one_each(keys))
 
 
-def alone(*parts: str, family: str = "llama") -> torch.Tensor:
+def by_itself(*parts: str, family: str = "llama") -> torch.Tensor:
     """Logits of a model that never was on disk."""
     return mode_model(parts, family)(some_ids()[:1], parts)[0]  # type: ignore[no-any-return]
 
@@ -68,7 +68,7 @@ def alone(*parts: str, family: str = "llama") -> torch.Tensor:
 def test_what_was_saved_answers_as_before_to_the_last_bit(tmp_path: Path, family: str) -> None:
     hosted = load_base(*save(tmp_path, ONE_EACH | BOTH, family=family))
     for key, parts in (ONE_EACH | BOTH).items():
-        assert torch.equal(ask(hosted.view([key]), key), alone(*parts, family=family))
+        assert torch.equal(ask(hosted.view([key]), key), by_itself(*parts, family=family))
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def test_experts_of_one_backbone_share_it_and_answer_side_by_side(tmp_path: Path
     assert together.keys == ["law", "both", "code"]
     rows = ask(together, "law", "both", "code")
     for row, (key, parts) in zip(rows, [("law", ["law"]), *BOTH.items(), ("code", ["code"])], strict=True):
-        torch.testing.assert_close(row[None], alone(*parts), atol=1e-6, rtol=1e-5, msg=key)
+        torch.testing.assert_close(row[None], by_itself(*parts), atol=1e-6, rtol=1e-5, msg=key)
     backbone_bytes = sum(parameter.nbytes for parameter in backbone().parameters())
     assert hosted.num_bytes() < 2 * backbone_bytes + sum(
         tensor.nbytes
@@ -92,9 +92,9 @@ def test_experts_of_one_backbone_share_it_and_answer_side_by_side(tmp_path: Path
 @torch.no_grad()
 def test_parts_of_an_expert_are_switched_off_per_request(tmp_path: Path) -> None:
     hosted = load_base(*save(tmp_path, BOTH))
-    assert torch.equal(ask(hosted.view(["both"], {"both": ["code"]}), "both"), alone("code"))
+    assert torch.equal(ask(hosted.view(["both"], {"both": ["code"]}), "both"), by_itself("code"))
     assert torch.equal(ask(hosted.view(["both"], {"both": []}), "both"), backbone()(some_ids()[:1]).logits)
-    assert torch.equal(ask(hosted.view(["both"]), "both"), alone("law", "code"))
+    assert torch.equal(ask(hosted.view(["both"]), "both"), by_itself("law", "code"))
     with pytest.raises(ModelError, match=r"no part “news” in this expert\."):
         hosted.view(["both"], {"both": ["news"]})
 
@@ -110,7 +110,7 @@ def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path
     model = load_base(base, experts | {"lora": kept(tmp_path / "lora")}).view(["law", "lora"])
     logits, cache = ask(model, "lora", "law"), model.new_cache()
     torch.testing.assert_close(logits[:1], adapters(some_ids()[:1], Rows.one_each(["lora"])), atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(logits[1:], alone("law"), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(logits[1:], by_itself("law"), atol=1e-6, rtol=1e-5)
     rows, ids = Rows.one_each(["lora", "law"]), some_ids()[:1].expand(2, -1)
     pieces = [model(ids[:, :5], rows, cache), model(ids[:, 5:], rows, cache)]
     torch.testing.assert_close(torch.cat(pieces, 1), logits, atol=1e-5, rtol=1e-5)
@@ -128,7 +128,7 @@ def test_moving_the_folders_changes_nothing(tmp_path: Path) -> None:  # L16
     (tmp_path / "here").rename(tmp_path / "there")
     moved = {key: ArtifactRef(tmp_path / "there" / key, one.sha256) for key, one in experts.items()}
     hosted = load_base(ArtifactRef(tmp_path / "there" / "backbone", base.sha256), moved)
-    assert torch.equal(ask(hosted.view(["law"]), "law"), alone("law"))
+    assert torch.equal(ask(hosted.view(["law"]), "law"), by_itself("law"))
 
 
 def test_only_what_was_added_is_saved(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_switching_domain_reads_an_expert_alone(tmp_path: Path) -> None:
     hosted = load_base(base, {"law": experts["law"]})
     (tmp_path / "backbone/model.safetensors").unlink()
     hosted.add({"code": experts["code"]})
-    assert torch.equal(ask(hosted.view(["code"]), "code"), alone("code"))
+    assert torch.equal(ask(hosted.view(["code"]), "code"), by_itself("code"))
 
 
 @pytest.mark.parametrize("victim", ["backbone/model.safetensors", "law/part-0.safetensors", "law/expert.json"])
@@ -195,7 +195,7 @@ def test_experts_of_other_numbers_of_blocks_have_a_backbone_of_their_own(tmp_pat
         save_parts(model, {"three": "three"}, folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
     both = load_base(base, experts | {"three": kept(tmp_path / "three")}).view(["law", "three"])
     logits = ask(both, "law", "three")
-    torch.testing.assert_close(logits[:1], alone("law"), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(logits[:1], by_itself("law"), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(logits[1:], backbone()(some_ids()[:1]).logits, atol=1e-5, rtol=1e-5)
 
 
@@ -231,7 +231,7 @@ def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, m
     assert hosted.keys == []
     hosted.add(experts)
     with torch.no_grad():
-        assert torch.equal(ask(hosted.view(["both"]), "both"), alone("law", "code"))
+        assert torch.equal(ask(hosted.view(["both"]), "both"), by_itself("law", "code"))
 
 
 def test_loading_an_expert_leaves_the_dice_of_others_alone(tmp_path: Path) -> None:

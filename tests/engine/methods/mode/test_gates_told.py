@@ -41,7 +41,7 @@ def as_tensor(gates: GateWeights) -> Tensor:
     return torch.tensor([gates.backbone, *gates.parts.values()]).T
 
 
-def told(
+def shown(
     model: ExpertModel | Ensemble, keys: list[str], tokenizer: Tokenizer, kind: str = "posterior"
 ) -> tuple[list[int], list[Token]]:
     """A prompt's tokens with what was drawn after it, and those drawn."""
@@ -59,7 +59,7 @@ def told(
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
 def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokenizer, kind: str) -> None:
-    ids, tokens = told(both(), ["both"], tokenizer, kind)
+    ids, tokens = shown(both(), ["both"], tokenizer, kind)
     expected_KPT = plain(ids)
     assert expected_KPT.std(-1).max() > 1e-3  # they do differ from token to token
     for place, token in enumerate(tokens, len(ids) - len(tokens)):
@@ -76,14 +76,14 @@ def test_a_text_that_is_read_tells_them_too_in_whatever_pieces(
 ) -> None:
     monkeypatch.setattr("engine.inference.generate._CHUNK_ELEMENTS", chunk * 300)
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
-    found = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
-    gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in found], -1)
+    result = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
+    gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in result], -1)
     torch.testing.assert_close(gates_KPT, plain(ids)[:, :, :-1], atol=1e-5, rtol=0)
 
 
 def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
     for active in ([], ["code"], PARTS):
-        for token in told(both(active), ["both"], tokenizer)[1]:
+        for token in shown(both(active), ["both"], tokenizer)[1]:
             for weights in as_tensor(token.gates["both"]).tolist():
                 assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
                 assert len(weights) == 1 + len(active)
@@ -92,10 +92,10 @@ def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
 def test_beside_experts_without_parts_theirs_alone_are_told(tokenizer: Tokenizer) -> None:
     layers = model_with(["news", "verse"])
     mixed = CompositeModel([layers, both()])
-    ids, tokens = told(mixed, ["both", "news", "verse"], tokenizer)
+    ids, tokens = shown(mixed, ["both", "news", "verse"], tokenizer)
     assert all(list(token.gates) == ["both"] for token in tokens)
     torch.testing.assert_close(as_tensor(tokens[-1].gates["both"]), plain(ids)[:, :, len(ids) - 2], atol=1e-5, rtol=0)
-    assert all(token.gates == {} for token in told(layers, ["news", "verse"], tokenizer)[1])
+    assert all(token.gates == {} for token in shown(layers, ["news", "verse"], tokenizer)[1])
 
 
 class TakingTurns(FixedGate):

@@ -30,7 +30,7 @@ def packed(folder: Path, name: str) -> PackedDomain:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path) -> TrainingData:
+def training_data(tmp_path: Path) -> TrainingData:
     """Two domains to learn and one to retain, each looked at in more blocks than one batch of scores has."""
     law, code, verse = (packed(tmp_path / name, name) for name in ("law", "code", "verse"))
     return TrainingData(
@@ -47,20 +47,20 @@ def defined(active: ActiveExperts, text: EvalSample) -> list[float]:
     return torch.cat(weights, 1).mean(1).tolist()  # type: ignore[no-any-return]
 
 
-def looked(active: ActiveExperts, lesson: TrainingData, folder: Path) -> list[Evaluated]:
-    return [event for event in train_active(active, lesson, folder) if isinstance(event, Evaluated)]
+def evaluated(active: ActiveExperts, training_data: TrainingData, folder: Path) -> list[Evaluated]:
+    return [event for event in train_active(active, training_data, folder) if isinstance(event, Evaluated)]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
-    lesson: TrainingData, tmp_path: Path, precision: Precision
+    training_data: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
-    lesson = replace(lesson, config=replace(lesson.config, precision=precision))
+    training_data = replace(training_data, config=replace(training_data.config, precision=precision))
     active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
-    first, last = looked(active, lesson, tmp_path / "work")
+    first, last = evaluated(active, training_data, tmp_path / "work")
     assert list(last.gates_by_domain) == list(last.loss_by_domain) == ["law", "code", "verse"]
     assert first.gates_by_domain != last.gates_by_domain
-    for name, text in lesson.held_out().items():
+    for name, text in training_data.held_out().items():
         tolerance = 1e-2 if precision == "bf16" else 1e-6
         assert last.gates_by_domain[name] == pytest.approx(defined(active, text), abs=tolerance)
         assert sum(last.gates_by_domain[name]) == pytest.approx(1, abs=1e-6)
@@ -68,22 +68,22 @@ def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_is_retained_is_looked_at_in_the_precision_of_what_is_trained(
-    lesson: TrainingData, tmp_path: Path, precision: Precision
+    training_data: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     """The held-out text of a domain trained on, under the name of another, has the same loss and gates."""
-    again = replace(lesson.domains[0], name="law again")
-    lesson = replace(lesson, retained=(again,), config=replace(lesson.config, precision=precision))
+    again = replace(training_data.domains[0], name="law again")
+    training_data = replace(training_data, retained=(again,), config=replace(training_data.config, precision=precision))
     active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
-    for told in looked(active, lesson, tmp_path / "work"):
-        assert told.loss_by_domain["law again"] == pytest.approx(told.loss_by_domain["law"], rel=1e-6)
-        assert told.gates_by_domain["law again"] == pytest.approx(told.gates_by_domain["law"], abs=1e-6)
+    for shown in evaluated(active, training_data, tmp_path / "work"):
+        assert shown.loss_by_domain["law again"] == pytest.approx(shown.loss_by_domain["law"], rel=1e-6)
+        assert shown.gates_by_domain["law again"] == pytest.approx(shown.gates_by_domain["law"], abs=1e-6)
 
 
-def test_held_out_text_is_read_once(lesson: TrainingData, tmp_path: Path) -> None:
+def test_held_out_text_is_read_once(training_data: TrainingData, tmp_path: Path) -> None:
     active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
     rows: list[int] = []
     active.lm.base_model.layers[0].register_forward_pre_hook(
         lambda _, given: rows.append(len(given[0])) if not torch.is_grad_enabled() else None
     )
-    evaluations = looked(active, lesson, tmp_path / "work")
+    evaluations = evaluated(active, training_data, tmp_path / "work")
     assert sorted(rows) == sorted([BLOCKS, BLOCKS, 8, BLOCKS - 8] * len(evaluations))

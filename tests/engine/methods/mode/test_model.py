@@ -95,8 +95,8 @@ def test_copies_are_of_the_last_layers_of_their_block_in_turn_where_there_are_mo
     model.add_expert("law", ModeConfig(3, 2))
     state = model.expert_state("law")
     for block, layer, source in ((0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3), (2, 0, 4), (2, 1, 4)):
-        found = state[f"blocks.{block}.layers.{layer}.mlp.up_proj.weight"]
-        assert torch.equal(found, lm.model.layers[source].mlp.up_proj.weight)
+        result = state[f"blocks.{block}.layers.{layer}.mlp.up_proj.weight"]
+        assert torch.equal(result, lm.model.layers[source].mlp.up_proj.weight)
 
 
 @torch.no_grad()
@@ -201,9 +201,9 @@ def test_likelihoods_and_hits_do_not_depend_on_the_batch_or_on_padding(family: s
     mask = (torch.arange(12) >= (12 - lengths)[:, None]).long()
     padded, _ = model.token_scores(ids * mask, targets, model.keys, mask)
     for row, length in enumerate(lengths.tolist()):
-        alone, _ = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
-        torch.testing.assert_close(padded.logprobs_BT[row, -length:], alone.logprobs_BT[0], atol=1e-5, rtol=0)
-        assert torch.equal(padded.hits_BT[row, -length:], alone.hits_BT[0])
+        by_itself, _ = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
+        torch.testing.assert_close(padded.logprobs_BT[row, -length:], by_itself.logprobs_BT[0], atol=1e-5, rtol=0)
+        assert torch.equal(padded.hits_BT[row, -length:], by_itself.hits_BT[0])
 
 
 @every_family
@@ -249,11 +249,11 @@ def test_an_expert_on_another_device_gets_all_that_a_layer_is_given(family: str)
     with_common_kernels(model.lm)
     model.place_expert("law", "meta")  # computes shapes alone, and refuses a tensor of any other device
     block = model.lm.get_submodule(layout_of(model.lm).layers)[0]
-    found = []
-    block.experts["law"].register_forward_hook(lambda *told: found.append(told[-1]))
+    result = []
+    block.experts["law"].register_forward_hook(lambda *shown: result.append(shown[-1]))
     with pytest.raises(NotImplementedError, match="meta"):  # its answer cannot come back
         model(some_ids(), ["law"], cache, torch.ones(3, 12, dtype=torch.long))
-    (out, slope), *_ = found
+    (out, slope), *_ = result
     assert (out.device.type, out.shape, slope.shape) == ("meta", (3, 12, 32), (3, 12))
     own = [layer.keys.device.type for layer in cache.layers if layer.get_seq_length()]
     assert own == ["cpu"] * 3 + ["meta"] * 2  # of the first block

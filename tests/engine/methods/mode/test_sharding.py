@@ -36,7 +36,7 @@ from engine.training.data import DomainText
 from engine.training.distributed import SINGLE_PROCESS
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import FAMILIES, dropping, mode_model, some_ids
-from tests.engine.methods.mode.processes import Plan, Told, seen, together
+from tests.engine.methods.mode.processes import Plan, Shown, seen, together
 
 EXPERTS = ["law", "code", "news"]
 LAYOUTS = [[["law", "code"]], [["code"], ["law"]], [["news", "law"], ["code"]]]
@@ -99,13 +99,13 @@ def test_every_family_does(tmp_path: Path, family: str) -> None:
 
 def assert_same_passes(tmp_path: Path, plan: Plan) -> None:
     keys = [key for key in EXPERTS if any(key in held for held in plan.held)]
-    told, model = together(replace(plan, asked=keys)), mode_model(keys, plan.family)
+    shown, model = together(replace(plan, requested=keys)), mode_model(keys, plan.family)
     expected = passes(model, [], keys)
-    assert not any(told.errors)
-    for name, tensor in told.tensors[0].items():
+    assert not any(shown.errors)
+    for name, tensor in shown.tensors[0].items():
         assert torch.equal(tensor, expected[name]), name
-    assert_close(told.experts, seen(model), 1e-5)
-    assert any(name.startswith("gradient ") for name in told.experts)
+    assert_close(shown.experts, seen(model), 1e-5)
+    assert any(name.startswith("gradient ") for name in shown.experts)
 
 
 def in_bf16(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -114,28 +114,30 @@ def in_bf16(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str,
 
 
 def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Path) -> None:
-    told, model = together(Plan(in_bf16, tmp_path / "many", [["law"]], ["law"])), mode_model(["law"])
-    assert not any(told.errors)
-    assert torch.equal(told.tensors[0]["logits"], in_bf16(model, [], ["law"])["logits"])
-    assert not torch.equal(told.tensors[0]["logits"].float(), model(some_ids(), ["law"])[0])
+    shown, model = together(Plan(in_bf16, tmp_path / "many", [["law"]], ["law"])), mode_model(["law"])
+    assert not any(shown.errors)
+    assert torch.equal(shown.tensors[0]["logits"], in_bf16(model, [], ["law"])["logits"])
+    assert not torch.equal(shown.tensors[0]["logits"].float(), model(some_ids(), ["law"])[0])
 
 
-def looked_at(model: ModeModel, shards: list[Shard], texts: dict[str, EvalSample]) -> dict[str, Tensor]:
+def inspected(model: ModeModel, shards: list[Shard], texts: dict[str, EvalSample]) -> dict[str, Tensor]:
     """The held-out losses of texts, in either precision; experts elsewhere are asked one thing after another."""
     active, losses = ActiveExperts(model, ["law", "code"], "both"), {}
     for precision in get_args(Precision):
         with autocast_for(precision, model.device):
-            told = losses_of(active, "both", texts, in_turn=bool(shards))
-        losses |= {f"{name} in {precision}": torch.tensor(one, dtype=torch.float64) for name, one in told.items()}
+            shown = losses_of(active, "both", texts, in_turn=bool(shards))
+        losses |= {f"{name} in {precision}": torch.tensor(one, dtype=torch.float64) for name, one in shown.items()}
     return losses
 
 
 def test_held_out_losses_are_those_of_one_process(tmp_path: Path) -> None:
     texts = {name: eval_sample(some_ids(1, 205, seed)[0].numpy(), 16) for seed, name in enumerate(("law", "sea"))}
-    told = together(Plan(looked_at, tmp_path / "many", [["law"], ["code"]], texts))
-    assert not any(told.errors)
-    expected = looked_at(mode_model(["law", "code"]), [], texts)
-    assert {name: float(one) for name, one in told.tensors[0].items()} == {n: float(one) for n, one in expected.items()}
+    shown = together(Plan(inspected, tmp_path / "many", [["law"], ["code"]], texts))
+    assert not any(shown.errors)
+    expected = inspected(mode_model(["law", "code"]), [], texts)
+    assert {name: float(one) for name, one in shown.tensors[0].items()} == {
+        n: float(one) for n, one in expected.items()
+    }
     assert expected["law in fp32"] != expected["law in bf16"]
 
 
@@ -152,7 +154,7 @@ def watched(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str,
         return lambda: (wait(), seen_here.append(THERE))[0]
 
     wire.send_tensor = lambda tensor: (seen_here.append(SENT), send(tensor))
-    wire.receive_tensor = lambda *asked: noted(expect(*asked))
+    wire.receive_tensor = lambda *requested: noted(expect(*requested))
     for block in model.lm.model.layers:
         for layer in block.backbone:
             layer.register_forward_hook(lambda *_: seen_here.append(LAYER))
@@ -162,15 +164,15 @@ def watched(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str,
 
 
 def test_backbone_and_experts_compute_at_the_same_time_there_and_back(tmp_path: Path) -> None:
-    told = together(Plan(watched, tmp_path / "many", [["law", "code"]], ["law", "code"]))
-    assert not any(told.errors)
+    shown = together(Plan(watched, tmp_path / "many", [["law", "code"]], ["law", "code"]))
+    assert not any(shown.errors)
     there = [SENT, LAYER, LAYER, LAYER, THERE, SENT, LAYER, LAYER, THERE]
     back = [SENT, LAYER_BACK, LAYER_BACK, THERE, SENT]  # nothing goes back through the first block of the backbone
-    assert told.tensors[0]["order"].tolist() == there + back
+    assert shown.tensors[0]["order"].tolist() == there + back
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Assignment:
     """A training of these experts on these texts by the house's loop."""
 
     active: Sequence[str]
@@ -181,17 +183,17 @@ class Lesson:
     config: TrainingConfig = CONFIG
 
 
-def learnt(model: ModeModel, shards: list[Shard], lesson: Lesson) -> dict[str, Tensor]:
+def learnt(model: ModeModel, shards: list[Shard], training_data: Assignment) -> dict[str, Tensor]:
     """The losses, and how many tensors of experts the first process has."""
-    active = ActiveExperts(model, lesson.active, "chosen", lesson.learning)
-    team = ShardedProcessGroup(shards, active, lesson.config) if shards else SINGLE_PROCESS
-    texts = [replace(text, expert="chosen") for text in lesson.texts]
-    events = train(active, texts, lesson.config, lesson.folder, only_experts=active.keys, team=team)
+    active = ActiveExperts(model, training_data.active, "chosen", training_data.learning)
+    team = ShardedProcessGroup(shards, active, training_data.config) if shards else SINGLE_PROCESS
+    texts = [replace(text, expert="chosen") for text in training_data.texts]
+    events = train(active, texts, training_data.config, training_data.folder, only_experts=active.keys, team=team)
     losses: list[float] = []
     for event in events:
         losses += [event.loss] if isinstance(event, Step) else []
         losses += list(event.loss_by_domain.values()) if isinstance(event, Evaluated) else []
-        if isinstance(event, Step) and event.step == lesson.stop_after:
+        if isinstance(event, Step) and event.step == training_data.stop_after:
             break
     events.close()  # type: ignore[attr-defined]
     held = [name for name, _ in model.named_parameters() if ".experts." in name]
@@ -212,14 +214,14 @@ def learnt(model: ModeModel, shards: list[Shard], lesson: Lesson) -> dict[str, T
 def test_a_training_with_experts_elsewhere_is_the_training_here(
     make_texts, tmp_path: Path, held, active: list[str], learning: Learning, family: str, dropout: float
 ) -> None:
-    lesson = Lesson(active, make_texts(active), tmp_path / "ours", learning)
+    training_data = Assignment(active, make_texts(active), tmp_path / "ours", learning)
     keys = [key for keys in held for key in keys]
-    told = together(Plan(learnt, tmp_path / "many", held, lesson, family, dropout=dropout))
+    shown = together(Plan(learnt, tmp_path / "many", held, training_data, family, dropout=dropout))
     model = dropping(mode_model(keys, family), dropout)
-    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
-    assert not any(told.errors)
-    torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)
-    weights = {name: one for name, one in told.experts.items() if not name.startswith("gradient ")}
+    expected = learnt(model, [], replace(training_data, folder=tmp_path / "theirs"))
+    assert not any(shown.errors)
+    torch.testing.assert_close(shown.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)
+    weights = {name: one for name, one in shown.experts.items() if not name.startswith("gradient ")}
     assert_close(weights, {name: one for name, one in seen(model).items() if name in weights}, 1e-4)
     ours, theirs = moments(*(tmp_path / "many").glob("own-*/experts/*")), moments(tmp_path / "theirs")
     assert_close(ours, theirs, 1e-4)  # they are as large as the clip makes them
@@ -234,50 +236,52 @@ def moments(*folders: Path) -> dict[str, Tensor]:
 def test_these_steps_are_clipped_by_the_norm_of_all(make_texts, tmp_path: Path) -> None:
     both, one = (tmp_path / name for name in ("both", "one"))
     for folder, keys in ((both, ["law", "code"]), (one, ["law"])):
-        learnt(mode_model(["law", "code"]), [], Lesson(keys, make_texts(["law"]), folder))
-    told = [float(moments(folder)["exp_avg/law:blocks.0.slope"].norm()) for folder in (both, one)]
-    assert told[0] < 0.95 * told[1]  # each process by itself would clip less
+        learnt(mode_model(["law", "code"]), [], Assignment(keys, make_texts(["law"]), folder))
+    shown = [float(moments(folder)["exp_avg/law:blocks.0.slope"].norm()) for folder in (both, one)]
+    assert shown[0] < 0.95 * shown[1]  # each process by itself would clip less
 
 
 def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none_of_it(
     make_texts, tmp_path: Path
 ) -> None:
-    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours")
-    told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
-    assert not any(told.errors)
-    assert int(told.tensors[0]["held"]) == 0
+    training_data = Assignment(["law"], make_texts(["law"]), tmp_path / "ours")
+    shown = together(Plan(learnt, tmp_path / "many", [["law"]], training_data))
+    assert not any(shown.errors)
+    assert int(shown.tensors[0]["held"]) == 0
     kept = [load_file(file) for file in (tmp_path / "ours").rglob("*.safetensors")]
     assert len(kept) == 4  # parameters and moments, twice
     assert not any(kept)
     own = load_file(tmp_path / "many/own-1/experts/law/step-00000006/parameters.safetensors")
-    assert own.keys() == {name for name in told.experts if not name.startswith("gradient ")}
-    assert all(torch.equal(tensor, told.experts[name]) for name, tensor in own.items())
+    assert own.keys() == {name for name in shown.experts if not name.startswith("gradient ")}
+    assert all(torch.equal(tensor, shown.experts[name]) for name, tensor in own.items())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_process_with_experts_forgets_the_backbone_and_no_expert(family: str) -> None:
-    model, whole = mode_model(["law", "code"], family), mode_model(["law", "code"], family)
+    model, full = mode_model(["law", "code"], family), mode_model(["law", "code"], family)
     model.free_backbone()
     experts = {id(one) for key in model.keys for one in model.expert_parameters(key).values()}
     assert {one.device.type for one in model.parameters() if id(one) not in experts} == {"meta"}
     for key in model.keys:
-        assert all(torch.equal(one, whole.expert_state(key)[name]) for name, one in model.expert_state(key).items())
+        assert all(torch.equal(one, full.expert_state(key)[name]) for name, one in model.expert_state(key).items())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_training_resumed_is_a_training_uninterrupted(make_texts, tmp_path: Path, dropout: float) -> None:  # L17
     held: Any = [["law"], ["code"]]
-    lesson = Lesson(["law", "code"], make_texts(["law", "code"]), tmp_path / "ours")
-    plan = Plan(learnt, tmp_path / "cut", held, lesson, "gpt2", dropout=dropout)
-    whole = together(replace(plan, folder=tmp_path / "whole", asked=replace(lesson, folder=tmp_path / "theirs")))
-    first = together(replace(plan, asked=replace(lesson, stop_after=3)))
+    training_data = Assignment(["law", "code"], make_texts(["law", "code"]), tmp_path / "ours")
+    plan = Plan(learnt, tmp_path / "cut", held, training_data, "gpt2", dropout=dropout)
+    full = together(
+        replace(plan, folder=tmp_path / "whole", requested=replace(training_data, folder=tmp_path / "theirs"))
+    )
+    first = together(replace(plan, requested=replace(training_data, stop_after=3)))
     for file in (tmp_path / "cut").glob("rank-*"):
         file.unlink()
     rest = together(plan)
-    assert not any(whole.errors + first.errors + rest.errors)
+    assert not any(full.errors + first.errors + rest.errors)
     losses = torch.cat([first.tensors[0]["losses"], rest.tensors[0]["losses"]])
-    assert torch.equal(losses, whole.tensors[0]["losses"])
-    assert_close(rest.experts, whole.experts, 0)
+    assert torch.equal(losses, full.tensors[0]["losses"])
+    assert_close(rest.experts, full.experts, 0)
 
 
 WILD = replace(CONFIG, num_steps=12, learning_rate=0.02, clip=1.0, evaluate_every=1, accumulate=1, patience=2)
@@ -285,83 +289,85 @@ WILD = replace(CONFIG, num_steps=12, learning_rate=0.02, clip=1.0, evaluate_ever
 
 def test_experts_elsewhere_are_the_best_ones_where_patience_ends_a_training(make_texts, tmp_path: Path) -> None:
     held, folder = [["law"], ["code"]], tmp_path / "ours"
-    lesson = Lesson(["law", "code"], make_texts(["law", "code"]), folder, stop_after=WILD.num_steps, config=WILD)
-    told, model = together(Plan(learnt, tmp_path / "many", held, lesson)), mode_model(["law", "code"])
-    assert not any(told.errors)
-    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
+    training_data = Assignment(
+        ["law", "code"], make_texts(["law", "code"]), folder, stop_after=WILD.num_steps, config=WILD
+    )
+    shown, model = together(Plan(learnt, tmp_path / "many", held, training_data)), mode_model(["law", "code"])
+    assert not any(shown.errors)
+    expected = learnt(model, [], replace(training_data, folder=tmp_path / "theirs"))
     last, theirs = (newest_step(one, WILD) for one in (folder, tmp_path / "theirs"))
     best = evaluation_history_at(folder, last).best_step
     assert (last, best) == (theirs, evaluation_history_at(tmp_path / "theirs", last).best_step)
     assert best < last < WILD.num_steps
-    torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=1e-4, atol=0)
-    assert_close(told.experts, {name: seen(model)[name] for name in told.experts}, 1e-3)
-    cut = Plan(learnt, tmp_path / "cut", held, replace(lesson, folder=tmp_path / "cut's", stop_after=last - 1))
+    torch.testing.assert_close(shown.tensors[0]["losses"], expected["losses"], rtol=1e-4, atol=0)
+    assert_close(shown.experts, {name: seen(model)[name] for name in shown.experts}, 1e-3)
+    cut = Plan(learnt, tmp_path / "cut", held, replace(training_data, folder=tmp_path / "cut's", stop_after=last - 1))
     assert not any(together(cut).errors)
-    rest = together(replace(cut, asked=replace(cut.asked, stop_after=WILD.num_steps)))
+    rest = together(replace(cut, requested=replace(cut.requested, stop_after=WILD.num_steps)))
     assert not any(rest.errors)
-    assert_close(rest.experts, told.experts, 0)
+    assert_close(rest.experts, shown.experts, 0)
     end = load_file(tmp_path / f"many/own-1/experts/law/step-{last:08d}/parameters.safetensors")
-    assert not all(torch.equal(one, told.experts[name]) for name, one in end.items())  # the last ones are others
+    assert not all(torch.equal(one, shown.experts[name]) for name, one in end.items())  # the last ones are others
 
 
 def test_a_training_goes_on_in_another_number_of_processes(make_texts, tmp_path: Path) -> None:
     keys, ours = ["law", "code"], tmp_path / "ours"
-    lesson = Lesson(keys, make_texts(keys), ours)
+    training_data = Assignment(keys, make_texts(keys), ours)
     model = mode_model(keys)
-    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
-    learnt(mode_model(keys), [], replace(lesson, stop_after=1))
+    expected = learnt(model, [], replace(training_data, folder=tmp_path / "theirs"))
+    learnt(mode_model(keys), [], replace(training_data, stop_after=1))
     for held, stop_after in (([["law"], ["code"]], 3), ([["law", "code"]], 5)):
         folder = tmp_path / f"many-{stop_after}"
-        plan = Plan(learnt, folder, held, replace(lesson, stop_after=stop_after), in_one_folder=ours)
+        plan = Plan(learnt, folder, held, replace(training_data, stop_after=stop_after), in_one_folder=ours)
         assert not any(together(plan).errors)
     last = mode_model(keys)
     names = ActiveExperts(last, keys, "chosen").expert_parameters("chosen")
     gather_checkpoints(ours, names, CONFIG)
     assert newest_step(ours, CONFIG) == 5
-    told = learnt(last, [], lesson)
-    torch.testing.assert_close(told["losses"], expected["losses"][-len(told["losses"]) :], rtol=2e-6, atol=0)
+    shown = learnt(last, [], training_data)
+    torch.testing.assert_close(shown["losses"], expected["losses"][-len(shown["losses"]) :], rtol=2e-6, atol=0)
     assert_close(seen(last), seen(model), 1e-4)
     assert not (ours / "experts").exists()
 
 
 def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_path: Path) -> None:
-    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours", stop_after=3)
-    assert not any(together(Plan(learnt, tmp_path / "many", [["law"]], lesson)).errors)
+    training_data = Assignment(["law"], make_texts(["law"]), tmp_path / "ours", stop_after=3)
+    assert not any(together(Plan(learnt, tmp_path / "many", [["law"]], training_data)).errors)
     (tmp_path / "many/own-1/experts/law/step-00000003/parameters.safetensors").write_bytes(b"")
-    told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
-    assert "has no checkpoint of the expert “law” at step 3, where the first process resumes" in told.errors[1]
-    assert told.errors[0].startswith("LostRank: Process 1")
+    shown = together(Plan(learnt, tmp_path / "many", [["law"]], training_data))
+    assert "has no checkpoint of the expert “law” at step 3, where the first process resumes" in shown.errors[1]
+    assert shown.errors[0].startswith("LostRank: Process 1")
 
 
 def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_texts, tmp_path: Path) -> None:
-    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours")
-    plan = Plan(learnt, tmp_path / "many", [["law"]], lesson)
-    whole = together(plan)
+    training_data = Assignment(["law"], make_texts(["law"]), tmp_path / "ours")
+    plan = Plan(learnt, tmp_path / "many", [["law"]], training_data)
+    full = together(plan)
     for lost, stop_after in ((6, 5), (5, 6)):  # experts keep theirs first
         shutil.rmtree(tmp_path / f"ours/step-{lost:08d}")
-        told = together(replace(plan, asked=replace(lesson, stop_after=stop_after)))
-        assert not any(told.errors)
-    assert_close(told.experts, whole.experts, 0)
+        shown = together(replace(plan, requested=replace(training_data, stop_after=stop_after)))
+        assert not any(shown.errors)
+    assert_close(shown.experts, full.experts, 0)
 
 
 @pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
 def test_a_process_that_dies_ends_all_with_an_error_that_names_it(tmp_path: Path, held) -> None:
-    told = together(Plan(passes, tmp_path / "many", held, [key for keys in held for key in keys], dies=1))
-    assert told.errors[0].startswith("LostRank: Process 1 is gone")
-    assert told.errors[1] == "gone"
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in told.errors[2:])
+    shown = together(Plan(passes, tmp_path / "many", held, [key for keys in held for key in keys], dies=1))
+    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+    assert shown.errors[1] == "gone"
+    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[2:])
 
 
 @pytest.mark.parametrize(
-    ("held", "stranger", "problem"),
+    ("held", "another", "problem"),
     [([["law"], ["code"]], 2, "process 2 were trained on another backbone"), ([["a"], ["a"]], None, "“a” is in this")],
 )
 def test_experts_that_do_not_belong_together_are_refused_before_anything_is_read(
-    tmp_path: Path, held, stranger: int | None, problem: str
+    tmp_path: Path, held, another: int | None, problem: str
 ) -> None:
-    told = together(Plan(passes, tmp_path / "many", held, stranger=stranger))
-    assert problem in told.errors[0]
-    assert all(error.startswith("LostRank: Process 0 is gone") for error in told.errors[1:])
+    shown = together(Plan(passes, tmp_path / "many", held, another=another))
+    assert problem in shown.errors[0]
+    assert all(error.startswith("LostRank: Process 0 is gone") for error in shown.errors[1:])
 
 
 def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -370,9 +376,9 @@ def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, T
 
 
 def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
-    told = together(Plan(death, tmp_path / "many", [["law"]], ["law"]))
-    assert told.errors[0] == "gone"
-    assert told.errors[1].startswith("LostRank: Process 0 is gone")
+    shown = together(Plan(death, tmp_path / "many", [["law"]], ["law"]))
+    assert shown.errors[0] == "gone"
+    assert shown.errors[1].startswith("LostRank: Process 0 is gone")
 
 
 def refused(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
@@ -389,6 +395,6 @@ def refused(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str,
 
 
 def test_what_cannot_be_done_with_experts_elsewhere_is_refused_and_nothing_is_broken(tmp_path: Path) -> None:
-    told: Told = together(Plan(refused, tmp_path / "many", [["law"]], ["law"]))
-    assert told.errors == ["", ""]
-    assert any(name.startswith("gradient ") for name in told.experts)
+    shown: Shown = together(Plan(refused, tmp_path / "many", [["law"]], ["law"]))
+    assert shown.errors == ["", ""]
+    assert any(name.startswith("gradient ") for name in shown.experts)

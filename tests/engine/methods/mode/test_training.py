@@ -39,7 +39,7 @@ CONFIG = TrainingConfig(
     seed=1,
 )
 LONG = replace(CONFIG, num_steps=60, evaluate_every=60, learning_rate=2e-2, clip=1.0)
-ALONE = FixedGateConfig()
+SINGLE = FixedGateConfig()
 
 
 def new_model(family: str = "llama", config: ModeConfig = SHAPE, dropout: float = 0.0) -> ModeModel:
@@ -56,10 +56,10 @@ def learning(active: ActiveExperts, texts, folder: Path, config: TrainingConfig 
 
 def rounds() -> list[DomainText]:
     """Two domains that go round and round through ten tokens of their own: soon learnt."""
-    told = [
+    shown = [
         Tokens(np.tile(np.arange(first, first + 10, dtype=np.uint16), 40), np.zeros(1, np.int64)) for first in (50, 90)
     ]
-    return [DomainText(f"domain {key}", key, one, one) for key, one in zip(("law", "code"), told, strict=True)]
+    return [DomainText(f"domain {key}", key, one, one) for key, one in zip(("law", "code"), shown, strict=True)]
 
 
 def copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -127,12 +127,12 @@ def test_what_is_frozen_drops_nothing_out(family: str) -> None:
 
 def test_nothing_is_computed_backward_below_the_first_gate() -> None:
     model = new_model(config=replace(SHAPE, start="even"))
-    found: list[torch.Tensor] = []
+    result: list[torch.Tensor] = []
     for block in model.lm.model.layers:
-        block.register_forward_hook(lambda _, given, out: found.extend([given[0], out]))
-        block.backbone[0].register_forward_hook(lambda *told: found.append(told[-1]))
+        block.register_forward_hook(lambda _, given, out: result.extend([given[0], out]))
+        block.backbone[0].register_forward_hook(lambda *shown: result.append(shown[-1]))
     model(some_ids(), ["law"])[0].sum().backward()
-    inside, before, after, inside_second, _, last = found
+    inside, before, after, inside_second, _, last = result
     assert not before.requires_grad
     assert not inside.requires_grad
     assert after.requires_grad
@@ -161,13 +161,13 @@ def test_stage_one_learns_a_domain(tmp_path: Path, config: ModeConfig) -> None:
     active = ActiveExperts(model, ["law"], "law")
     texts = rounds()
     excerpt = eval_sample(texts[0].dev.array.astype("int64"), 16)
-    alone = -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean()
-    (told,) = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
+    by_itself = -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean()
+    (shown,) = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
     model.eval()
     after = -score_text(active, "law", excerpt).mean()
-    assert told.loss_by_domain == pytest.approx({"domain law": after}, abs=0.1)  # on two of its blocks
-    assert after < alone - 2
-    assert -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean() == alone
+    assert shown.loss_by_domain == pytest.approx({"domain law": after}, abs=0.1)  # on two of its blocks
+    assert after < by_itself - 2
+    assert -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean() == by_itself
     assert active.weights is not None
     assert float(active.weights[:, 1].mean()) > 0.02
 
@@ -178,8 +178,8 @@ def test_a_training_resumed_is_a_training_uninterrupted(  # L17
     make_texts, tmp_path: Path, family, dropout: float, stop_after
 ) -> None:
     texts = make_texts(["law"])
-    whole, again, cut = (new_model(family, dropout=dropout) for _ in range(3))
-    expected = learning(ActiveExperts(whole, ["law"], "law"), texts, tmp_path / "whole")
+    full, again, cut = (new_model(family, dropout=dropout) for _ in range(3))
+    expected = learning(ActiveExperts(full, ["law"], "law"), texts, tmp_path / "whole")
     losses = [event.loss for event in expected if isinstance(event, Step)]
     first = train(ActiveExperts(cut, ["law"], "law"), texts, CONFIG, tmp_path / "cut")
     seen: list[float] = []
@@ -190,7 +190,7 @@ def test_a_training_resumed_is_a_training_uninterrupted(  # L17
     first.close()
     rest = learning(ActiveExperts(again, ["law"], "law"), texts, tmp_path / "cut")
     assert seen + [event.loss for event in rest if isinstance(event, Step)] == losses
-    assert not changed(again, copies(whole))
+    assert not changed(again, copies(full))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -241,7 +241,7 @@ def test_generations_distribution_is_the_scorers(family: str) -> None:  # L13
     model, ids = mode_model(["law", "code"], family), some_ids(1, 10)[0].tolist()
     for keys in ([], ["law"], ["law", "code"]):
         active = ActiveExperts(model, keys, "chosen")
-        mixing = Mixing(active, ["chosen"], build_gate(ALONE, [1.0]))  # type: ignore[arg-type]
+        mixing = Mixing(active, ["chosen"], build_gate(SINGLE, [1.0]))  # type: ignore[arg-type]
         observed = [float(after[0]) for token in ids for _, after in mixing.read([token])]
         torch.testing.assert_close(
             torch.tensor(observed),
@@ -254,16 +254,16 @@ def test_generations_distribution_is_the_scorers(family: str) -> None:  # L13
 
 def test_generation_draws_from_the_active_experts_and_shows_their_weights(tokenizer) -> None:
     model = mode_model(["law", "code"])
-    said = {}
+    message = {}
     for keys in ((), ("law",), ("law", "code")):
         active = ActiveExperts(model, keys, "chosen")
         events = generate(
-            active, ["chosen"], build_gate(ALONE, [1.0]), tokenizer, "the court", SamplingConfig(8, temperature=0)
+            active, ["chosen"], build_gate(SINGLE, [1.0]), tokenizer, "the court", SamplingConfig(8, temperature=0)
         )
-        said[keys] = [event.logprob for event in events if isinstance(event, Token)]
+        message[keys] = [event.logprob for event in events if isinstance(event, Token)]
         assert active.weights is not None
         assert active.weights.shape == (2, 1 + len(keys), 1, 1)  # of the last token that was read
-    assert len(set(map(tuple, said.values()))) == 3
+    assert len(set(map(tuple, message.values()))) == 3
 
 
 def test_rows_of_another_name_are_refused() -> None:
