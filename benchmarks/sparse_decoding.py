@@ -42,7 +42,7 @@ from engine.inference.generate import Mixing  # noqa: E402
 from engine.loading.model_cache import ModelCache  # noqa: E402
 from engine.methods import multi_expert_host  # noqa: E402
 from engine.methods.multi_expert_files import save_base, save_expert  # noqa: E402
-from engine.methods.row_registry import load_demix  # noqa: E402
+from engine.methods.row_registry import load_multi_expert  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
@@ -140,11 +140,11 @@ def count_held() -> Callable[[], int]:
     alive: list[weakref.ref[MultiExpertModel]] = []
 
     def loading(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> MultiExpertModel:
-        model = load_demix(base, experts)
+        model = load_multi_expert(base, experts)
         alive.append(weakref.ref(model))
         return model
 
-    multi_expert_host.load_demix = loading  # type: ignore[assignment]
+    multi_expert_host.load_multi_expert = loading  # type: ignore[assignment]
     return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
 
 

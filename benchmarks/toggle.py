@@ -35,7 +35,7 @@ from engine.mixing.gate_type import GateConfig  # noqa: E402
 from engine.mixing.gates.fixed import FixedGateConfig  # noqa: E402
 from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  # noqa: E402
 from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
-from workbench.analysis import evaluations  # noqa: E402
+from workbench.analysis import perplexity_tables  # noqa: E402
 from workbench.analysis.scores import mix_scores  # noqa: E402
 from workbench.mixture_request import MixtureRequest  # noqa: E402
 from workbench.registry import (  # noqa: E402
@@ -89,7 +89,7 @@ def fill(session: Session, storage: Storage, num_domains: int, num_tokens: int) 
             mean = 3.0 + 0.3 * (place != number % NUM_EXPERTS)
             array = -draw.exponential(mean, num_tokens).astype(np.float32)
             scores = artifact(session, storage, "scores", array)
-            evaluations.register_evaluation(
+            perplexity_tables.register_evaluation(
                 session,
                 expert_id=id,
                 domain_id=domain.id,

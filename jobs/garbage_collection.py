@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from workbench.registry import database
 from workbench.settings import Settings
-from workbench.store import artifacts, rebuild, stores
+from workbench.store import artifacts, ownership, rebuild
 from workbench.store.rebuild import Rebuilt
-from workbench.store.recording import claim_unowned, refresh_records
+from workbench.store.row_records import claim_unowned, refresh_records
 from workbench.store.storage import get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Corpus, Job
@@ -55,8 +55,8 @@ def sweep(settings: Settings) -> None:
     storage, begin = get_storage(settings), partial(database.transaction, settings)
     claim_unowned(begin, storage)
     with begin() as session:
-        state = stores.state_of(session, storage)
-        refused = stores.refusal(state, storage)
+        state = ownership.state_of(session, storage)
+        refused = ownership.refusal(state, storage)
         if refused is None:
             artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
 from workbench.answers.changes import Forgetting, RemovalTable
-from workbench.answers.perplexities import ClusterGrid, MixedScores, ModeComparison
+from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
 from workbench.registry.cards import PriorCard
@@ -107,9 +107,9 @@ class Client:
         """The parent that a new expert of a domain would have, from stored scores."""
         return self._post(ParentProposal, "/v1/workbench/nearest", request)
 
-    def modes(self, **request: Any) -> ModeComparison:
+    def modes(self, **request: Any) -> InferenceModeComparison:
         """A mixture's perplexity on every domain under each inference mode, from stored scores."""
-        return self._post(ModeComparison, "/v1/workbench/modes", request)
+        return self._post(InferenceModeComparison, "/v1/workbench/modes", request)
 
     def cluster_grid(self, **request: Any) -> ClusterGrid:
         """A cluster gate's perplexity at every temperature and top-k, from stored scores."""

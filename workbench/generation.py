@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from engine.inference.ensemble import Ensemble, Group
     from engine.inference.prompt import Prompt
     from engine.mixing.base import Gate
-    from engine.models.expert_model import Limits
+    from engine.models.context_length import Limits
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -77,7 +77,7 @@ class PlannedExpert:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GenerationPlan:
     """Everything that one generation needs. It holds only experts with a weight above 0."""
 
     model: str
@@ -141,7 +141,7 @@ class _Model:
         return [member.expert.name for member in self.members]
 
 
-def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> Plan:
+def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> GenerationPlan:
     """The plan of a request. A name stands for a request that changes nothing.
 
     The model is read once. All parts of a MoDE expert are active unless `parts` names some; an empty list leaves the
@@ -156,7 +156,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> P
     experts = [member.expert for member in chosen]
     _require_one_tokenizer(experts)
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
-    return Plan(
+    return GenerationPlan(
         model.name,
         tuple(_planned(storage, member, request.parts) for member in chosen),
         tuple(member.expert.id for member in model.members),
@@ -166,7 +166,7 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> P
     )
 
 
-def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
+def gate_of(planned: GenerationPlan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
     """The gate of a plan. A cluster gate needs `follow` for a growing text, but not for stored scores."""
     from engine.mixing.cluster import Routing
 
@@ -283,7 +283,7 @@ class Host:
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
     def stream(
-        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Generates tokens. The weights and gates of each are keyed by expert name."""
         from engine.inference.generate import generate
@@ -296,21 +296,21 @@ class Host:
                 event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
             yield event
 
-    def require_readable(self, plan: Plan, prompt: Prompt) -> None:
+    def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None:
         """Raises an error for a prompt that the plan's models cannot read, without tokenizing it or loading them."""
         from engine.inference.prompt import require_readable
 
         limits = [self._limits_of(base) for base in plan.by_base()]
         require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
 
-    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo:
         """Scores a prompt: its tokens, with the mixture's log-probability of each (nats)."""
         from engine.inference.generate import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
         return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt)
 
-    def posterior(self, plan: Plan, text: str) -> TextPosterior:
+    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
         from engine.inference.generate import read_text
 
@@ -324,7 +324,7 @@ class Host:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
 
-    def _models(self, plan: Plan) -> Ensemble:
+    def _models(self, plan: GenerationPlan) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""
         from engine.inference.ensemble import Ensemble
 
@@ -350,23 +350,23 @@ class Host:
                 self._limits[base] = read_limits(base.folder)
         return self._limits[base]
 
-    def _gate(self, plan: Plan) -> Gate:
+    def _gate(self, plan: GenerationPlan) -> Gate:
         from engine.clusters.distances import GrowingContext
 
         return gate_of(plan, lambda: GrowingContext(self._clustering(plan), self._tokenizer(plan)))
 
-    def _clustering(self, plan: Plan) -> Clustering:
+    def _clustering(self, plan: GenerationPlan) -> Clustering:
         assert plan.route is not None
         return self._clusterings(plan.route.clustering, plan.route.seed)
 
-    def _tokenizer(self, plan: Plan) -> Tokenizer:
+    def _tokenizer(self, plan: GenerationPlan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer
 
         if plan.base not in self._tokenizers:
             self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
         return self._tokenizers[plan.base]
 
-    def _stop_ids(self, plan: Plan) -> frozenset[int]:
+    def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
         """The stop tokens of all bases together."""
         for base in plan.by_base():
             if base not in self._stops:

@@ -39,7 +39,8 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds the experts of this process alone."""
-    from engine.training.loop import require_context, train
+    from engine.models.context_length import require_context
+    from engine.training.loop import train
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))

@@ -11,7 +11,7 @@ from engine.methods.base_card import stored_placement
 from engine.methods.multi_expert_files import load_experts, read_card
 from engine.methods.registry import methods
 from engine.methods.rows import RowMethod
-from engine.models.expert_model import Limits
+from engine.models.context_length import Limits
 from engine.models.families import longest_context, read_config
 from engine.models.multi_expert import MultiExpertModel, Placement
 
@@ -30,7 +30,7 @@ def new_placement(experts_in: str = "ffn") -> Placement:
     return row_method(experts_in).new_placement()
 
 
-def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
+def load_multi_expert(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
     """The model of a base folder with these experts (by key), by whatever row method; every byte is checked."""
     if not experts:
         raise ModelError("No expert was given to load.", "Choose an expert.")

@@ -96,11 +96,3 @@ class ExpertHost(Protocol):
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
         ...
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
-
-    max_positions: int
-    vocab_size: int

@@ -16,7 +16,7 @@ from engine.events import Token
 from engine.inference.generate import Mixing, generate
 from engine.inference.sampling import sampling_distribution
 from engine.inference.scores import mix_scores, score_text
-from engine.methods.row_registry import load_demix
+from engine.methods.row_registry import load_multi_expert
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.models.expert_model import ExpertModel
@@ -47,7 +47,7 @@ def removed_is_never_loaded(bed: TestBed) -> Iterator[Finding]:
     for family in FAMILIES:
         model = bed.model(family)
         base, experts = save_model(model, bed.new_folder())
-        never = load_demix(base, {key: experts[key] for key in LEFT}).to(bed.device)
+        never = load_multi_expert(base, {key: experts[key] for key in LEFT}).to(bed.device)
         never_TV, off_TV = (_decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids) for model in (never, model))
         with_TV = _decoded(model, KEYS, plain_gate(EVEN), bed.ids)
         model.remove_expert("code")

@@ -13,7 +13,7 @@ import torch
 from engine.config import TrainingConfig
 from engine.events import Event, Step
 from engine.files import ArtifactRef, sha256_of
-from engine.methods.row_registry import load_demix
+from engine.methods.row_registry import load_multi_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
@@ -75,7 +75,7 @@ def _moved_model(bed: TestBed) -> Finding:
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
     places = {key: ArtifactRef(there / expert.folder.name) for key, expert in experts.items()}
-    moved = load_demix(ArtifactRef(there / base.folder.name, base.sha256), places)
+    moved = load_multi_expert(ArtifactRef(there / base.folder.name, base.sha256), places)
     logprobs, moved_logprobs = (plain_logprobs(loaded, KEYS, bed.ids) for loaded in (model, moved.to(bed.device)))
     return Finding(gap(moved_logprobs, logprobs), gap(logprobs[0], logprobs[1]))
 

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss, TrainingError
+from engine.errors import NonFiniteLoss
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
-from engine.models.expert_model import Limits
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import (
@@ -267,12 +266,3 @@ def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapp
     for parameter in parameters.values():
         parameter.requires_grad_(True)
     return parameters
-
-
-def require_context(model: TrainableModel | Limits, block_size: int) -> None:
-    """Raises TrainingError when blocks are longer than the context of a model."""
-    if block_size > model.max_positions:
-        raise TrainingError(
-            f"block_size {block_size} is above the model's context of {model.max_positions} tokens.",
-            "Choose a smaller block size, or a seed with a longer context.",
-        )

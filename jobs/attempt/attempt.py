@@ -17,9 +17,9 @@ from engine.errors import Problem
 from engine.events import Event, Saved, Saving
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
-from jobs.attempt.runners import load_runner
 from jobs.attempt.work import Claim, Register, Work, log_path
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs as rows

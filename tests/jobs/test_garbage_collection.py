@@ -23,7 +23,7 @@ from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
 from workbench.settings import Settings
-from workbench.store import stores
+from workbench.store import ownership
 from workbench.store.artifacts import register_artifact
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, get_storage
@@ -182,7 +182,7 @@ def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(
     assert storage.ids() == {folder.name for folder in kept}
     assert all(storage.records.is_live(folder.name) for folder in kept)
     with database.reading(servers.settings) as session:
-        assert storage.owner() == stores.find_registry_id(session)
+        assert storage.owner() == ownership.find_registry_id(session)
 
 
 @pytest.mark.parametrize(("known", "unknown", "hours"), [(1, 1, 30), (5, 1, 72)])
@@ -227,7 +227,7 @@ def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(servers: Runn
     with database.transaction(servers.settings) as session:
         rebuild(session, storage)
     with database.reading(servers.settings) as session:
-        assert storage.owner() == stores.find_registry_id(session)
+        assert storage.owner() == ownership.find_registry_id(session)
 
 
 def copy_of_registry(settings: Settings) -> bytes:
@@ -294,7 +294,7 @@ def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(serve
     lose_registry(servers.settings)
     storage = get_storage(servers.settings)
     with database.transaction(servers.settings) as session:
-        assert stores.adopt(session, storage) == 2
+        assert ownership.adopt(session, storage) == 2
     garbage_collection.sweep(servers.settings)
     assert storage.trash.ids() == {folder.name for folder in kept}
 

@@ -20,7 +20,7 @@ from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
-from engine.methods.row_registry import load_demix
+from engine.methods.row_registry import load_multi_expert
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import Tokens
@@ -122,7 +122,7 @@ def dev_loss(expert: str, domain: str) -> float:
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     (one,) = planned.experts
     text = EvalSample.of_blocks(tokens, 32, 8)
-    return -float(score_text(load_demix(planned.base, {one.id: one.kept}), one.id, text).mean())
+    return -float(score_text(load_multi_expert(planned.base, {one.id: one.kept}), one.id, text).mean())
 
 
 def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
@@ -143,7 +143,7 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     text = EvalSample.of_blocks(tokens, 32, 8)
-    model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
+    model = load_multi_expert(planned.base, {one.id: one.kept for one in planned.experts})
     with autocast_for(precision, model.device):
         rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
     gate = build_gate(PosteriorGateConfig(), [one.weight for one in planned.experts])

@@ -21,9 +21,9 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.costs import mixture_costs
-from workbench.analysis.evaluations import perplexity_table
 from workbench.analysis.forgetting import forgetting
 from workbench.analysis.parent_proposal import nearest
+from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.posteriors import posterior_map
 from workbench.analysis.scores import compare_modes, mix_scores
 from workbench.analysis.token_comparison import compare_tokens

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from jobs.kinds.shared import model_loading
-from workbench.analysis import evaluations, removal
+from workbench.analysis import perplexity_tables, removal
 from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
 from workbench.errors import InUse
@@ -91,10 +91,10 @@ def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: D
     shown = json.dumps(one.findings)
     assert not any(word in shown for word in ("statute", "appeal", "dismissed"))
     with reading() as session:
-        num_scores = len(evaluations.list_evaluations(session))
+        num_scores = len(perplexity_tables.list_evaluations(session))
     assert certified(trained).findings == one.findings
     with reading() as session:
-        assert len(evaluations.list_evaluations(session)) == num_scores  # nothing was computed twice
+        assert len(perplexity_tables.list_evaluations(session)) == num_scores  # nothing was computed twice
 
 
 def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
     own = certified(trained).findings["perplexity"][0]
     with reading() as session:
         table = removal.removal_table(session, get_storage(), "small", num_blocks=3)
-        by_itself = evaluations.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
+        by_itself = perplexity_tables.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
     first, second = table.rows
     assert (first.expert, second.expert) == ("small/court", "small/kitchen")
     assert first.with_expert == own["with_expert"]
@@ -179,7 +179,7 @@ def test_of_an_expert_that_was_added_later_nothing_is_said_to_stay(trained: Do) 
 def test_the_same_held_out_text_is_scored_at_two_lengths_when_the_prior_needs_more_of_it(trained: Do) -> None:
     own = certified(trained, split="dev", max_tokens=100, num_blocks=4).findings["perplexity"][0]
     with reading() as session:
-        outcome = evaluations.list_evaluations(session, expert="small/court", domain="court", split="dev")
+        outcome = perplexity_tables.list_evaluations(session, expert="small/court", domain="court", split="dev")
     assert {one.num_tokens for one in outcome} == {96, 128}  # whole blocks, spread over the text
     assert own["num_tokens"] == 128
 

@@ -12,7 +12,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
-from engine.methods.row_registry import load_demix
+from engine.methods.row_registry import load_multi_expert
 from engine.models.flops import forward_flops
 from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
@@ -20,7 +20,7 @@ from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
 from workbench import generation
-from workbench.analysis import evaluations, scores
+from workbench.analysis import perplexity_tables, scores
 from workbench.analysis.costs import mixture_costs
 from workbench.analysis.retrained_baselines import candidates
 from workbench.errors import BadSpec, InUse
@@ -60,7 +60,7 @@ def card_of(name: str) -> ExpertCard:
 def perplexities(mixture: str) -> dict[str, dict[str, float]]:
     """By expert and domain, from stored scores."""
     with reading() as session:
-        table = evaluations.perplexity_table(session, mixture)
+        table = perplexity_tables.perplexity_table(session, mixture)
     rows = zip(table.experts, table.perplexity, strict=True)
     return {expert: dict(zip(table.domains, row, strict=True)) for expert, row in rows}
 
@@ -203,7 +203,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
         plans = {name: generation.plan(session, get_storage(), name) for name in ("mean", "small")}
     assert {(edge["source"], edge["target"]) for edge in line["edges"]} >= {(court.id, mean.id), (kitchen.id, mean.id)}
     assert {"source": court.id, "target": mean.id} in later["edges"]
-    parts = [load_demix(one.base, {e.id: e.kept for e in one.experts}) for one in plans.values()]
+    parts = [load_multi_expert(one.base, {e.id: e.kept for e in one.experts}) for one in plans.values()]
     own = parts[0].expert_state(mean.id)
     for name, tensor in own.items():
         both = [parts[1].expert_state(one.id)[name] for one in (court, kitchen)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.methods.row_registry import load_demix
+from engine.methods.row_registry import load_multi_expert
 from engine.models.families import load_model
 from engine.models.rows import Rows
 from engine.text.tokenizer import load_tokenizer
@@ -33,7 +33,7 @@ def test_the_seed_is_the_model_that_the_expert_was(trained) -> None:
     done(trained(COPY))
     with reading() as session:
         row = experts.expert_row(session, "small/court")
-        model = load_demix(get_storage().kept(row.base), {row.id: get_storage().kept(row.artifact)})
+        model = load_multi_expert(get_storage().kept(row.base), {row.id: get_storage().kept(row.artifact)})
         card, key = seeds.get_seed(session, "jurist"), row.id
         assert card.tokenizer_sha256 == row.tokenizer_sha256 == load_tokenizer(folder_of("jurist")).sha256
     ids = torch.arange(24).view(1, 24)

@@ -16,7 +16,7 @@ from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench import generation
 from workbench.errors import NotFound
-from workbench.generation import Host, Plan
+from workbench.generation import GenerationPlan, Host
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("trained")
 SAMPLING = SamplingConfig(max_tokens=15, seed=4)
 
 
-def planned(model: str = "small", **request: Any) -> Plan:
+def planned(model: str = "small", **request: Any) -> GenerationPlan:
     with reading() as session:
         changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
         return generation.plan(session, get_storage(), MixtureRequest(model, **changes))

@@ -24,7 +24,7 @@ from ui.api.app import create_app
 from ui.api.server import Server
 from workbench import generation
 from workbench.analysis import scores
-from workbench.generation import Host, Plan
+from workbench.generation import GenerationPlan, Host
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -75,7 +75,7 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     thread.join()
 
 
-def planned() -> Plan:
+def planned() -> GenerationPlan:
     with reading() as session:
         return generation.plan(session, get_storage(), "small")
 

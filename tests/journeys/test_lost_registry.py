@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from jobs import garbage_collection
-from workbench.analysis import evaluations, scores
+from workbench.analysis import perplexity_tables, scores
 from workbench.analysis.unlearning import what_stays
 from workbench.registry import clusterings, corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
@@ -57,7 +57,7 @@ def known() -> dict[str, Any]:
             "seeds": seeds.list_seeds(session),
             "experts": experts.list_experts(session),
             "mixtures": mixtures.list_mixtures(session),
-            "evaluations": evaluations.list_evaluations(session),
+            "evaluations": perplexity_tables.list_evaluations(session),
             "lineage": [experts.lineage(session, card.name) for card in experts.list_experts(session)],
             "scores": scores.mix_scores(session, get_storage(), "small").domains,
             "artifacts": [

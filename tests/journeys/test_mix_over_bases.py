@@ -26,7 +26,7 @@ from workbench.analysis import scores
 from workbench.analysis.cluster_grid import cluster_grid
 from workbench.answers.perplexities import SavedGate
 from workbench.gate_configs import load_gate
-from workbench.generation import Host, Plan, plan
+from workbench.generation import GenerationPlan, Host, plan
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, reports
@@ -48,7 +48,7 @@ def elms() -> list[str]:
     return [f"ensemble/{domain[-1]}/dense" for domain in CLUSTERS]
 
 
-def planned(model: str = "ensemble", **request: Any) -> Plan:
+def planned(model: str = "ensemble", **request: Any) -> GenerationPlan:
     with reading() as session:
         changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
         return plan(session, get_storage(), MixtureRequest(model, **changes))

@@ -25,7 +25,7 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
 from workbench import generation
-from workbench.analysis import evaluations, training_history
+from workbench.analysis import perplexity_tables, training_history
 from workbench.analysis.costs import mixture_costs
 from workbench.analysis.parent_proposal import nearest
 from workbench.errors import BadSpec, InUse
@@ -218,7 +218,7 @@ def test_it_is_scored_and_asked_like_any_mixture(moded) -> None:
         card = done(moded({"kind": "evaluate", "mixture": name, "block_size": 32, "max_tokens": 400}))
         assert card.result["scored"] == 3
     with reading() as session:
-        table = evaluations.perplexity_table(session, None)
+        table = perplexity_tables.perplexity_table(session, None)
         planned = generation.plan(session, get_storage(), "both")
     cells = {
         name: dict(zip(table.domains, row, strict=True))

@@ -17,7 +17,7 @@ from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
 from workbench import generation
 from workbench.errors import NotFound
-from workbench.generation import Host, Plan
+from workbench.generation import GenerationPlan, Host
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
@@ -72,7 +72,7 @@ def register(parts: list[str], name: str) -> None:
         )
 
 
-def planned(parts: list[str] | None = None) -> Plan:
+def planned(parts: list[str] | None = None) -> GenerationPlan:
     shown: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
     with reading() as session:
         return generation.plan(session, get_storage(), MixtureRequest("apps", parts=shown))

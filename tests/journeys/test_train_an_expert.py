@@ -21,7 +21,7 @@ from engine.events import Step
 from engine.files import verify_folder
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit, wait
-from workbench.analysis import evaluations, scores
+from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
@@ -129,7 +129,7 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     trained({**NEW, "parent": "small/court"})
     assert trained(job_spec).result["scored"] == 3
     with reading() as session:
-        table = evaluations.perplexity_table(session, "small")
+        table = perplexity_tables.perplexity_table(session, "small")
         mixed = scores.mix_scores(session, get_storage(), "small")
         by_itself = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
         uniform = scores.mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
@@ -147,16 +147,16 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when
     job_spec = {"kind": "evaluate", "mixture": "small", "domains": ["sea"], "block_size": 32, "max_tokens": 500}
     trained(job_spec)
     with transaction() as session:
-        before = evaluations.perplexity_table(session, "small")
+        before = perplexity_tables.perplexity_table(session, "small")
         session.execute(update(Evaluation).values(num_correct=None))
     assert trained(job_spec).result["scored"] == 0
     with reading() as session:
-        assert evaluations.perplexity_table(session, "small") == before.model_copy(
+        assert perplexity_tables.perplexity_table(session, "small") == before.model_copy(
             update={"accuracy": [[None], [None]]}
         )
     assert trained({**job_spec, "again": True}).result["scored"] == 2
     with reading() as session:
-        assert evaluations.perplexity_table(session, "small") == before
+        assert perplexity_tables.perplexity_table(session, "small") == before
         rows = session.scalars(select(Evaluation)).all()
         counted = [scores.hits(get_storage(), row) for row in rows]
         stored = [row.num_correct for row in rows]

@@ -12,7 +12,7 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from jobs.queue.submit import submit
 from workbench import generation
-from workbench.analysis import evaluations, scores
+from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_joint import TrainJoint
@@ -58,7 +58,7 @@ def test_every_method_makes_experts_that_are_scored_mixed_and_asked_alike(traine
     with reading() as session:
         mixed = scores.mix_scores(session, get_storage(), "base")
         modes = scores.compare_modes(session, get_storage(), "base", num_blocks=2)
-        table = evaluations.perplexity_table(session, "base")
+        table = perplexity_tables.perplexity_table(session, "base")
         plan = generation.plan(session, get_storage(), "base")
         curve = {point.name for point in jobs.metrics(session, card.id)}
     assert {row.domain for row in mixed.domains} == {"court", "kitchen", "sea"}
@@ -104,7 +104,7 @@ def test_domains_of_a_token_model_differ_by_one_vector_and_each_knows_its_own_be
     vectors = [load_file(get_storage().path(one.id) / "expert.safetensors") for one in cards]
     assert [{name: tuple(t.shape) for name, t in v.items()} for v in vectors] == [{"domain_token.weight": (1, 32)}] * 2
     with reading() as session:
-        table = evaluations.perplexity_table(session, "base")
+        table = perplexity_tables.perplexity_table(session, "base")
     (court, kitchen), columns = table.perplexity, table.domains
     assert court[columns.index("court")] < kitchen[columns.index("court")]
     assert kitchen[columns.index("kitchen")] < court[columns.index("kitchen")]
@@ -122,7 +122,7 @@ def test_an_expert_added_to_a_baseline_trains_what_its_experts_have_of_their_own
     assert (late.method, late.domain, late.num_parameters) == (kind, "sea", parent.num_parameters)
     trained(SCORE)
     with reading() as session:
-        table = evaluations.perplexity_table(session, "base")
+        table = perplexity_tables.perplexity_table(session, "base")
     sea = dict(zip(table.experts, (row[table.domains.index("sea")] for row in table.perplexity), strict=True))
     assert min(sea, key=sea.__getitem__) == "sailor"
 

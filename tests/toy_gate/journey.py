@@ -17,7 +17,7 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.generation import Plan, gate_of
+from workbench.generation import GenerationPlan, gate_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
@@ -32,7 +32,7 @@ MADE = ["mixture", "create", "soft", "--experts", "both/code,both/law", "--weigh
 class GateHost(FakeHost):
     """Weighs the experts by the plan's gate, as the host with real weights does."""
 
-    def _weights(self, plan: Plan) -> dict[str, float]:
+    def _weights(self, plan: GenerationPlan) -> dict[str, float]:
         weights_E = gate_of(plan).start().log_weights().exp().tolist()
         return dict(zip((expert.name for expert in plan.experts), weights_E, strict=True))
 

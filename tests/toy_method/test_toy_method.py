@@ -19,7 +19,7 @@ from engine.files import EXPERT_CARD
 from engine.methods import registry
 from jobs.queue.submit import run_now
 from ui.api.app import create_app
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.analysis.costs import mixture_costs
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
@@ -104,7 +104,7 @@ def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_t
 
     do({"kind": "evaluate", "mixture": "toys", "block_size": 32, "max_tokens": 300})
     with reading() as session:
-        table = evaluations.perplexity_table(session, "toys")
+        table = perplexity_tables.perplexity_table(session, "toys")
         domains = [corpora.get_domain(session, name).name for name in WORDS]
     perplexity = dict(zip(table.domains, zip(*table.perplexity, strict=True), strict=True))
     assert set(perplexity) == set(domains)

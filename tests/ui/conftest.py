@@ -21,7 +21,7 @@ from engine.inference.prompt import Prompt
 from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.answers.posteriors import TextPosterior
-from workbench.generation import Plan
+from workbench.generation import GenerationPlan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
@@ -47,7 +47,7 @@ class FakeHost:
         self._lock = threading.Lock()
 
     def stream(
-        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         self._count(1)
         try:
@@ -55,19 +55,19 @@ class FakeHost:
         finally:
             self._count(-1)
 
-    def require_readable(self, _: Plan, prompt: Prompt) -> None:
+    def require_readable(self, _: GenerationPlan, prompt: Prompt) -> None:
         """Its context is a thousand characters, or ids."""
         if len(prompt) > 1000:
             raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
 
-    def echo(self, _: Plan, prompt: Prompt) -> Echo:
+    def echo(self, _: GenerationPlan, prompt: Prompt) -> Echo:
         """Each word was the most probable one but the second, which was to be `Once`."""
         tokens = re.findall(r" ?[^ ]+", _as_text(prompt))
         best = [(word, -0.5) for word in tokens]
         best[1:2] = [("Once", -0.25)] * len(best[1:2])
         return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens))
 
-    def posterior(self, plan: Plan, text: str) -> TextPosterior:
+    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
         weights = list(self._weights(plan).values())
         tokens = re.findall(r" ?[^ ]+", text)
@@ -83,7 +83,9 @@ class FakeHost:
     def loaded(self) -> list[Any]:
         return []
 
-    def _tokens(self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]) -> Iterator[Token | Done]:
+    def _tokens(
+        self, plan: GenerationPlan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]
+    ) -> Iterator[Token | Done]:
         for number in range(sampling.max_tokens):
             if str(number) in stop:
                 yield Done("phrase", len(prompt.split()), number)
@@ -94,7 +96,7 @@ class FakeHost:
             yield Token(number, f" {prompt.split()[-1]}{number}", -0.5, self._weights(plan), _gates(plan))
         yield Done("length", len(prompt.split()), sampling.max_tokens)
 
-    def _weights(self, plan: Plan) -> dict[str, float]:
+    def _weights(self, plan: GenerationPlan) -> dict[str, float]:
         total = sum(one.weight for one in plan.experts)
         return {one.name: one.weight / total for one in plan.experts}
 
@@ -108,7 +110,7 @@ def _as_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
 
 
-def _gates(plan: Plan) -> dict[str, GateWeights]:
+def _gates(plan: GenerationPlan) -> dict[str, GateWeights]:
     """Half of the weight in the first block is the backbone's, a quarter in the second; parts share the rest."""
     result = {}
     for one in plan.experts:

@@ -12,14 +12,14 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from tests.engine.clustered import tiny_clustering
 from tests.engine.tokenizer_shapes import llama_like
-from workbench.generation import Host, Plan, PlannedExpert
+from workbench.generation import GenerationPlan, Host, PlannedExpert
 from workbench.registry.cluster_routing import Route
 
 
-def planned(folder: Path) -> Plan:
+def planned(folder: Path) -> GenerationPlan:
     """A plan that is weighed by nearness to the clusters in a folder."""
     route = Route(folder.name, ArtifactRef(folder), None, (0,))
-    return Plan("mix", (), (), "", ClusterGateConfig(clustering=folder.name), route)
+    return GenerationPlan("mix", (), (), "", ClusterGateConfig(clustering=folder.name), route)
 
 
 def test_of_many_clusterings_only_the_last_used_stay_in_memory(tmp_path: Path) -> None:
@@ -47,5 +47,5 @@ def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) 
         (base / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
         experts.append(PlannedExpert(name, name, "", base, 1.0, ArtifactRef(base)))
     for order in (experts, experts[::-1]):
-        plan = Plan("mix", tuple(order), (), "", PosteriorGateConfig())
+        plan = GenerationPlan("mix", tuple(order), (), "", PosteriorGateConfig())
         assert Host(device="cpu")._stop_ids(plan) == {1, 2, 260}

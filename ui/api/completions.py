@@ -34,7 +34,7 @@ from workbench.answers.server import (
 )
 
 if TYPE_CHECKING:
-    from workbench.generation import Plan
+    from workbench.generation import GenerationPlan
 
 router = APIRouter()
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
     return EventStream(_events(answer, first, pieces))
 
 
-def _pieces(generations: ModelHost, plan: Plan, body: CompletionRequest) -> Generator[Piece, None, None]:
+def _pieces(generations: ModelHost, plan: GenerationPlan, body: CompletionRequest) -> Generator[Piece, None, None]:
     for index, prompt in enumerate(body.prompt):
         if body.echo:
             echo = generations.echo(plan, prompt)
@@ -108,7 +108,7 @@ def _scored(echo: Echo) -> list[Scored]:
 class CompletionBuilder:
     """Makes a completion, or its chunks, of the pieces of an answer."""
 
-    def __init__(self, plan: Plan, body: CompletionRequest) -> None:
+    def __init__(self, plan: GenerationPlan, body: CompletionRequest) -> None:
         self._body = body
         self._manifest = plan.manifest()
         self._head = CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=body.model)

@@ -17,8 +17,8 @@ from ui.api.schemas import (
     ClusterGridRequest,
     ContrastRequest,
     ForgettingRequest,
+    InferenceModesRequest,
     MixRequest,
-    ModesRequest,
     NearestRequest,
     PosteriorMapRequest,
     PosteriorRequest,
@@ -29,7 +29,7 @@ from ui.api.schemas import (
 from ui.generation.model_host import mix_scores
 from workbench.analysis import cluster_grid, forgetting, parent_proposal, posteriors, removal, scores, token_comparison
 from workbench.answers.changes import Forgetting, RemovalTable
-from workbench.answers.perplexities import ClusterGrid, MixedScores, ModeComparison
+from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
 from workbench.answers.server import Health
 from workbench.registry import priors
@@ -70,7 +70,7 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
 
 
 @router.post("/v1/workbench/modes")
-def modes(body: ModesRequest, state: State) -> ModeComparison:
+def modes(body: InferenceModesRequest, state: State) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's inference modes, from stored scores."""
     return _from_scores(state, scores.compare_modes, body)
 

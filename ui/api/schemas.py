@@ -387,7 +387,7 @@ class ContrastRequest(RequestBody):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
-class ModesRequest(RequestBody):
+class InferenceModesRequest(RequestBody):
     """POST /v1/workbench/modes."""
 
     mixture: str = Field(description="Name of a mixture.")

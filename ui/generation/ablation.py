@@ -16,7 +16,7 @@ from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
-    from workbench.generation import Plan
+    from workbench.generation import GenerationPlan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Without:
 
 
 async def without_each(
-    state: AppState, request: MixtureRequest, plan: Plan, text: str
+    state: AppState, request: MixtureRequest, plan: GenerationPlan, text: str
 ) -> AsyncGenerator[Without, None]:
     """The text as it is first, then without each expert (where there are two or more) and each active part."""
     read = await state.slots.call(state.generations.posterior, plan, text)
@@ -42,7 +42,7 @@ async def without_each(
         yield Without(name, _perplexity(logprobs), (read.tokens[worst], losses[worst]))
 
 
-def _each(request: MixtureRequest, plan: Plan) -> Iterator[tuple[str, MixtureRequest]]:
+def _each(request: MixtureRequest, plan: GenerationPlan) -> Iterator[tuple[str, MixtureRequest]]:
     names = [expert.name for expert in plan.experts]
     for name in names if len(names) > 1 else ():
         yield name, replace(request, active=[one for one in names if one != name])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
     from workbench.answers.server import LoadedBase
-    from workbench.generation import Plan
+    from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
 
@@ -26,14 +26,14 @@ class Host(Protocol):
     """Loaded weights that answer plans."""
 
     def stream(
-        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]: ...
 
-    def require_readable(self, plan: Plan, prompt: Prompt) -> None: ...
+    def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None: ...
 
-    def echo(self, plan: Plan, prompt: Prompt) -> Echo: ...
+    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo: ...
 
-    def posterior(self, plan: Plan, text: str) -> TextPosterior: ...
+    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior: ...
 
     def loaded(self) -> list[LoadedBase]: ...
 
@@ -47,7 +47,7 @@ class ModelHost:
         self._device: str | None = None
         self._lock = Lock()
 
-    def plan(self, request: MixtureRequest) -> Plan:
+    def plan(self, request: MixtureRequest) -> GenerationPlan:
         """What will answer a request, read in one short transaction."""
         from workbench import generation
         from workbench.registry.database import reading
@@ -57,21 +57,21 @@ class ModelHost:
             return generation.plan(session, get_storage(self.settings), request)
 
     def stream(
-        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Generator[Token | Done, None, None]:
         """Tokens as they come, then one Done; closing the iterator stops the work."""
         yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 
-    def require_readable(self, plan: Plan, *prompts: Prompt) -> None:
+    def require_readable(self, plan: GenerationPlan, *prompts: Prompt) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
         for prompt in prompts:
             self.host.require_readable(plan, prompt)
 
-    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo:
         """A prompt token by token, with what the mixture gave each."""
         return self.host.echo(plan, prompt)
 
-    def posterior(self, plan: Plan, text: str) -> TextPosterior:
+    def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""
         return self.host.posterior(plan, text)
 

@@ -9,7 +9,7 @@ from ui.present.text.formatting import listed
 
 def without_scores(experts: Sequence[str], split: str) -> list[str]:
     """The experts that are not scored on any domain of a split."""
-    from workbench.analysis.evaluations import list_evaluations
+    from workbench.analysis.perplexity_tables import list_evaluations
     from workbench.registry.database import reading
 
     with reading() as session:

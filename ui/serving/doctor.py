@@ -95,8 +95,8 @@ def check_artifacts(settings: Settings) -> Finding:
     """Checks that the artifacts belong to this registry and that it has a row for each."""
     from workbench.errors import NoRegistry, StorageError
     from workbench.registry.database import has_registry, reading
+    from workbench.store.ownership import refusal, state_of
     from workbench.store.storage import get_storage
-    from workbench.store.stores import refusal, state_of
 
     storage = get_storage(settings)
     try:
@@ -137,8 +137,8 @@ def _trash(settings: Settings) -> Finding:
 def _backup(settings: Settings) -> Finding:
     from workbench.registry.backups import EVERY_SECONDS, backups_folder, is_copied, list_backups
     from workbench.registry.database import has_registry, reading
+    from workbench.store.ownership import find_registry_id
     from workbench.store.storage import get_storage
-    from workbench.store.stores import find_registry_id
 
     if not is_copied(settings):
         return Finding("Backup", True, "not made for PostgreSQL: use `pg_dump`")

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
-from workbench.analysis.evaluations import perplexity
+from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.changes import BesideParent
-from workbench.generation import Plan, plan
+from workbench.generation import GenerationPlan, plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
@@ -153,7 +153,9 @@ def _signed(one: Change) -> str:
     return f"{one.percent:+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
-def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert) -> tuple[Plan, Plan]:
+def _two_plans(
+    session: Session, storage: Storage, mixture: Mixture, row: Expert
+) -> tuple[GenerationPlan, GenerationPlan]:
     """The mixture as it is saved, without the expert and with it."""
     on = [m.expert.name for m in mixture.members if m.active and m.expert.enabled and m.weight > 0]
     others = [name for name in on if name != row.name]

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
-from workbench.analysis.evaluations import perplexity_table
+from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.registry.cards import ReportCard
 from workbench.registry.reports import list_reports

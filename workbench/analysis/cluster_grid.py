@@ -18,7 +18,7 @@ from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate
-from workbench.generation import Plan, gate_of, plan
+from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Evaluation
 
@@ -77,7 +77,7 @@ def _top_ks(num_experts: int) -> list[int]:
 def _grid(
     session: Session,
     storage: Storage,
-    planned: Plan,
+    planned: GenerationPlan,
     evaluations: Sequence[Evaluation],
     temperatures: Sequence[float],
     top_ks: Sequence[int],
@@ -100,7 +100,7 @@ def _grid(
     return values
 
 
-def _gate_at(planned: Plan, temperature: float) -> Gate:
+def _gate_at(planned: GenerationPlan, temperature: float) -> Gate:
     """The plan's gate at a temperature, without a top-k, experts alike in their prior."""
     assert isinstance(planned.gate, DistanceConfig)
     alike = tuple(replace(expert, weight=1.0) for expert in planned.experts)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.changes import DomainChange, Forgetting, MeanChange
-from workbench.generation import Plan, plan
+from workbench.generation import GenerationPlan, plan
 from workbench.registry.experts import domains_of
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
@@ -54,7 +54,9 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
     return Forgetting(before=before, after=after, split=split, domains=rows, averages=_averages(rows))
 
 
-def _shared(session: Session, plans: Sequence[Plan], split: str) -> dict[Measure, tuple[list[Evaluation], ...]]:
+def _shared(
+    session: Session, plans: Sequence[GenerationPlan], split: str
+) -> dict[Measure, tuple[list[Evaluation], ...]]:
     """Of each domain the scores of both on their longest common text, by domain, tokens and block size."""
     ours, theirs = (scored_sets(session, one, split) for one in plans)
     best: dict[str, Measure] = {}
@@ -63,7 +65,7 @@ def _shared(session: Session, plans: Sequence[Plan], split: str) -> dict[Measure
     return {measure: (ours[measure], theirs[measure]) for measure in best.values()}
 
 
-def _targets(session: Session, before: Plan, after: Plan) -> set[str]:
+def _targets(session: Session, before: GenerationPlan, after: GenerationPlan) -> set[str]:
     """The domains that the later model was adapted to."""
     new = {one.id for one in after.experts} - set(before.member_ids)
     rows = session.scalars(select(Expert).where(Expert.id.in_(new), Expert.parent_id.is_not(None)))

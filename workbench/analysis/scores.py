@@ -15,18 +15,18 @@ from sqlalchemy.orm import Session, joinedload
 from engine.config import Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
-from workbench.analysis.evaluations import perplexity
+from workbench.analysis.perplexity_tables import perplexity
 from workbench.answers.perplexities import (
-    MODES,
+    INFERENCE_MODES,
+    InferenceMode,
+    InferenceModeAverages,
+    InferenceModeComparison,
+    InferenceModeDomain,
     MixedDomain,
     MixedScores,
-    Mode,
-    ModeAverages,
-    ModeComparison,
-    ModeDomain,
 )
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
-from workbench.generation import Plan, gate_of, plan
+from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cluster_routing import key_of
 from workbench.registry.experts import domains_of
@@ -81,7 +81,7 @@ def compare_modes(
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
     num_blocks: int = PAPER_BLOCKS,
-) -> ModeComparison:
+) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's modes (tables 3 and 5).
 
     The cached prior of a domain is estimated on `num_blocks` blocks of its dev split.
@@ -103,7 +103,7 @@ def compare_modes(
             scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
         )
         rows.append(
-            ModeDomain(
+            InferenceModeDomain(
                 domain=domain,
                 role=roles[domain],
                 is_trained=domain in trained,
@@ -112,17 +112,17 @@ def compare_modes(
                 mixture=mixed_perplexity(session, storage, planned, evaluations),
             )
         )
-    averages = ModeAverages(
+    averages = InferenceModeAverages(
         train=_averages([row for row in rows if row.is_trained]),
         novel=_averages([row for row in rows if not row.is_trained]),
     )
-    return ModeComparison(experts=[expert.name for expert in planned.experts], domains=rows, averages=averages)
+    return InferenceModeComparison(experts=[expert.name for expert in planned.experts], domains=rows, averages=averages)
 
 
-def _averages(rows: Sequence[ModeDomain]) -> dict[Mode, float | None]:
+def _averages(rows: Sequence[InferenceModeDomain]) -> dict[InferenceMode, float | None]:
     """The mean of each perplexity; None where one is missing, and {} for no rows."""
     columns = [row.by_mode() for row in rows]
-    return {mode: _mean([column[mode] for column in columns]) for mode in MODES} if rows else {}
+    return {mode: _mean([column[mode] for column in columns]) for mode in INFERENCE_MODES} if rows else {}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -131,7 +131,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def scored_domains(
-    session: Session, planned: Plan, split: str, *, block_size: int | None = None, max_tokens: int | None = None
+    session: Session,
+    planned: GenerationPlan,
+    split: str,
+    *,
+    block_size: int | None = None,
+    max_tokens: int | None = None,
 ) -> dict[str, list[Evaluation]]:
     """Domains on which every planned expert was scored on the same tokens, with the scores in the plan's order.
 
@@ -146,7 +151,7 @@ def scored_domains(
     return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
 
 
-def scored_sets(session: Session, planned: Plan, split: str) -> dict[Measure, list[Evaluation]]:
+def scored_sets(session: Session, planned: GenerationPlan, split: str) -> dict[Measure, list[Evaluation]]:
     """Every text that all planned experts were scored on, by its measure, with the scores in the plan's order."""
     ids = [expert.id for expert in planned.experts]
     sets = _sets(session, planned, split)
@@ -154,7 +159,7 @@ def scored_sets(session: Session, planned: Plan, split: str) -> dict[Measure, li
 
 
 def _sets(
-    session: Session, planned: Plan, split: str, block_size: int | None = None, max_tokens: int | None = None
+    session: Session, planned: GenerationPlan, split: str, block_size: int | None = None, max_tokens: int | None = None
 ) -> dict[Measure, dict[str, Evaluation]]:
     """The scores of the model's members on each text, by expert."""
     query = (
@@ -220,7 +225,9 @@ def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
     return token_hits(_checked(storage.kept(evaluation.artifact)))
 
 
-def mixed_perplexity(session: Session, storage: Storage, planned: Plan, evaluations: Sequence[Evaluation]) -> float:
+def mixed_perplexity(
+    session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
+) -> float:
     """The perplexity of a plan's mixture, by its gate, on one text that all its experts were scored on."""
     from engine.inference.scores import mixed_perplexity as mixed
 
@@ -228,7 +235,7 @@ def mixed_perplexity(session: Session, storage: Storage, planned: Plan, evaluati
     return mixed(gate_of(planned), *load(storage, evaluations), distances)
 
 
-def load_distances(session: Session, storage: Storage, planned: Plan, evaluation: Evaluation) -> Distances:
+def load_distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> Distances:
     """The distances of a scored text to the centres of a plan's clustering; raises ScoresError when there are none."""
     from engine.clusters.distances import open_distances, require_same_text
 

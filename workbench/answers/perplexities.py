@@ -9,8 +9,8 @@ from pydantic import Field
 from workbench.answers.base import Answer
 
 Cells = list[list[float | None]]  # expert × domain; None where nothing was measured
-Mode = Literal["naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+InferenceMode = Literal["naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle"]
+INFERENCE_MODES: tuple[InferenceMode, ...] = get_args(InferenceMode)
 
 
 class Measure(Answer):
@@ -55,7 +55,7 @@ class MixedScores(Answer):
     seconds: float
 
 
-class ModePerplexities(Answer):
+class InferenceModePerplexities(Answer):
     """Perplexities under each inference mode, under the saved gate (`mixture`), and of the oracle.
 
     The oracle is the best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token.
@@ -70,12 +70,12 @@ class ModePerplexities(Answer):
     oracle: float
     mixture: float
 
-    def by_mode(self) -> dict[Mode, float | None]:
+    def by_mode(self) -> dict[InferenceMode, float | None]:
         """The perplexity under each mode."""
-        return {mode: getattr(self, mode) for mode in MODES}
+        return {mode: getattr(self, mode) for mode in INFERENCE_MODES}
 
 
-class ModeDomain(ModePerplexities):
+class InferenceModeDomain(InferenceModePerplexities):
     """One domain under each inference mode."""
 
     domain: str
@@ -84,22 +84,22 @@ class ModeDomain(ModePerplexities):
     num_tokens: int
 
 
-class ModeAverages(Answer):
+class InferenceModeAverages(Answer):
     """Mean perplexities over the domains that trained an expert (`train`) and over the others (`novel`).
 
     None where a domain has no number: means of other domains must not be compared. Empty without a domain.
     """
 
-    train: dict[Mode, float | None]
-    novel: dict[Mode, float | None]
+    train: dict[InferenceMode, float | None]
+    novel: dict[InferenceMode, float | None]
 
 
-class ModeComparison(Answer):
+class InferenceModeComparison(Answer):
     """Every domain's perplexity under each inference mode."""
 
     experts: list[str]
-    domains: list[ModeDomain]
-    averages: ModeAverages
+    domains: list[InferenceModeDomain]
+    averages: InferenceModeAverages
 
 
 class GridDomain(Answer):

@@ -19,9 +19,9 @@ from sqlalchemy import make_url
 
 from workbench.registry import database
 from workbench.settings import Settings
-from workbench.store import stores
-from workbench.store.recording import claim_unowned
+from workbench.store import ownership
 from workbench.store.records import remove_leftovers, written_aside
+from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
 
@@ -62,7 +62,7 @@ def back_up_daily(settings: Settings) -> Backup | None:
     if not is_copied(settings):
         return None
     with database.reading(settings) as session:
-        registry_id = stores.find_registry_id(session)
+        registry_id = ownership.find_registry_id(session)
     newest = next(iter(list_backups(settings, registry_id)), None) if registry_id else None
     if newest is not None and time.time() - newest.at < EVERY_SECONDS:
         return None
@@ -78,9 +78,9 @@ def back_up(settings: Settings) -> Backup:
     storage = get_storage(settings)
     claim_unowned(partial(database.transaction, settings), storage)
     with database.transaction(settings) as session:
-        if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None:
+        if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None:
             raise refused
-        registry_id = stores.registry_id(session)
+        registry_id = ownership.registry_id(session)
     path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
         _copy(settings, path)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.settings import Settings, get_settings
-from workbench.store.recording import ChangedRows
+from workbench.store.row_records import ChangedRows
 from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:

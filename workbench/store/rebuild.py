@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from workbench.errors import StorageError
 from workbench.gate_configs import upgraded_gate
 from workbench.names import free_name
-from workbench.store import stores
+from workbench.store import ownership
 from workbench.store.artifact_files import rows_of_files
-from workbench.store.recording import OWNERS, Rows, write_records
+from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 from workbench.tables import Artifact, Base
@@ -83,7 +83,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
 
     What cannot be moved is reported. Raises RegistryMismatch when the artifacts belong to another registry.
     """
-    if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None and entries:
+    if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
     moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
     for id in moved:
@@ -133,10 +133,10 @@ def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]
 
 
 def _take_over(session: Session, storage: Storage) -> None:
-    state = stores.state_of(session, storage)
+    state = ownership.state_of(session, storage)
     if len(state.known) >= len(state.missing) + len(state.unrecorded):
         write_records(session, storage, state.known - storage.records.ids())
-        registry_id = stores.registry_id(session)
+        registry_id = ownership.registry_id(session)
         event.listen(
             session, "after_commit", lambda _: storage.set_owner(registry_id, replace=True), once=True
         )  # only once its rows are committed
@@ -154,7 +154,7 @@ class _Rebuilder:
         self._names: dict[str, set[str]] = {}
 
     def run(self, only: Collection[str] | None) -> None:
-        state = stores.state_of(self._session, self._storage)
+        state = ownership.state_of(self._session, self._storage)
         unknown = state.missing | state.unrecorded
         rows_by_artifact = self._read(sorted(unknown if only is None else unknown.intersection(only)))
         merged: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}

@@ -12,11 +12,12 @@ from engine.config import TrainingConfig
 from engine.events import Evaluated, Event
 from engine.inference.watched_losses import losses_of, watched_blocks
 from engine.methods.mode.active_experts import ActiveExperts
+from engine.models.context_length import require_context
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.loop import require_context, train
+from engine.training.loop import train
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from workbench.analysis.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
-from workbench.analysis.evaluations import measure_for
+from workbench.analysis.perplexity_tables import measure_for
 from workbench.answers.changes import BesideParent
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.reports import register_report

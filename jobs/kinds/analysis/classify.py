@@ -37,7 +37,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpec
-from workbench.generation import Plan, PlannedExpert, plan
+from workbench.generation import GenerationPlan, PlannedExpert, plan
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
@@ -54,7 +54,7 @@ class _Inputs:
     """The mixture, other experts to compare with, and the terms of the mixture's clusters by number."""
 
     mixture_id: str
-    plan: Plan
+    plan: GenerationPlan
     beside: tuple[PlannedExpert, ...]
     words: Mapping[int, ClusterWords]
 
@@ -212,7 +212,7 @@ def _fill(
 class _Nearness:
     """Cluster routing: Eq. 3 on full prompts (demonstrations and example); None without clusters."""
 
-    def __init__(self, planned: Plan, tokenizer: Tokenizer) -> None:
+    def __init__(self, planned: GenerationPlan, tokenizer: Tokenizer) -> None:
         self._plan, self._tokenizer = planned, tokenizer
         self._clusters, self._clustering = planned.clusters, None
         if planned.route is not None and self._clusters is not None and isinstance(planned.gate, DistanceConfig):

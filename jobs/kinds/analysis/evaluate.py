@@ -11,7 +11,7 @@ from engine.events import Event
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import register_scores, score_missing
-from workbench.analysis.evaluations import measure_for
+from workbench.analysis.perplexity_tables import measure_for
 from workbench.kinds.analysis.evaluate import Evaluate
 
 

@@ -12,7 +12,7 @@ from engine.analysis.fewshot.comparison import Accuracies
 from engine.analysis.fewshot.prompts import Episode
 from engine.analysis.fewshot.tasks import Task
 from engine.statistics.intervals import student_mean
-from workbench.generation import Plan
+from workbench.generation import GenerationPlan
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.cluster_routing import ClusterWords
 
@@ -51,7 +51,7 @@ class Measured:
 
 def findings(
     spec: Classify,
-    planned: Plan,
+    planned: GenerationPlan,
     names: Mapping[str, str],
     measured: Sequence[Measured],
     words: Mapping[int, ClusterWords],
@@ -111,7 +111,7 @@ def _chance(one: Measured) -> float:
 
 
 def _task_json(
-    name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]
+    name: str, seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
 ) -> dict[str, Any]:
     """One task as JSON: sizes, prompts that were cut, and the clusters with the largest weights (table 10)."""
     task = seeds[0].task
@@ -130,7 +130,9 @@ def _task_json(
     }
 
 
-def _clusters(seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]) -> Iterable[dict[str, Any]]:
+def _clusters(
+    seeds: Sequence[Measured], planned: GenerationPlan, words: Mapping[int, ClusterWords]
+) -> Iterable[dict[str, Any]]:
     """The clusters with the largest mean weights over test examples and seeds."""
     weighed = [one.shares_E for one in seeds if one.shares_E is not None]
     clusters = planned.clusters

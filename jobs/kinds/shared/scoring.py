@@ -20,7 +20,7 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import Experts, load_experts
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.analysis.evaluations import register_evaluation
+from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.store.artifacts import register_artifact

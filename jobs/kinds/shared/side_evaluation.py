@@ -24,7 +24,7 @@ from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
-from workbench.generation import Plan
+from workbench.generation import GenerationPlan
 from workbench.kinds.training.train_expert import TrainExpert
 
 Watch = Callable[[], Mapping[str, float]]
@@ -38,7 +38,7 @@ class Watched:
     """
 
     domains: tuple[DomainFiles, ...]
-    mixture: Plan
+    mixture: GenerationPlan
     weight: float
     cluster: int | None = None
 
@@ -84,7 +84,7 @@ def start_watch(
 
 
 def _measure(
-    work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
+    work: Work, mixture: GenerationPlan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
 ) -> Generator[Event, None, dict[str, Distances]]:
     """The distances of each text to the gate's clusters; empty for a gate without clusters."""
     distances: dict[str, Distances] = {}

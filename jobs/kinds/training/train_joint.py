@@ -19,6 +19,7 @@ from engine.inference.watched_losses import losses_of
 from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method
+from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
@@ -26,7 +27,7 @@ from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
-from engine.training.loop import require_context, train, trainable
+from engine.training.loop import train, trainable
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss

@@ -22,7 +22,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import load_experts
-from engine.methods.row_registry import load_demix, new_placement, read_limits
+from engine.methods.row_registry import load_multi_expert, new_placement, read_limits
 from engine.mixing.cluster import ClusterGate
 from engine.models.families import fresh_model
 from engine.models.multi_expert import MultiExpertModel, Placement
@@ -72,7 +72,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def one_size(stored: dict[str, Pair]) -> int:
-    return size_bytes(load_demix(*stored["e0"]))
+    return size_bytes(load_multi_expert(*stored["e0"]))
 
 
 def test_the_least_recently_used_goes_before_another_comes(stored, held: Callable[[], int]) -> None:
@@ -102,7 +102,7 @@ def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Calla
 
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=2)
     bounded = Mixing(Ensemble(tuple(map(group, keys))), keys, gate)
-    full = {key: load_demix(*stored[key]) for key in keys}
+    full = {key: load_multi_expert(*stored[key]) for key in keys}
     free = Mixing(Ensemble(tuple(Group((key,), lambda key=key: full[key], 64, VOCAB) for key in keys)), keys, gate)
     awake = set()
     for words in WORDS:

@@ -11,7 +11,7 @@ import torch
 from engine.errors import DamagedFile, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import load_demix, read_limits
+from engine.methods.row_registry import load_multi_expert, read_limits
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 
@@ -30,7 +30,7 @@ def save(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[str, Ar
 
 @torch.no_grad()
 def test_a_saved_model_answers_as_before_to_the_last_bit(model: MultiExpertModel, tmp_path: Path) -> None:
-    loaded = load_demix(*save(model, tmp_path))
+    loaded = load_multi_expert(*save(model, tmp_path))
     ids = torch.randint(0, 300, (4, 12))
     rows = Rows.one_each(model.keys)
     assert torch.equal(loaded(ids, rows), model(ids, rows))
@@ -41,7 +41,7 @@ def test_moving_the_folders_changes_nothing(model: MultiExpertModel, tmp_path: P
     base, experts = save(model, tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
     moved = {key: ArtifactRef(tmp_path / "there" / key, expert.sha256) for key, expert in experts.items()}
-    loaded = load_demix(ArtifactRef(tmp_path / "there" / "base", base.sha256), moved)
+    loaded = load_multi_expert(ArtifactRef(tmp_path / "there" / "base", base.sha256), moved)
     ids = torch.randint(0, 300, (4, 12))
     assert torch.equal(loaded(ids, Rows.one_each(model.keys)), model(ids, Rows.one_each(model.keys)))
 
@@ -53,7 +53,7 @@ def test_a_flipped_bit_is_found_before_use(model: MultiExpertModel, tmp_path: Pa
     data[-1] ^= 1
     (tmp_path / victim).write_bytes(data)
     with pytest.raises(DamagedFile, match="bytes changed"):
-        load_demix(base, experts)
+        load_multi_expert(base, experts)
 
 
 def test_a_file_cut_short_is_found_before_use(model: MultiExpertModel, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_cut_short_is_found_before_use(model: MultiExpertModel, tmp_path:
     file = tmp_path / "code/expert.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(DamagedFile):
-        load_demix(base, experts)
+        load_multi_expert(base, experts)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_expert_of_another_base_is_refused(model: MultiExpertModel, tmp_path:
         next(iter(model.shared_parameters().values())).add_(1.0)
     _, others = save(model, tmp_path / "two")
     with pytest.raises(ModelError, match="another base"):
-        load_demix(base, {**experts, "law": others["law"]})
+        load_multi_expert(base, {**experts, "law": others["law"]})
 
 
 def test_two_experts_of_one_base_that_changed_places_are_refused(model: MultiExpertModel, tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_two_experts_of_one_base_that_changed_places_are_refused(model: MultiExp
     (tmp_path / "code").rename(tmp_path / "law")
     (tmp_path / "aside").rename(tmp_path / "code")
     with pytest.raises(DamagedFile, match="not the one that was recorded"):
-        load_demix(base, experts)
+        load_multi_expert(base, experts)
 
 
 def test_no_expert_at_all_is_refused(model: MultiExpertModel, tmp_path: Path) -> None:
     base, _ = save(model, tmp_path)
     with pytest.raises(ModelError, match="No expert was given"):
-        load_demix(base, {})
+        load_multi_expert(base, {})

@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.multi_expert_files import save_base, save_expert
-from engine.methods.row_registry import load_demix, new_placement
+from engine.methods.row_registry import load_multi_expert, new_placement
 from engine.models.families import LAYOUTS
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -103,7 +103,7 @@ def kept(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, ArtifactRef]
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
 def test_a_base_remembers_where_its_experts_are(tmp_path: Path, experts_in: Any) -> None:
     base, expert = kept(MultiExpertModel(decoder("gpt2"), KEYS, new_placement(experts_in)), tmp_path)
-    loaded = load_demix(base, {"a": expert})
+    loaded = load_multi_expert(base, {"a": expert})
     assert (loaded.experts_in, len(loaded.beside)) == (experts_in, int(experts_in == "token"))
 
 
@@ -114,7 +114,7 @@ def test_a_base_that_is_older_than_the_choice_has_its_experts_in_its_networks(tm
         (folder / "base.json").unlink()
     with new_folder(tmp_path / "a") as folder:
         save_expert(model, "a", folder, base_sha256=verify_folder(tmp_path / "base"), tokenizer_sha256="t")
-    assert load_demix(ArtifactRef(tmp_path / "base"), {"a": ArtifactRef(tmp_path / "a")}).experts_in == "ffn"
+    assert load_multi_expert(ArtifactRef(tmp_path / "base"), {"a": ArtifactRef(tmp_path / "a")}).experts_in == "ffn"
 
 
 @pytest.mark.parametrize(("base_of", "expert_of"), [("ffn", "token"), ("token", "ffn")])
@@ -122,7 +122,7 @@ def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, ex
     base, own = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(base_of)), tmp_path / "one")
     _, other = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(expert_of)), tmp_path / "two")
     with pytest.raises(ModelError, match="another base"):
-        load_demix(base, {"a": other})
+        load_multi_expert(base, {"a": other})
     card = other.folder / "expert.json"  # even one that claims to be of this base
     card.write_text(json.dumps(json.loads(card.read_text()) | {"base_sha256": base.sha256}))
     with new_folder(tmp_path / "forged") as folder:
@@ -130,6 +130,6 @@ def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, ex
             (folder / file).write_bytes((other.folder / file).read_bytes())
     forged = ArtifactRef(tmp_path / "forged")
     with pytest.raises(ModelError, match="do not form a full model"):
-        load_demix(base, {"a": forged})
+        load_multi_expert(base, {"a": forged})
     with pytest.raises(ModelError, match="do not fit its base"):
-        load_demix(base, {"a": own, "b": forged})
+        load_multi_expert(base, {"a": own, "b": forged})

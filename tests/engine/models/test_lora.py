@@ -17,7 +17,7 @@ from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.loading.model_cache import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.multi_expert_files import save_expert
-from engine.methods.row_registry import load_demix, new_placement
+from engine.methods.row_registry import load_multi_expert, new_placement
 from engine.models.families import LAYOUTS
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -108,7 +108,7 @@ def test_only_the_adapter_is_stored_and_it_comes_back_on_its_seed_to_the_last_bi
     model = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a", "b"], LoraConfig(rank=2)))
     seed, experts = kept(tmp_path, model, lm)
     rows = Rows.one_each(["a", "b"])
-    assert torch.equal(load_demix(seed, experts)(IDS, rows), model(IDS, rows))
+    assert torch.equal(load_multi_expert(seed, experts)(IDS, rows), model(IDS, rows))
     cache = ModelCache(1 << 30)
     cache.get(seed, {"a": experts["a"]})
     assert torch.equal(cache.get(seed, experts).view(["a", "b"])(IDS, rows), model(IDS, rows))
@@ -123,7 +123,7 @@ def test_adapters_of_other_ranks_and_maps_mix_on_one_seed(tmp_path: Path) -> Non
     thick = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["b"], LoraConfig(rank=5)))
     seed, first = kept(tmp_path, thin, lm)
     _, second = kept(tmp_path, thick, lm)
-    together = load_demix(seed, first | second)(IDS, Rows.one_each(["a", "b"]))
+    together = load_multi_expert(seed, first | second)(IDS, Rows.one_each(["a", "b"]))
     by_itself = [thin(IDS[:1], Rows.all_to("a", 1)), thick(IDS[1:], Rows.all_to("b", 1))]
     torch.testing.assert_close(together, torch.cat(by_itself), atol=1e-6, rtol=1e-5)
 
@@ -135,12 +135,12 @@ def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_th
         tmp_path, new_placement("adapter").build(copy.deepcopy(other), ["b"], LoraConfig(rank=2)), other, "strange"
     )
     with pytest.raises(ModelError, match="another base"):
-        load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
+        load_multi_expert(seed, {"b": ArtifactRef(tmp_path / "b")})
     card = tmp_path / "b" / "expert.json"
     card.write_text(card.read_text().replace(str(strange.sha256), str(seed.sha256)))
     write_manifest(tmp_path / "b")
     with pytest.raises(ModelError, match=r"does not fit its base.*Load it on the seed"):
-        load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
+        load_multi_expert(seed, {"b": ArtifactRef(tmp_path / "b")})
 
 
 def test_a_mixture_of_experts_has_adapters_beside_attention_alone() -> None:

@@ -131,12 +131,12 @@ def test_the_balance_takes_part_in_learning_and_not_in_the_loss_that_is_told(mak
 
 @torch.no_grad()
 def test_a_mixture_of_experts_goes_through_files_to_the_last_bit(tmp_path: Path) -> None:
-    from engine.methods.row_registry import load_demix
+    from engine.methods.row_registry import load_multi_expert
 
     model = mixture().eval()
     for parameter in model.expert_parameters("one").values():
         parameter.add_(torch.randn_like(parameter) * 0.1)
-    loaded = load_demix(*save(model, tmp_path))
+    loaded = load_multi_expert(*save(model, tmp_path))
     assert torch.equal(loaded(IDS, Rows.all_to("one", 2)), model(IDS, Rows.all_to("one", 2)))
     assert torch.equal(
         copy.deepcopy(loaded).full_model("one")(input_ids=IDS).logits, model.full_model("one")(input_ids=IDS).logits

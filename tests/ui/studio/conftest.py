@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.corpus import Document
 from engine.text.split import store_documents
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
@@ -182,7 +182,7 @@ def _expert(
 def _scores(session: Session, storage: Storage) -> None:
     for expert, losses in LOSSES.items():
         for domain, loss in zip(TEXTS, losses, strict=True):
-            evaluations.register_evaluation(
+            perplexity_tables.register_evaluation(
                 session,
                 expert_id=experts.get_expert(session, f"first/{expert}").id,
                 domain_id=domain_row(session, domain).id,

@@ -10,7 +10,13 @@ from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
 from workbench.answers.changes import RemovalTable
-from workbench.answers.perplexities import MixedDomain, MixedScores, ModeAverages, ModeComparison, ModeDomain
+from workbench.answers.perplexities import (
+    InferenceModeAverages,
+    InferenceModeComparison,
+    InferenceModeDomain,
+    MixedDomain,
+    MixedScores,
+)
 from workbench.answers.posteriors import DomainPosterior, Passage, PosteriorMap, TokenComparison
 from workbench.job_records import jobs
 from workbench.registry import corpora, mixtures, priors, reports
@@ -41,7 +47,7 @@ class Answers:
         row = MixedDomain(domain="code", num_tokens=9, block_size=8, perplexity=4.0, **best)
         return MixedScores(experts=["first/code"], domains=[row], seconds=0.002)
 
-    def modes(self, **_: Any) -> ModeComparison:
+    def modes(self, **_: Any) -> InferenceModeComparison:
         variants = {
             "naive": 3.0,
             "label": 3.0,
@@ -53,11 +59,13 @@ class Answers:
             "oracle": 2.5,
         }
         rows = [
-            ModeDomain(domain=name, role=_role(name), is_trained=name in DOMAINS[:2], num_tokens=90, **variants)
+            InferenceModeDomain(
+                domain=name, role=_role(name), is_trained=name in DOMAINS[:2], num_tokens=90, **variants
+            )
             for name in DOMAINS
         ]
-        averages = ModeAverages.model_validate({"train": variants, "novel": variants})
-        return ModeComparison(experts=["first/code"], domains=rows, averages=averages)
+        averages = InferenceModeAverages.model_validate({"train": variants, "novel": variants})
+        return InferenceModeComparison(experts=["first/code"], domains=rows, averages=averages)
 
     def posteriors(self, **job_spec: Any) -> PosteriorMap:
         def row(name: str, stable: int | None) -> DomainPosterior:

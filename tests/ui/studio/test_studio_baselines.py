@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.studio.visits import named, open_page, output, read
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs as rows
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
@@ -38,7 +38,7 @@ def dense(filled_home: object) -> None:
         session.add(full)
         session.flush()
         mixtures.create_mixture(session, MixtureSpec(name="whole", experts=["whole/dense"]))
-        evaluations.register_evaluation(
+        perplexity_tables.register_evaluation(
             session,
             expert_id=own.id,
             domain_id=domain_row(session, "code").id,

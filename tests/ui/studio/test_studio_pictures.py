@@ -22,7 +22,7 @@ from ui.present.throughput import operations
 from ui.studio.experts.forgetting import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
-from workbench.answers.perplexities import MixedDomain, ModeDomain
+from workbench.answers.perplexities import InferenceModeDomain, MixedDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.cards import MetricPoint
 
@@ -275,7 +275,7 @@ def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
 
 def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
     others = {"average": 4.0, "uniform": 4.0, "updating": 4.0, "cached": None}
-    row = ModeDomain(
+    row = InferenceModeDomain(
         domain="a",
         role="train",
         is_trained=True,

@@ -21,7 +21,7 @@ from ui.present.text.retention import (
     verdict_rows,
     verdict_title,
 )
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.answers.comparisons import Retention
 from workbench.job_records import jobs
 from workbench.kinds.training.train_mode import TrainMode
@@ -42,7 +42,7 @@ def counted_tokens(filled_home: object) -> None:
             for domain, share in zip(("code", "poems"), pair, strict=True):
                 scores = Artifact(id=new_id(), kind="scores", sha256="0" * 64)
                 session.add(scores)
-                evaluations.register_evaluation(
+                perplexity_tables.register_evaluation(
                     session,
                     expert_id=expert_row(session, expert).id,
                     domain_id=domain_row(session, domain).id,

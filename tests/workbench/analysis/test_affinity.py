@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.analysis.affinity import affinity
 from workbench.errors import InUse
 from workbench.job_records import jobs
@@ -29,7 +29,7 @@ def scored(world: World) -> None:
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=DOMAINS))
     for expert, row in zip(DOMAINS, PERPLEXITIES, strict=True):
         for domain, perplexity in zip(DOMAINS, row, strict=True):
-            evaluations.register_evaluation(
+            perplexity_tables.register_evaluation(
                 world.session,
                 expert_id=experts.get_expert(world.session, expert).id,
                 domain_id=corpora.get_domain(world.session, domain).id,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.errors import MixtureError
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.analysis.forgetting import forgetting
 from workbench.registry import corpora, experts, mixtures
 from workbench.request_specs import MixtureSpec
@@ -29,7 +29,7 @@ def score(world: World, expert: str, domain: str, perplexity: float, num_tokens:
         np.save(folder / "logprobs.npy", logprobs)
         card = {"block_size": block_size, "num_tokens": num_tokens}
         (folder / "scores.json").write_text(json.dumps(card))
-    evaluations.register_evaluation(
+    perplexity_tables.register_evaluation(
         world.session,
         expert_id=experts.get_expert(world.session, expert).id,
         domain_id=corpora.get_domain(world.session, domain).id,

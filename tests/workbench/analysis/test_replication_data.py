@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.analysis.replication_data import stored_scores
 from workbench.job_records import jobs
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -22,7 +22,7 @@ TEXTS = ("law", "sea", "poems")
 
 
 def score(world: World, expert: str, num_tokens: int) -> None:
-    evaluations.register_evaluation(
+    perplexity_tables.register_evaluation(
         world.session,
         expert_id=experts.get_expert(world.session, expert).id,
         domain_id=corpora.get_domain(world.session, "law").id,

@@ -12,7 +12,7 @@ from engine.errors import MixtureError
 from ui.cli.app import main
 from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.analysis.retention import NOT_COUNTED, NOT_SCORED, retention, suggest_defaults
 from workbench.answers.comparisons import Retention, RetentionDefaults
 from workbench.errors import NotFound
@@ -34,7 +34,7 @@ def score(
     world: World, expert: str, domain: str, accuracy: float | None, perplexity: float = 10.0, **other: Any
 ) -> None:
     measure = {"split": "test", "block_size": 8, "num_tokens": 200, **other}
-    evaluations.register_evaluation(
+    perplexity_tables.register_evaluation(
         world.session,
         expert_id=experts.get_expert(world.session, expert).id,
         domain_id=corpora.get_domain(world.session, domain).id,

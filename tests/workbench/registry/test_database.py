@@ -21,7 +21,7 @@ from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
-from workbench.analysis.evaluations import list_evaluations
+from workbench.analysis.perplexity_tables import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.gate_configs import dump_gate, load_gate
 from workbench.job_records.jobs import create_job, events, get_job
@@ -32,7 +32,7 @@ from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
-from workbench.store.stores import find_registry_id, registry_id
+from workbench.store.ownership import find_registry_id, registry_id
 from workbench.tables import (
     Artifact,
     Base,

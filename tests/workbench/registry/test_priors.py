@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
-from workbench.analysis import evaluations, scores
+from workbench.analysis import perplexity_tables, scores
 from workbench.analysis.parent_proposal import is_scored, nearest
 from workbench.analysis.scores import estimate_shares
 from workbench.errors import BadSpec, NameTaken, NotFound
@@ -73,7 +73,7 @@ def scored(home: Path) -> None:
                 for id, home_of in zip(ids, domains, strict=True):
                     mean = 2.0 if home_of is domain else 4.0
                     array = -(mean + draw.normal(0, 0.3, 320)).astype(np.float32)
-                    evaluations.register_evaluation(
+                    perplexity_tables.register_evaluation(
                         session,
                         expert_id=id,
                         domain_id=domain.id,

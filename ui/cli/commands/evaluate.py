@@ -61,7 +61,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
-    from workbench.analysis.evaluations import perplexity_table
+    from workbench.analysis.perplexity_tables import perplexity_table
     from workbench.registry.database import reading
 
     with reading() as session:

@@ -34,7 +34,7 @@ from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_wo
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
-from workbench.answers.perplexities import MODES, MixedScores
+from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
@@ -252,8 +252,12 @@ def modes(
         print_json(answer)
         return
     rows = [(row.domain, row.num_tokens, *row.by_mode().values()) for row in answer.domains]
-    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in MODES)) for mean in means(answer)]
-    columns = ["Domain", "Tokens", *("As saved" if mode == "mixture" else mode.capitalize() for mode in MODES)]
+    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in INFERENCE_MODES)) for mean in means(answer)]
+    columns = [
+        "Domain",
+        "Tokens",
+        *("As saved" if mode == "mixture" else mode.capitalize() for mode in INFERENCE_MODES),
+    ]
     print_table(columns, rows, empty=NO_SCORES)
     for sentence in [*legend(), trained_words(answer)] if rows else []:
         say(sentence)

@@ -63,8 +63,8 @@ def adopt(as_json: Json = False) -> None:
     Use it only where the former registry was abandoned on purpose: `workbench registry rebuild` loses less.
     """
     from workbench.registry.database import transaction
+    from workbench.store.ownership import adopt as adopt_store
     from workbench.store.storage import get_storage
-    from workbench.store.stores import adopt as adopt_store
 
     storage = get_storage()
     with transaction() as session:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ui.present.text.formatting import listed, pluralize
-from workbench.answers.perplexities import Mode, ModeComparison
+from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
 
-ByMode = Mapping[Mode, float | None]
+ByMode = Mapping[InferenceMode, float | None]
 
-MODE_WORDS: dict[Mode, str] = {
+MODE_WORDS: dict[InferenceMode, str] = {
     "naive": "the best single expert on this very text: chosen with the test text, as in the paper",
     "label": "the expert of the text's own domain",
     "average": "equal weights at every token",
@@ -21,7 +21,7 @@ MODE_WORDS: dict[Mode, str] = {
     "mixture": "the gate and the weights that are saved",
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: the limit of choosing one expert"
-ALL_WORDS: dict[Mode, str] = {**MODE_WORDS, "oracle": ORACLE}
+ALL_WORDS: dict[InferenceMode, str] = {**MODE_WORDS, "oracle": ORACLE}
 NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
 _ROLES = {"train": "training", "novel": "novel"}  # of a domain, whichever model it may train
 _GROUPS = {True: "that trained its experts", False: "that did not"}
@@ -34,7 +34,7 @@ class Mean(NamedTuple):
     by_mode: ByMode
 
 
-def means(answer: ModeComparison) -> list[Mean]:
+def means(answer: InferenceModeComparison) -> list[Mean]:
     """The means over the domains that trained the mixture's experts and over others, where there are several."""
     counts = Counter(row.is_trained for row in answer.domains)
     averages = {True: answer.averages.train, False: answer.averages.novel}
@@ -45,7 +45,7 @@ def means(answer: ModeComparison) -> list[Mean]:
     ]
 
 
-def trained_words(answer: ModeComparison) -> str:
+def trained_words(answer: InferenceModeComparison) -> str:
     """Which of the scored domains trained the mixture's experts."""
     names = [row.domain for row in answer.domains if row.is_trained]
     return f"Of these, its experts were trained on {listed(names)}." if names else "None of these trained its experts."
@@ -56,18 +56,18 @@ def legend() -> list[str]:
     return [f"{'As saved' if mode == 'mixture' else mode.capitalize()}: {words}." for mode, words in ALL_WORDS.items()]
 
 
-def best_mode(by_mode: ByMode) -> Mode | None:
+def best_mode(by_mode: ByMode) -> InferenceMode | None:
     """The mode with the lowest perplexity among those that do not use the test text (naive does)."""
-    known: dict[Mode, float] = {
+    known: dict[InferenceMode, float] = {
         mode: value for mode in MODE_WORDS if mode != "naive" and (value := by_mode[mode]) is not None
     }
     if not known:
         return None
-    best: Mode = min(known, key=known.__getitem__)
+    best: InferenceMode = min(known, key=known.__getitem__)
     return best
 
 
-def table_rows(answer: ModeComparison) -> Iterator[dict[str, Any]]:
+def table_rows(answer: InferenceModeComparison) -> Iterator[dict[str, Any]]:
     """A row for each domain and for each mean, as the data table shows it."""
     for row in answer.domains:
         yield {"domain": row.domain, "role": _ROLES[row.role], "tokens": row.num_tokens, **_numbers(row.by_mode())}

@@ -8,18 +8,18 @@ from typing import Any
 
 from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
 from ui.present.text.inference_modes import ORACLE
-from workbench.answers.perplexities import Mode, ModeDomain
+from workbench.answers.perplexities import InferenceMode, InferenceModeDomain
 from workbench.palette import COLOURS
 
-_MODES: dict[Mode, str] = {
+_MODES: dict[InferenceMode, str] = {
     "naive": "best single expert",
     "label": "the domain's own expert",
     "mixture": "the mixture as saved",
 }
-_COLOURS: dict[Mode, str] = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
+_COLOURS: dict[InferenceMode, str] = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
 
 
-def oracle_gap(rows: Sequence[ModeDomain]) -> Chart:
+def oracle_gap(rows: Sequence[InferenceModeDomain]) -> Chart:
     """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
     figure = new_figure("domain", "above the oracle (nats per token)")
     places = name_axis(figure, "x", [row.domain for row in rows])
@@ -30,20 +30,20 @@ def oracle_gap(rows: Sequence[ModeDomain]) -> Chart:
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
-def gap(row: ModeDomain, mode: Mode) -> float | None:
+def gap(row: InferenceModeDomain, mode: InferenceMode) -> float | None:
     """log(perplexity / the oracle's) in nats per token; None where the mode has no number."""
     perplexity = row.by_mode()[mode]
     return None if perplexity is None else math.log(perplexity / row.oracle)
 
 
-def _row(row: ModeDomain) -> dict[str, Any]:
+def _row(row: InferenceModeDomain) -> dict[str, Any]:
     gap_by_mode = {f"{title}: gap (nats per token)": gap(row, mode) for mode, title in _MODES.items()}
     by_mode = row.by_mode()
     perplexities = {"oracle": row.oracle, **{title: by_mode[mode] for mode, title in _MODES.items()}}
     return {"domain": row.domain, "tokens": row.num_tokens, **perplexities, **gap_by_mode}
 
 
-def _words(rows: Sequence[ModeDomain]) -> str:
+def _words(rows: Sequence[InferenceModeDomain]) -> str:
     losses = {row.domain: gap(row, "mixture") or 0.0 for row in rows}
     worst = max(losses, key=losses.__getitem__)
     beaten = sum(value < 0 for value in losses.values())

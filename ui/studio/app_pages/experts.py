@@ -8,11 +8,11 @@ from ui.present.expert_table import expert_row, matches
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import pluralize
 from ui.studio.experts.comparison import show_comparison
+from ui.studio.experts.enable_experts import show_bulk_switches
 from ui.studio.experts.expert_card import show_expert
-from ui.studio.experts.switches import show_bulk_switches
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.widgets.data_table import show_table, ticked
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.registry import experts
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
@@ -22,7 +22,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Experts")
     with reading() as session:
-        cards, scores = experts.list_experts(session), evaluations.list_evaluations(session)
+        cards, scores = experts.list_experts(session), perplexity_tables.list_evaluations(session)
     if not cards:
         empty_until(
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"

@@ -17,7 +17,7 @@ from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.studio.shared.glossary import show_glossary
 from ui.studio.shared.health import Sign, signs_of_health
 from ui.widgets.notices import explained
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import JobCard
@@ -41,7 +41,7 @@ def show() -> None:
 def holdings() -> Holdings:
     """How many of each thing there are."""
     with reading() as session:
-        scores = evaluations.list_evaluations(session)
+        scores = perplexity_tables.list_evaluations(session)
         scored = {one.expert for one in scores}
         cards = experts.list_experts(session)
         return Holdings(

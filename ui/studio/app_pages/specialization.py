@@ -19,7 +19,7 @@ from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.data_table import show_table
 from ui.widgets.show_chart import clicked, show_chart
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
@@ -177,7 +177,7 @@ def _let_go() -> None:
 
 def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
     with reading() as session:
-        table = evaluations.perplexity_table(session, mixture, split)
+        table = perplexity_tables.perplexity_table(session, mixture, split)
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]

@@ -12,17 +12,17 @@ from ui.present.text.measures import in_percent
 from ui.present.text.parents import known_words
 from ui.studio.experts.addition import show_additions
 from ui.studio.experts.comparison import flat
+from ui.studio.experts.enable_experts import show_switch
 from ui.studio.experts.forgetting import show_forgetting, show_forgotten
 from ui.studio.experts.mode_parts import offer_composition, show_parts
 from ui.studio.experts.removal import show_removal_of
 from ui.studio.experts.rename_delete import show_end
-from ui.studio.experts.switches import show_switch
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
@@ -89,7 +89,7 @@ def _show_curve(card: ExpertCard) -> None:
 
 def _show_scores(card: ExpertCard) -> None:
     with reading() as session:
-        scores = [one for one in evaluations.list_evaluations(session) if one.expert == card.name]
+        scores = [one for one in perplexity_tables.list_evaluations(session) if one.expert == card.name]
     if not scores:
         st.caption("Not scored yet. Evaluate a mixture that holds it (page Train).")
         return

@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.notices import explained, keep
-from workbench.analysis import evaluations, removal
+from workbench.analysis import perplexity_tables, removal
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
@@ -53,7 +53,7 @@ def _show_member_removal(card: ExpertCard) -> None:
 
 def _show_deletion(card: ExpertCard) -> None:
     with reading() as session:
-        scored = [one.domain for one in evaluations.list_evaluations(session, expert=card.name)]
+        scored = [one.domain for one in perplexity_tables.list_evaluations(session, expert=card.name)]
     lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
     st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
     stays = _certificates(card)

@@ -23,7 +23,7 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
-from workbench.answers.perplexities import Mode, ModeComparison
+from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
@@ -72,8 +72,8 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
 
-def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> ModeComparison | None:
-    def fetch() -> ModeComparison:
+def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> InferenceModeComparison | None:
+    def fetch() -> InferenceModeComparison:
         with Client(get_settings()) as client:
             return client.modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
 
@@ -81,7 +81,7 @@ def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) 
     return fetch_in_background("modes", request, fetch, "Comparing the modes on the stored scores")
 
 
-def _is_empty(answer: ModeComparison, mixture: str, split: str) -> bool:
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: str) -> bool:
     if not answer.domains:
         empty_until_scored(gap_words(answer.experts, split), "Evaluate the mixture once.", mixture, split)
     return not answer.domains
@@ -91,7 +91,7 @@ def _row(title: str, by_mode: ByMode) -> dict[str, str]:
     """One line of the table, as Markdown."""
     best = best_mode(by_mode)
 
-    def number(mode: Mode) -> str:
+    def number(mode: InferenceMode) -> str:
         value = by_mode[mode]
         shown = "—" if value is None else f"{value:,.2f}"
         return f"**{shown}**" if mode == best else shown

@@ -18,9 +18,9 @@ from workbench.replications.demix.names import (
     METHODS,
     PAPER,
     READINGS,
-    Mode,
     Reading,
     System,
+    Variant,
     demix_dapt,
     dense_dapt,
     system,
@@ -99,7 +99,7 @@ def _by_domain(evidence: DemixEvidence) -> list[Row]:
     return [*rows, {"domain": "paper, average (1.3B)", **{WORDS[mode]: number for mode, number in printed}}]
 
 
-_TABLE_4: tuple[Mode, ...] = ("dense", "naive", "cached")
+_TABLE_4: tuple[Variant, ...] = ("dense", "naive", "cached")
 
 
 def _perplexity(evidence: DemixEvidence, name: System, domain: str) -> float | None:
@@ -109,14 +109,14 @@ def _perplexity(evidence: DemixEvidence, name: System, domain: str) -> float | N
 
 def _modes(evidence: DemixEvidence, reading: Reading) -> list[Row]:
     """The modes of table 5 under one reading."""
-    modes: tuple[Mode, ...] = ("naive", "average", "uniform", "updating", "cached")
+    modes: tuple[Variant, ...] = ("naive", "average", "uniform", "updating", "cached")
     results = {mode: evidence.resampled.average(system(mode, reading), evidence.subject.novel) for mode in modes}
     return [{"reading": str(reading), "system": WORDS[mode], **interval_columns(one)} for mode, one in results.items()]
 
 
 def _sizes_of_mixture(evidence: DemixEvidence) -> list[Row]:
     subject = evidence.subject
-    both: tuple[tuple[Mode, int, int], ...] = (
+    both: tuple[tuple[Variant, int, int], ...] = (
         ("cached", len(subject.domains), 8),
         ("grown", len(subject.domains) + len(subject.novel), 16),
     )
@@ -133,7 +133,7 @@ def _sizes_of_mixture(evidence: DemixEvidence) -> list[Row]:
 
 
 def _removal(evidence: DemixEvidence) -> list[Row]:
-    columns: dict[str, Mode] = {"+Expert": "cached", "–Expert": "minus expert", "–Domain": "minus domain"}
+    columns: dict[str, Variant] = {"+Expert": "cached", "–Expert": "minus expert", "–Domain": "minus domain"}
     rows: list[Row] = [
         {"domain": domain, **{c: _perplexity(evidence, system(mode, PAPER), domain) for c, mode in columns.items()}}
         for domain in evidence.subject.domains

@@ -12,7 +12,7 @@ from typing import Literal
 from engine.config import Evidence
 from workbench.replications.runs import Run
 
-Mode = Literal[
+Variant = Literal[
     "dense",
     "dense-balanced",
     "domain-token",
@@ -94,15 +94,15 @@ def own(mixture: str, domain: str) -> str:
 class System:
     """One way to use models: its mode, the reading of the posterior where one touches it, a domain where it has one."""
 
-    mode: Mode
+    mode: Variant
     reading: Reading | None = None
     domain: str = ""  # whose expert it is, or which one it was adapted to
 
 
-_READ_BY_EVIDENCE: tuple[Mode, ...] = ("uniform", "cached", "grown", "minus expert", "minus domain", "demix-dapt")
+_READ_BY_EVIDENCE: tuple[Variant, ...] = ("uniform", "cached", "grown", "minus expert", "minus domain", "demix-dapt")
 
 
-def system(mode: Mode, reading: Reading, domain: str = "") -> System:
+def system(mode: Variant, reading: Reading, domain: str = "") -> System:
     """A mode under a reading, of which it keeps what touches it: only the updating prior has a newest block."""
     if mode == "updating":
         return System(mode, reading, domain)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from workbench.replications.demix import paper
 from workbench.replications.demix.evidence import DemixEvidence
-from workbench.replications.demix.names import METHODS, Mode, Reading, system
+from workbench.replications.demix.names import METHODS, Reading, Variant, system
 from workbench.replications.verdicts import Claim, Verdict, is_below
 
-WORDS: Mapping[Mode, str] = {
+WORDS: Mapping[Variant, str] = {
     "dense": "Dense",
     "dense-balanced": "Dense (balanced)",
     "domain-token": "+Domain-token",
@@ -21,7 +21,7 @@ WORDS: Mapping[Mode, str] = {
     "cached": "DEMix (cached)",
 }
 FULL_DATA = "full data"  # topic: a model whose feed-forward networks see all text
-_READ: tuple[Mode, ...] = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
+_READ: tuple[Variant, ...] = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Order:
     """One system has less perplexity than another."""
 
     table: int
-    lower: Mode
-    higher: Mode
+    lower: Variant
+    higher: Variant
 
     @property
-    def numbers(self) -> Mapping[Mode, paper.Row]:
+    def numbers(self) -> Mapping[Variant, paper.Row]:
         """The paper's perplexities of the table."""
         return paper.TABLE_3 if self.table == 3 else paper.TABLE_5
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.replications.demix.names import Mode
+from workbench.replications.demix.names import Variant
 
 SIZES = ("125M", "350M", "760M", "1.3B")
 Row = tuple[float, float, float, float]
 
-TABLE_3: Mapping[Mode, Row] = {
+TABLE_3: Mapping[Variant, Row] = {
     "dense": (20.6, 16.5, 14.5, 13.8),
     "dense-balanced": (19.9, 15.8, 14.3, 13.6),
     "domain-token": (19.2, 15.9, 14.3, 13.4),
@@ -27,7 +27,7 @@ TABLE_4: Mapping[str, tuple[float, float, float]] = {  # 1.3B: dense, naive, cac
     "Reviews": (14.0, 12.6, 12.5),
     "Average": (13.8, 13.8, 13.4),
 }
-TABLE_5: Mapping[Mode, Row] = {
+TABLE_5: Mapping[Variant, Row] = {
     "dense": (25.9, 21.4, 18.4, 17.8),
     "dense-balanced": (25.3, 19.6, 18.3, 17.1),
     "domain-token": (24.8, 20.4, 18.4, 18.0),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workbench.replications.demix.growth import ADAPTING
-from workbench.replications.demix.names import PAPER, Mode
+from workbench.replications.demix.names import PAPER, Variant
 from workbench.replications.demix.orders import FULL_DATA, WORDS
 from workbench.replications.findings import Findings
 from workbench.replications.report import amount
@@ -24,7 +24,7 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"It is reproduced under another reading of the posterior: {'; '.join(better)}."
 
 
-def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
+def tokens_of_an_expert(findings: Findings, method: Variant) -> str:
     """The number of tokens an expert sees, compared with a model that sees all text."""
     budget, num_domains = findings["budget"], len(findings["domains"])
     total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
@@ -34,7 +34,7 @@ def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
     )
 
 
-def crossing_words(findings: Findings, method: Mode = "dense") -> str:
+def crossing_words(findings: Findings, method: Variant = "dense") -> str:
     """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
     result, other = findings["crossing"].get(method), WORDS[method]
     if not result:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from workbench.analysis import evaluations
+from workbench.analysis import perplexity_tables
 from workbench.answers.perplexities import Measure
 from workbench.errors import BadSpec, NotFound, StorageError
 from workbench.job_records import jobs
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def score(world: World, expert: str, domain: str, perplexity: float, **other: Any) -> EvaluationCard:
     measure = {"split": "test", "block_size": 8, "num_tokens": 100, **other}
-    return evaluations.register_evaluation(
+    return perplexity_tables.register_evaluation(
         world.session,
         expert_id=experts.get_expert(world.session, expert).id,
         domain_id=corpora.get_domain(world.session, domain).id,
@@ -42,7 +42,7 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(world: World) -> None:
     world.experts("law")
     card = score(world, "law", "law", 7.5)
     assert card.perplexity == pytest.approx(7.5)
-    assert evaluations.list_evaluations(world.session) == [card]
+    assert perplexity_tables.list_evaluations(world.session) == [card]
 
 
 def test_accuracy_is_the_share_of_right_tokens_and_unknown_where_they_were_not_counted(world: World) -> None:
@@ -50,17 +50,17 @@ def test_accuracy_is_the_share_of_right_tokens_and_unknown_where_they_were_not_c
     assert score(world, "law", "law", 7.5, num_correct=40).accuracy == pytest.approx(0.4)
     assert score(world, "news", "law", 7.5).accuracy is None
     assert score(world, "law", "news", 7.5, num_correct=0).accuracy == 0
-    table = evaluations.perplexity_table(world.session, None)
+    table = perplexity_tables.perplexity_table(world.session, None)
     assert table.accuracy == [[pytest.approx(0.4), 0], [None, None]]
     score(world, "news", "law", 7.5, num_correct=50)  # scored again
-    assert evaluations.perplexity_table(world.session, None).accuracy == [[0.4, 0], [0.5, None]]
+    assert perplexity_tables.perplexity_table(world.session, None).accuracy == [[0.4, 0], [0.5, None]]
 
 
 def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 9.0)
     score(world, "law", "law", 8.0)
-    (card,) = evaluations.list_evaluations(world.session, expert="law")
+    (card,) = perplexity_tables.list_evaluations(world.session, expert="law")
     assert card.perplexity == pytest.approx(8.0)
     assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
 
@@ -68,7 +68,7 @@ def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
 @pytest.mark.parametrize(("num_tokens", "nats"), [(0, -1.0), (5, math.nan), (5, -math.inf)])
 def test_no_tokens_and_no_numbers_are_no_evaluation(world: World, num_tokens: int, nats: float) -> None:
     with pytest.raises(BadSpec, match="Scores need tokens"):
-        evaluations.register_evaluation(
+        perplexity_tables.register_evaluation(
             world.session,
             expert_id="",
             domain_id="",
@@ -84,8 +84,8 @@ def test_a_hopeless_expert_still_has_a_number(world: World) -> None:
     world.experts("law")
     row = score(world, "law", "law", 2.0, num_tokens=1)
     assert row.perplexity == pytest.approx(2.0)
-    hopeless = evaluations.Evaluation(log_likelihood=-1e9, num_tokens=1)
-    assert json.dumps(evaluations.perplexity(hopeless), allow_nan=False)
+    hopeless = perplexity_tables.Evaluation(log_likelihood=-1e9, num_tokens=1)
+    assert json.dumps(perplexity_tables.perplexity(hopeless), allow_nan=False)
 
 
 def test_the_table_sets_every_expert_against_every_domain(world: World) -> None:
@@ -94,11 +94,11 @@ def test_the_table_sets_every_expert_against_every_domain(world: World) -> None:
     score(world, "law", "law", 10.0)
     score(world, "news", "law", 20.0)
     score(world, "news", "news", 5.0)
-    table = evaluations.perplexity_table(world.session, "mix")
+    table = perplexity_tables.perplexity_table(world.session, "mix")
     assert (table.experts, table.domains) == (["news", "law"], ["law", "news"])
     assert table.perplexity == [[pytest.approx(20), pytest.approx(5)], [pytest.approx(10), None]]
     assert table.specialization == [[pytest.approx(2), pytest.approx(1)], [pytest.approx(1), None]]
-    assert evaluations.perplexity_table(world.session, None).experts == ["law", "news"]
+    assert perplexity_tables.perplexity_table(world.session, None).experts == ["law", "news"]
 
 
 def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> None:
@@ -106,7 +106,7 @@ def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> Non
     world.corpus("second", "novel", role="novel")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
     score(world, "law", "novel", 30.0)
-    table = evaluations.perplexity_table(world.session, "mix")
+    table = perplexity_tables.perplexity_table(world.session, "mix")
     assert table.perplexity == [[pytest.approx(30)]]
     assert table.specialization == [[None]]
 
@@ -116,38 +116,38 @@ def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) ->
     for expert, perplexity in (("law", 10.0), ("news", 20.0)):
         score(world, expert, "law", perplexity)
     score(world, "law", "law", 4.0, num_tokens=999)
-    table = evaluations.perplexity_table(world.session, None)
+    table = perplexity_tables.perplexity_table(world.session, None)
     assert table.perplexity == [[pytest.approx(10)], [pytest.approx(20)]]
     score(world, "news", "law", 5.0, num_tokens=999)
-    newest = evaluations.perplexity_table(world.session, None)
+    newest = perplexity_tables.perplexity_table(world.session, None)
     assert newest.perplexity == [[pytest.approx(4)], [pytest.approx(5)]]
 
 
 def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world: World) -> None:
     world.experts("law", "news")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
-    usual = (evaluations.USUAL_BLOCK, evaluations.USUAL_TOKENS)
-    assert evaluations.measure_for(world.session, "mix", "test") == usual
+    usual = (perplexity_tables.USUAL_BLOCK, perplexity_tables.USUAL_TOKENS)
+    assert perplexity_tables.measure_for(world.session, "mix", "test") == usual
     experts.expert_row(world.session, "law").config = {"block_size": 64}
-    assert evaluations.measure_for(world.session, "mix", "test") == (64, evaluations.USUAL_TOKENS)
+    assert perplexity_tables.measure_for(world.session, "mix", "test") == (64, perplexity_tables.USUAL_TOKENS)
     for expert in ("law", "news"):
         score(world, expert, "law", 10.0, block_size=128, num_tokens=32_768)
         score(world, expert, "news", 10.0, block_size=128, num_tokens=900)
     score(world, "law", "law", 9.0, block_size=256, num_tokens=99_999)
-    assert evaluations.measure_for(world.session, "mix", "test") == (128, 32_768)
-    assert evaluations.measure_for(world.session, "mix", "test", 32, 500) == (32, 500)
-    assert evaluations.measure_for(world.session, "mix", "dev") == (64, evaluations.USUAL_TOKENS)
-    measures = evaluations.perplexity_table(world.session, "mix").measures
+    assert perplexity_tables.measure_for(world.session, "mix", "test") == (128, 32_768)
+    assert perplexity_tables.measure_for(world.session, "mix", "test", 32, 500) == (32, 500)
+    assert perplexity_tables.measure_for(world.session, "mix", "dev") == (64, perplexity_tables.USUAL_TOKENS)
+    measures = perplexity_tables.perplexity_table(world.session, "mix").measures
     assert measures == [Measure(block_size=128, num_tokens=tokens) for tokens in (32_768, 900)]
 
 
 def test_splits_are_kept_apart(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 10.0, split="dev")
-    assert evaluations.perplexity_table(world.session, None, "test").domains == []
-    assert len(evaluations.list_evaluations(world.session, split="dev", domain="law")) == 1
+    assert perplexity_tables.perplexity_table(world.session, None, "test").domains == []
+    assert len(perplexity_tables.list_evaluations(world.session, split="dev", domain="law")) == 1
     with pytest.raises(NotFound):
-        evaluations.perplexity_table(world.session, "mix")
+        perplexity_tables.perplexity_table(world.session, "mix")
 
 
 def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world: World) -> None:
@@ -158,7 +158,7 @@ def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world
         score(world, expert, "law", 10.0)
     corpora.delete_corpus(world.session, "second")
     experts.delete_expert(world.session, "law")
-    left = evaluations.list_evaluations(world.session)
+    left = perplexity_tables.list_evaluations(world.session)
     assert [(card.expert, card.domain) for card in left] == [("news", "law")]
     assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
-from workbench.store import stores
+from workbench.store import ownership
 from workbench.store.records import Record
 from workbench.store.storage import Storage
 from workbench.tables import (
@@ -90,9 +90,9 @@ def claim_unowned(begin: Begin, storage: Storage) -> None:
     if storage.owner() is not None:
         return
     with begin() as session:
-        registry_id = stores.registry_id(session)
-        state = stores.state_of(session, storage)
-    if stores.refusal(state, storage) is None:
+        registry_id = ownership.registry_id(session)
+        state = ownership.state_of(session, storage)
+    if ownership.refusal(state, storage) is None:
         refresh_records(begin, storage, state.known)
         storage.set_owner(registry_id)
 
@@ -116,7 +116,7 @@ def write_records(session: Session, storage: Storage, artifact_ids: Collection[s
     Needs a write transaction. Tries all records before it raises an OSError.
     """
     # One writer at a time until the commit: on PostgreSQL another could otherwise write outdated rows.
-    stores.registry_id(session)
+    ownership.registry_id(session)
     session.execute(select(RegistryIdentity.id).with_for_update())
     errors = []
     for some in _batches(id for id in artifact_ids if storage.path(id).is_dir()):
@@ -154,7 +154,7 @@ def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
 
 def _records(session: Session, ids: Collection[str]) -> dict[str, Record]:
     """The record of each artifact that has a row."""
-    registry_id = stores.registry_id(session)
+    registry_id = ownership.registry_id(session)
     artifacts = _select(session, Artifact, Artifact.id.in_(ids))
     rows: dict[str, Rows] = {artifact["id"]: {"artifacts": [artifact]} for artifact in artifacts}
     for table, of_artifact in _belongings(session, ids):

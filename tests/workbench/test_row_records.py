@@ -15,10 +15,10 @@ from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
-from workbench.store import stores
+from workbench.store import ownership
 from workbench.store.rebuild import rebuild
-from workbench.store.recording import write_records
 from workbench.store.records import DELETED_AT, Record, Records
+from workbench.store.row_records import write_records
 from workbench.store.storage import Storage, get_storage
 from workbench.tables import Base, RegistryIdentity
 
@@ -66,7 +66,7 @@ def test_a_deletion_is_noted_and_what_it_was_stays_written(storage: Storage) -> 
     assert DELETED_AT in record
     assert [row["name"] for row in record["rows"]["experts"]] == ["law"]
     with reading() as session:
-        assert id not in stores.state_of(session, storage).missing
+        assert id not in ownership.state_of(session, storage).missing
 
 
 def test_a_disk_that_takes_no_record_does_not_undo_the_work(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_rows_come_back_from_records_on_either_database(storage: Storage) -> Non
         assert (shown.left, shown.made["expert"], shown.made["mixture"]) == ([], 2, 1)
     with reading() as session:
         assert (experts.list_experts(session), mixtures.list_mixtures(session)) == before
-        assert stores.refusal(stores.state_of(session, storage), storage) is None
+        assert ownership.refusal(ownership.state_of(session, storage), storage) is None
 
 
 def test_a_record_from_before_gates_had_settings_of_their_own_gives_a_mixture_that_opens(storage: Storage) -> None:
@@ -137,7 +137,7 @@ def test_no_registry_owns_artifacts_before_its_id_is_committed(registry: str) ->
         World(session, get_storage()).artifact()
         event.listen(session, "before_commit", cut_off)
     with reading() as session:
-        assert get_storage().owner() in (None, stores.find_registry_id(session))
+        assert get_storage().owner() in (None, ownership.find_registry_id(session))
 
 
 def test_a_refresh_does_not_undo_a_deletion_that_is_not_committed_yet(storage: Storage, registry: str) -> None:
@@ -206,6 +206,6 @@ def test_a_rebuild_asks_no_more_of_the_registry_for_more_rows(home: Path) -> Non
 
 def test_a_registry_has_one_id(registry: str) -> None:
     with transaction() as session:
-        made = stores.registry_id(session)
+        made = ownership.registry_id(session)
     with transaction(get_settings()) as session:
-        assert stores.registry_id(session) == made
+        assert ownership.registry_id(session) == made
