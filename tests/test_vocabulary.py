@@ -24,8 +24,6 @@ PROSE = [
 ALLOWED_NAMES: frozenset[str] = frozenset(
     {
         "NotFound",  # the API's error code `not_found` and HTTP's name for the status 404
-        "workbench/kinds/data/import_corpus.py: found",  # a field of stored specs and the option --found
-        "workbench/kinds/training/train_expert.py: whole",  # a field of stored specs and the option --whole
     }
 )
 

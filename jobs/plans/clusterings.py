@@ -234,7 +234,7 @@ def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
         domain=branch.domain,
         mixture=str(spec.branch_from),
         parent=branch.parent,
-        whole=True,
+        full_model=True,
         training=AdaptingConfig(**asdict(training)),
     )
 

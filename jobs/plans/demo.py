@@ -64,4 +64,4 @@ def submit_demo(settings: Settings | None = None) -> list[str]:
 def _import(name: str) -> ImportCorpus:
     source = SOURCES[name]
     role = "train" if source.role == "train" else "novel"
-    return ImportCorpus(name=name, found=name, role=role, max_bytes=_DOMAIN_BYTES)
+    return ImportCorpus(name=name, local_source=name, role=role, max_bytes=_DOMAIN_BYTES)

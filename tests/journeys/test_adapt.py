@@ -83,12 +83,12 @@ def shared(expert: str) -> dict[str, Any]:
 
 def test_the_whole_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(trained: Do, home: Path) -> None:
     before = hashes(home)
-    card = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    card = trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"})
     assert card.state == "done", card.error
     assert (card.result["expert"], card.result["mixture"]) == ("dapt/sea", "dapt")
     with reading() as session:
         new, old = experts.get_expert(session, "dapt/sea"), experts.get_expert(session, "small/court")
-    assert (new.parent, new.domain, new.seed, new.config["whole"]) == ("small/court", "sea", "seed", True)
+    assert (new.parent, new.domain, new.seed, new.config["full_model"]) == ("small/court", "sea", "seed", True)
     assert new.base_id != old.base_id
     assert (members("dapt"), members("small")) == (["dapt/sea"], ["small/court", "small/kitchen"])
     ours, theirs = shared("dapt/sea"), shared("small/court")
@@ -101,7 +101,7 @@ def test_the_whole_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(t
 
 
 def test_the_adapted_model_forgets_and_a_new_expert_does_not(trained: Do) -> None:
-    full = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    full = trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"})
     by_itself = trained(WATCHED)
     assert all(card.state == "done" for card in (full, by_itself)), (full.error, by_itself.error)
     for card in (full, by_itself):
@@ -126,7 +126,7 @@ def dev_loss(expert: str, domain: str) -> float:
 
 
 def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
-    card = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    card = trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"})
     for domain in ("sea", "court", "kitchen"):
         assert curve(card.id, domain)[12] == pytest.approx(dev_loss("dapt/sea", domain), rel=1e-5)
         assert curve(card.id, domain)[0] == pytest.approx(dev_loss("small/court", domain), rel=1e-5)
@@ -153,7 +153,7 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
 
 
 def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
-    assert trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"}).state == "done"
+    assert trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"}).state == "done"
     for mixture in ("small", "dapt"):
         job_spec = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
         assert trained(job_spec).state == "done"
@@ -171,7 +171,7 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
 def test_a_baseline_is_adapted_as_what_it_is(trained: Do, method: str, parent: str) -> None:
     job_spec = {"kind": "train-joint", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
     assert trained({**job_spec, "method": method, "training": TRAINING}).state == "done"
-    card = trained({**WATCHED, "name": "dapt", "mixture": "base", "whole": True, "parent": f"base/{parent}"})
+    card = trained({**WATCHED, "name": "dapt", "mixture": "base", "full_model": True, "parent": f"base/{parent}"})
     assert card.state == "done", card.error
     with reading() as session:
         new = experts.get_expert(session, "dapt/sea")
@@ -317,7 +317,7 @@ def test_two_that_are_trained_at_once_both_end_up_in_the_mixture(trained: Do) ->
         ({"watch": ["moon"]}, "no domain called “moon”"),
         ({"watch": ["sea"]}, "not the training domain"),
         ({"watch": ["court", "court"]}, "name each domain to watch once"),
-        ({"whole": True, "name": "small"}, "A mixture called “small” exists already"),
+        ({"full_model": True, "name": "small"}, "A mixture called “small” exists already"),
         ({"training": {"patience": 0}}, "patience"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     assert [one.experts for one in clustering.clusters] == [[name] for name in names]
     assert (mixture.gate["kind"], mixture.gate["temperature"]) == ("cluster", 0.2)
     assert (part.parent, part.method, part.metrics["parent_documents"]) == ("ensemble/1/dense", "dense", 1.0)
-    assert (part.config["whole"], part.config["num_steps"], part.config["learning_rate"]) == (True, 2, 5e-3)
+    assert (part.config["full_model"], part.config["num_steps"], part.config["learning_rate"]) == (True, 2, 5e-3)
     assert part.metrics["parent_posterior"] == {}  # nobody had to look: the plan named it
     assert part.base_id != _expert("ensemble/1/dense").base_id
 

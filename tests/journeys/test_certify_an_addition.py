@@ -185,7 +185,7 @@ def test_what_came_later_is_told_and_not_judged(added: Do) -> None:
 @pytest.mark.parametrize("which", ["small/court", "dapt/sea"])
 def test_what_came_with_its_model_was_never_added_and_is_refused(trained: Do, which: str) -> None:
     if which == "dapt/sea":
-        assert trained({**NEW, "name": "dapt", "whole": True}).state == "done"
+        assert trained({**NEW, "name": "dapt", "full_model": True}).state == "done"
     card = trained({**SPEC, "expert": which, "mixture": which.partition("/")[0]})
     assert (card.state, card.result) == ("failed", {})
     assert f"“{which}” was not added to an existing model" in card.error
@@ -267,7 +267,7 @@ def test_in_the_queue_the_certificate_waits_for_the_training(trained: Do, capsys
     assert certificate.spec["block_size"] is None  # that of the mixture's scores, when its turn comes
 
 
-@pytest.mark.parametrize("option", ["--no-certificate", "--no-join", "--whole"])
+@pytest.mark.parametrize("option", ["--no-certificate", "--no-join", "--full-model"])
 def test_without_an_addition_or_when_asked_not_to_nothing_is_certified(trained: Do, option: str) -> None:
     assert trained
     assert main([*TRAIN, option]) == 0

@@ -125,7 +125,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
 
 def test_a_whole_model_that_began_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:
     trained(LORA)
-    job_spec = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "whole": True}
+    job_spec = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "full_model": True}
     card = trained({**job_spec, "training": {**TRAINING, "learning_rate": 2e-3}})
     assert card.state == "done", (card.error, card.next_step)
     moved, before = card_of("moved/sea"), card_of("thin/court")

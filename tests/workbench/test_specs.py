@@ -100,7 +100,7 @@ def test_a_name_with_a_comma_is_refused_since_no_command_could_say_it() -> None:
 
 
 def test_what_the_demo_finds_can_be_named() -> None:
-    assert [ImportCorpus(name=name, found=name).name for name in SOURCES] == list(SOURCES)
+    assert [ImportCorpus(name=name, local_source=name).name for name in SOURCES] == list(SOURCES)
 
 
 def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:

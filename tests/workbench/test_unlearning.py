@@ -92,7 +92,9 @@ def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(worl
     by_itself = left_after(world, "law", "code")
     assert by_itself == "No other expert of the mixture shares a parameter with this one: its full model is removed."
     adapted = trained_base(world, "sea", method="dense")
-    adapted.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="all", whole=True))
+    adapted.job_id = jobs.create_job(
+        world.session, TrainExpert(name="dapt", domain="sea", mixture="all", full_model=True)
+    )
     world.expert("dapt/sea", "sea", base=adapted, method="dense", parent_id=elm.id)
     mixtures.add_member(world.session, "all", "dapt/sea")
     shown = what_stays(world.session, "all", expert_row(world.session, "law"))
@@ -103,8 +105,8 @@ def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(worl
 def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_learned(world: World) -> None:
     parent = world.expert("code", "code", base=trained_base(world, "code"))
     base = trained_base(world, "sea")
-    base.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="any", whole=True))
-    full = world.expert("dapt/sea", "sea", base=base, parent_id=parent.id, config={"whole": True})
+    base.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="any", full_model=True))
+    full = world.expert("dapt/sea", "sea", base=base, parent_id=parent.id, config={"full_model": True})
     world.expert("law", "law", base=base, parent_id=full.id)
     assert "also trained on “sea”" in left_after(world, "dapt/sea", "law")
     mixtures.delete_mixture(world.session, "all")

@@ -32,7 +32,7 @@ _LABELS = {
     "num_shots": "Demonstrations before each example",
     "num_validation": "Validation examples behind a fixed routing",
     "max_examples": "Test examples of each task at most",
-    "whole": "Train the whole model instead (dense-DAPT)",
+    "full_model": "Train the whole model instead (dense-DAPT)",
     "watch": "Domains to watch while it is trained",
     "num_parts": "Experts side by side",
     "num_blocks": "Blocks of the backbone",

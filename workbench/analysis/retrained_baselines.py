@@ -224,7 +224,7 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
 
 def _took_all(expert: Expert) -> bool:
     """Whether all texts that trained an expert's base trained the expert too."""
-    return bool(expert.config.get("whole") or method_of(expert.method).only_expert)
+    return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
 def _named(session: Session, name: str, at: float | None) -> Source:

@@ -92,7 +92,7 @@ class _Maker(Maker):
                 domain=domain,
                 mixture=run.seed_mixture,
                 parent=run.seed_expert,
-                whole=True,
+                full_model=True,
                 join=False,
                 training=seeded(training, run),
             )

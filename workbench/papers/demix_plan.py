@@ -107,7 +107,7 @@ class _Maker(Maker):
             domain=novel,
             mixture=run.mixture("dense"),
             join=False,
-            whole=True,
+            full_model=True,
             watch=self.spec.domains,
             training=seeded(self.spec.budget.adapting, run),
         )

@@ -71,8 +71,8 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
     )
     if spec.dataset:
         return read_dataset(spec.dataset, options, report), None
-    if spec.found:
-        return local_documents(spec.found, options, report), None
+    if spec.local_source:
+        return local_documents(spec.local_source, options, report), None
     path = Path(spec.path)
     if not path.exists():
         raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
@@ -80,10 +80,10 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
 
 
 def _source_name(spec: ImportCorpus) -> str:
-    if spec.found:
-        return f"found on this machine: {SOURCES[spec.found].title}"
+    if spec.local_source:
+        return f"found on this machine: {SOURCES[spec.local_source].title}"
     return f"data set {spec.dataset}" if spec.dataset else spec.path
 
 
 def _licence(spec: ImportCorpus) -> str:
-    return SOURCES[spec.found].licence if spec.found else ""
+    return SOURCES[spec.local_source].licence if spec.local_source else ""

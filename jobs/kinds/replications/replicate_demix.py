@@ -67,8 +67,8 @@ def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> 
     match step.spec:
         case TrainJoint(name=name, method=method, training=training) if name in compared:
             return Curve(method, training.seed, held_out_losses(session, job_id), tokens_per_step(step))
-        case TrainExpert(domain=target, whole=whole, training=training):
-            system = "dense-DAPT" if whole else "DEMix-DAPT"
+        case TrainExpert(domain=target, full_model=full_model, training=training):
+            system = "dense-DAPT" if full_model else "DEMix-DAPT"
             return Curve(system, training.seed, held_out_losses(session, job_id), tokens_per_step(step), target)
     return None
 

@@ -70,7 +70,7 @@ def start_watch(
     existing experts do not change, so they are scored once, in the precision of the training.
     """
     size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
-    if spec.whole:
+    if spec.full_model:
         return lambda: losses_of(model, key, texts)
     gate = watched.gate()
     distances = yield from _measure(work, watched.mixture, tokenizer, texts)

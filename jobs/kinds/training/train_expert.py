@@ -83,8 +83,8 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
-    loss = yield from _train(work, spec.whole, training, model, text, watch)
-    base_id = store_base(work, method, model, tokenizer) if spec.whole else None
+    loss = yield from _train(work, spec.full_model, training, model, text, watch)
+    base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     expert = keep_expert(
         work,
@@ -92,7 +92,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         key,
         spec.expert,
         [inputs.domain],
-        method=method.name if spec.whole else method.copy_name,
+        method=method.name if spec.full_model else method.copy_name,
         dev_loss=loss,
         base_sha256=base_sha256,
         tokenizer_sha256=tokenizer.sha256,
@@ -102,10 +102,10 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
     ensure_free(session, Expert, "expert", spec.expert)
-    if spec.whole:
+    if spec.full_model:
         ensure_free(session, Mixture, "mixture", spec.name)
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
-    if spec.join and not spec.whole:
+    if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)
     return _Inputs(
         domain=domain,
@@ -147,7 +147,7 @@ def _train(
 
 
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
-    config = asdict(made.training) | ({"whole": True} if spec.whole else {})
+    config = asdict(made.training) | ({"full_model": True} if spec.full_model else {})
     parent = made.choice.parent
     why = {
         "parent_posterior": made.choice.posterior,
@@ -187,7 +187,7 @@ def _base(session: Session, work: Work, made: _Made) -> Artifact:
 
 def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:
     """Adds the expert to its mixture and returns the name; None if not requested, or if the mixture is gone."""
-    if spec.whole:
+    if spec.full_model:
         return create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert])).name
     mixture = session.get(Mixture, inputs.mixture_id)  # by id: another one may have the name now
     if not spec.join or mixture is None:

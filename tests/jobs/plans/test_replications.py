@@ -116,7 +116,7 @@ def test_the_most_telling_results_come_first(job_spec: Replicate) -> None:
     ]
     assert {one.method for one in trained[4:8]} == {"dense-balanced", "domain-token"}
     assert [one.name for one in trained[-1:]] == ["rep-s0-no-books"]
-    assert {one.whole for one in trained[8:-1]} == {False, True}
+    assert {one.full_model for one in trained[8:-1]} == {False, True}
 
 
 def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) -> None:

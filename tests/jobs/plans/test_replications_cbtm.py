@@ -83,7 +83,7 @@ def test_dense_and_the_clusters_looked_at_closely_come_first(job_spec: Replicate
 
 def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(job_spec: ReplicateCbtm) -> None:
     trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainExpert)]
-    assert all(one.whole and not one.join for one in trained)
+    assert all(one.full_model and not one.join for one in trained)
     assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
 
 

@@ -158,10 +158,10 @@ def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
     app.selectbox(key="train-expert.domain").select("poems").run()
     named(app.checkbox, "Train the whole model instead").check().run()
     app.multiselect(key="train-expert.watch").select("code").run()
-    assert "--whole --watch code" in "".join(one.value for one in app.code)
+    assert "--full-model --watch code" in "".join(one.value for one in app.code)
     named(app.button, "Train the expert").click().run()
     spec = read(rows.get_job, app.session_state["train-expert.job"]).spec
-    assert (spec["whole"], spec["watch"], spec["domain"]) == (True, ["code"], "poems")
+    assert (spec["full_model"], spec["watch"], spec["domain"]) == (True, ["code"], "poems")
 
 
 def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
@@ -229,7 +229,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
     app = open_page("experts", experts__chosen=["laws again"])
     assert requested == []
     with transaction() as session:
-        experts.expert_row(session, "laws again").config = {"whole": True}
+        experts.expert_row(session, "laws again").config = {"full_model": True}
     app = open_page("experts", experts__chosen=["laws again"])
     assert not app.exception
     assert requested[0]["after"] == "laws again"

@@ -41,7 +41,7 @@ def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) ->
     app.text_input(key="import-corpus.name").set_value("x").run()
     named(app.button, "Import the text").click().run()
     job = read(rows.get_job, app.session_state["import-corpus.job"])
-    assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
+    assert (job.spec["path"], job.spec["dataset"], job.spec["local_source"]) == (str(tmp_path / "x.txt"), "", "")
 
 
 def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:

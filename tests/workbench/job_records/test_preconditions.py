@@ -62,7 +62,7 @@ def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: i
 
 
 def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_domain(session: Session) -> None:
-    for spec in [*chain(), TrainExpert(name="dapt", domain="law", mixture="one", whole=True)]:
+    for spec in [*chain(), TrainExpert(name="dapt", domain="law", mixture="one", full_model=True)]:
         create_job(session, spec)
     validate_against_registry(session, Evaluate(mixture="dapt"))
     validate_against_registry(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))

@@ -201,11 +201,7 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
         session.add(Job(id="evaluate", kind="evaluate", title="", spec={"kind": "evaluate", "mixture": "overlap"}))
         session.add(Report(id="overlap", kind="overlap", title="", findings={"domains": ["law"]}))
         session.add(Report(id="report", kind="replication", title="", findings={"jobs": facts, "name": "replicate"}))
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), "0006")
-    engine.dispose()
-    database.close_engines()
+    downgraded("0006")
     database.migrate()
     with database.reading() as session:
         jobs = {job.id: (job.kind, job.spec["kind"]) for job in session.scalars(select(Job))}
@@ -217,6 +213,36 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
     assert [job["kind"] for job in findings["jobs"]] == ["evaluate", *names.values()]
     assert findings["name"] == "replicate"
     assert overlap == ("overlap", {"domains": ["law"]})
+
+
+def downgraded(version: str) -> None:
+    """The registry at an older version, closed."""
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), version)
+    engine.dispose()
+    database.close_engines()
+
+
+@pytest.mark.usefixtures("home")
+def test_fields_of_before_they_were_renamed_can_be_read() -> None:
+    text = {"kind": "import-corpus", "name": "law", "local_source": "python"}
+    specs = {
+        "text": text,
+        "expert": {"kind": "train-expert", "name": "a", "full_model": True},
+        "replication": {"kind": "replicate-demix", "name": "r", "imports": [text]},
+        "other": {"kind": "evaluate", "mixture": "found", "whole": "stays"},
+    }
+    with database.transaction() as session:
+        session.add_all(Job(id=id, kind=spec["kind"], title=id, spec=spec) for id, spec in specs.items())
+    downgraded("0009")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        older = dict(connection.execute("SELECT id, spec FROM jobs").fetchall())
+    assert json.loads(older["text"]) == {"kind": "import-corpus", "name": "law", "found": "python"}
+    assert json.loads(older["expert"]) == {"kind": "train-expert", "name": "a", "whole": True}
+    database.migrate()
+    with database.reading() as session:
+        assert {job.id: job.spec for job in session.scalars(select(Job))} == specs
 
 
 FLAT = {

@@ -48,7 +48,7 @@ def test_every_model_is_trained_as_its_table_says_in_every_seed() -> None:
             case TrainJoint(method=method, domains=domains, seed_model=seed, training=training):
                 assert training == replace(SPEC.budget.training, seed=run)
                 result[step.key] = (method, domains, seed)
-            case TrainExpert(whole=full, domain=domain, mixture=mixture, training=training):
+            case TrainExpert(full_model=full, domain=domain, mixture=mixture, training=training):
                 assert training == replace(SPEC.budget.adapting, seed=run)
                 assert (step.spec.join, step.spec.parent, step.spec.watch) == (False, None, KNOWN)
                 result[step.key] = ("all of it" if full else "its expert", [domain], mixture)

@@ -31,7 +31,7 @@ def folder_rows(findings: Findings) -> list[dict[str, Any]]:
             "files": one["num_files"],
             "SHA-256 of its manifest": one["sha256"],
             "recorded before the addition": one["recorded_before"],
-            "found": " ".join(one["faults"]) or "unchanged",
+            "result": " ".join(one["faults"]) or "unchanged",
         }
         for one in findings["folders"]
     ]

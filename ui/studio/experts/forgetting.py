@@ -40,14 +40,14 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
 def _what_stays(job: JobCard) -> str:
     if job.kind in ("train-mode", "compose-mode"):
         return "The backbone itself stays as it is: with its experts switched off, nothing is forgotten."
-    if not job.spec.get("whole", True):
+    if not job.spec.get("full_model", True):
         return "The others are read by the mixture with its new expert: what was there did not change."
     return ""
 
 
 def show_forgotten(card: ExpertCard) -> None:
     """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
-    if card.parent is None or not card.config.get("whole"):
+    if card.parent is None or not card.config.get("full_model"):
         st.caption(
             "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."
         )

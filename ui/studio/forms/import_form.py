@@ -19,7 +19,7 @@ from workbench.settings import get_settings
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
 _NAME = "import-corpus.name"
-_PLACES = ("path", "dataset", "found")
+_PLACES = ("path", "dataset", "local_source")
 _NOTHING = {
     "path": "path: give the path of a file or a folder.",
     "dataset": "data set: give its name on the Hugging Face hub.",
@@ -85,11 +85,11 @@ def _from_local_source() -> Answers:
         "Source",
         list(SOURCES),
         format_func=lambda one: SOURCES[one].title,
-        key="import.found",
-        help=_question("found").help,
+        key="import.local_source",
+        help=_question("local_source").help,
     )
     st.caption(plain(f"Licence: {SOURCES[name].licence}"))
-    return {("found",): name}
+    return {("local_source",): name}
 
 
 def _from_hub() -> Answers:

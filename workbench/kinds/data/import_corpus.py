@@ -54,7 +54,7 @@ class ImportCorpus(Spec):
     name: Name = Field(description="Name of the corpus, and of its domain unless records name their own.")
     path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
     dataset: str = Field("", description="Name of a Hugging Face data set to download.")
-    found: str = Field("", description="Text on this machine: one of the demo's sources.")
+    local_source: str = Field("", description="Text on this machine: one of the demo's sources.")
     role: Literal["train", "novel"] = Field("train", description="train, or novel: kept for testing.")
     text_field: str = Field("text", description="Field or column that holds the text.")
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
@@ -77,8 +77,8 @@ class ImportCorpus(Spec):
 
     @model_validator(mode="after")
     def _one_source(self) -> ImportCorpus:
-        if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
-            raise ValueError("give exactly one of path, dataset and found")
+        if sum(map(bool, (self.path, self.dataset, self.local_source))) != 1:
+            raise ValueError("give exactly one of path, dataset and local_source")
         if (name := self.dataset.partition(":")[0]) in FORMATS:
             raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
         return self

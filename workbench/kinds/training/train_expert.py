@@ -28,7 +28,7 @@ class TrainExpert(Spec):
         None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
     )
     join: bool = Field(True, description="Add the new expert to the mixture when training ends.")
-    whole: bool = Field(
+    full_model: bool = Field(
         False,
         description="Train the shared parameters too (dense-DAPT): makes a mixture NAME with a new base and one expert "
         "NAME/DOMAIN; the original model does not change.",
@@ -42,12 +42,12 @@ class TrainExpert(Spec):
     @property
     def expert(self) -> str:
         """The name of the new expert."""
-        return f"{self.name}/{self.domain}" if self.whole else self.name
+        return f"{self.name}/{self.domain}" if self.full_model else self.name
 
     @property
     def certificate(self) -> CertifyAddition | None:
         """The spec of the certificate of its addition; None where it joins no mixture."""
-        if self.whole or not self.join:
+        if self.full_model or not self.join:
             return None
         return CertifyAddition(expert=self.name, mixture=self.mixture)
 
@@ -76,7 +76,7 @@ def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
 KIND = Kind(
     spec=TrainExpert,
     title="Train expert",
-    creates=lambda spec: [("expert", spec.expert), *named("mixture", spec.name if spec.whole else None)],
+    creates=lambda spec: [("expert", spec.expert), *named("mixture", spec.name if spec.full_model else None)],
     requires=lambda spec: [
         ("domain", spec.domain),
         ("mixture", spec.mixture),
