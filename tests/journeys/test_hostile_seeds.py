@@ -168,7 +168,7 @@ def sparse(folder: Path) -> None:
     written = json.dumps(header).encode()
     with (folder / WEIGHTS).open("wb") as file:
         file.write(struct.pack("<Q", len(written)) + written + data)
-        file.truncate(file.show() + size)
+        file.truncate(file.tell() + size)
 
 
 def parts_of(name: str, **settings: Any) -> Make:
