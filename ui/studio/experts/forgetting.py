@@ -10,7 +10,7 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.client import Client
-from ui.present.charts.chart import MARK, Chart, label, new_figure
+from ui.present.charts.chart import MARK, Chart, new_figure
 from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -20,6 +20,7 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
+from workbench.chart_label import label
 from workbench.kinds.catalog import known_kinds
 from workbench.palette import COLOURS
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
