@@ -26,6 +26,7 @@ MOST = 2**31 - 1  # of whole numbers without a tighter bound
 LARGEST = 1e30  # of other numbers: float32 still holds it
 SMALLEST = sys.float_info.min  # but 0: what is nearer has lost digits
 MOST_SEED = 2**63 - 1
+PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences” of development data
 MOST_TOKENS = 2**20  # of one sequence
 MOST_BATCH_TOKENS = 2**24  # of one domain in one batch
 
@@ -173,6 +174,11 @@ class AdaptingConfig(Checked):
                 f"{self.sequences_per_domain:,} of block_size {self.block_size:,} are more.",
                 "Choose fewer or shorter sequences; accumulate sums the gradients of several batches.",
             )
+
+
+def adapting_rate(first_rate: float) -> float:
+    """The learning rate of an adapted copy: a tenth of that of the first expert in the lineage (DEMix §6.1)."""
+    return first_rate / 10
 
 
 @dataclass(frozen=True)

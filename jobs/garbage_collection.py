@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from workbench.registry import database
 from workbench.settings import Settings
+from workbench.specs import paths_read
 from workbench.store import artifacts, ownership, rebuild
 from workbench.store.rebuild import Rebuilt
 from workbench.store.row_records import claim_unowned, refresh_records
@@ -28,7 +29,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 def uploads_folder(home: Path) -> Path:
-    """The folder of uploaded files, one subfolder for each upload, until its import is over."""
+    """The folder of uploaded files, one subfolder for each upload, until the job that reads it is over."""
     return home / "uploads"
 
 
@@ -45,9 +46,9 @@ def jobs_trash(settings: Settings) -> Trash:
 def sweep(settings: Settings) -> None:
     """Moves artifacts and job folders without a row to the trash, and deletes old entries of the trash.
 
-    Deletes uploads that no import waits for. Raises RegistryMismatch, and removes nothing, when the artifacts belong to
-    another registry, or too many of them have no row; artifacts that have a row are recorded first, so that sweeps of
-    the other registry leave them.
+    Deletes uploads that no unfinished job reads. Raises RegistryMismatch, and removes nothing, when the artifacts
+    belong to another registry, or too many of them have no row; artifacts that have a row are recorded first, so that
+    sweeps of the other registry leave them.
     """
     # Listed before the rows are read, so that folders made in between are not in the list.
     jobs = set(_old(settings.jobs_folder, GRACE_SECONDS))
@@ -60,7 +61,7 @@ def sweep(settings: Settings) -> None:
         if refused is None:
             artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
-        waiting = _waiting_imports(session)
+        waiting = _waiting_paths(session)
         named = _named_sources(session)
     if refused is not None:
         with suppress(OSError):  # only those without a record: an older registry's rows must not replace newer ones
@@ -117,13 +118,13 @@ def _old(folder: Path, seconds: float) -> Iterator[Path]:
                     yield path
 
 
-def _waiting_imports(session: Session) -> set[Path]:
-    """The paths that unfinished imports will read."""
-    unfinished = select(Job).where(Job.kind == "import-corpus", Job.state.in_(["queued", "running", "paused"]))
-    return {Path(str(job.spec.get("path"))) for job in session.scalars(unfinished)}
+def _waiting_paths(session: Session) -> set[Path]:
+    """The paths that unfinished jobs will read, or may read if their kind is not installed."""
+    unfinished = select(Job.spec).where(Job.state.in_(["queued", "running", "paused"]))
+    return {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
 
 
 def _named_sources(session: Session) -> set[str]:
-    """The paths that any import or corpus refers to."""
-    imports = session.scalars(select(Job).where(Job.kind == "import-corpus"))
-    return {str(job.spec.get("path")) for job in imports} | set(session.scalars(select(Corpus.source)))
+    """The paths that any job or corpus refers to."""
+    read = {path for spec in session.scalars(select(Job.spec)) for path in paths_read(spec)}
+    return read | set(session.scalars(select(Corpus.source)))

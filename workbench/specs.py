@@ -6,6 +6,7 @@ in `workbench.kinds`. Every description is shown as form help and in `--help`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -21,6 +22,26 @@ SpecType = TypeVar("SpecType", bound=Spec)
 def parse_spec(data: dict[str, Any]) -> Any:
     """A job's spec from its JSON. Raises BadSpec with all complaints at once."""
     return parse_as(kind_named(data.get("kind")).spec, data)
+
+
+def paths_read(data: dict[str, Any]) -> list[str]:
+    """The local file or folder that a job with this spec reads, if any.
+
+    If the spec is invalid or its kind is not installed: every text in it, since any of them may be that path.
+    """
+    try:
+        path = kind_named(data.get("kind")).reads(parse_spec(data))
+    except BadSpec:
+        return [*_texts(data)]
+    return [path] if path else []
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from engine.config import AdaptingConfig, TrainingConfig
+from engine.config import PAPER_BLOCKS, AdaptingConfig, TrainingConfig, adapting_rate
 from engine.errors import TrainingError
 from engine.events import Progress
 from engine.inference.ensemble import Ensemble, Group, Models, as_ensemble
@@ -20,11 +19,6 @@ from engine.inference.scores import score_text
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
-
-if TYPE_CHECKING:
-    pass
-
-PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfi
     """
     rate = config.learning_rate
     if rate is None and first_rate is not None:
-        rate = first_rate / 10
+        rate = adapting_rate(first_rate)
     if rate is None:
         raise TrainingError(
             "The learning rate of the first expert in the parent's lineage is unknown, so there is no default.",

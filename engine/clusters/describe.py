@@ -23,13 +23,12 @@ class LabelOverlap:
     """Documents by label and cluster (C-BTM figure 16), and the mutual information of both.
 
     counts_LK: numbers of documents. normalised_mutual_information: 0 for independence, 1 for a one-to-one relation
-    (normalised by the arithmetic mean of the entropies). Documents without a label are only counted.
+    (normalised by the arithmetic mean of the entropies). Documents without a label are left out.
     """
 
     labels: tuple[str, ...]
     counts_LK: NDArray[np.int64]
     normalised_mutual_information: float
-    num_unlabelled: int
 
     @property
     def shares_LK(self) -> NDArray[np.float64]:
@@ -60,4 +59,4 @@ def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: i
     counts_LK = np.zeros((len(labels), num_clusters), dtype=np.int64)
     np.add.at(counts_LK, (rows, columns), 1)
     information = float(normalized_mutual_info_score(rows, columns))
-    return LabelOverlap(tuple(labels.tolist()), counts_LK, information, int((~labelled).sum()))
+    return LabelOverlap(tuple(labels.tolist()), counts_LK, information)

@@ -1,42 +1,43 @@
-"""k-means with clusters of equal size (C-BTM §2.1, Eq. 1), and without that constraint (§7.2).
+"""k-means: the rounds that all its variants share, such as clusters of equal size (C-BTM §2.1, Eq. 1) or any (§7.2).
 
-Both start from k-means++ centres and differ only in how documents are assigned. Squared Euclidean distance.
+The variants start from k-means++ centres and differ only in how documents are assigned. Squared Euclidean distance.
 Shapes: N documents, K clusters, D dimensions.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.clusters.balanced_assignment import balanced_assignment
 from engine.clusters.centroids import Clusters, Floats, Labels, squared_lengths
 from engine.clusters.config import ClusterConfig
 from engine.events import Progress
 
+# Of squared distances [N, K] (up to a constant for each document) and what it returned the round before (None in the
+# first): the cluster of each document, and a tensor that helps the next round, if any.
+Assignment = Callable[[Tensor, Tensor | None], tuple[Labels, Tensor | None]]
 
-def kmeans(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
+
+def kmeans(vectors_ND: Floats, config: ClusterConfig, assign: Assignment) -> Iterator[Progress | Clusters]:
     """Yields progress after each round with its cost and seconds, then Clusters; deterministic by seed.
 
-    The cost of a round is the mean squared distance of documents to the mean of their cluster.
+    Each round, `assign` chooses the cluster of every document. The cost of a round is the mean squared distance of
+    documents to the mean of their cluster.
     """
     began = time.perf_counter()
     middle_D = vectors_ND.mean(0, dtype=np.float64).astype(np.float32)
     vectors_ND = vectors_ND - middle_D  # distances in float32 are exact only near the origin
     centres_KD = first_centres(vectors_ND, config.num_clusters, config.seed)
     labels_N: Labels | None = None
-    prices_K: Tensor | None = None
+    hint: Tensor | None = None
     costs: list[float] = []
     for number in range(1, config.max_iterations + 1):
         before_N = labels_N
-        if config.method == "balanced":
-            labels_N, prices_K = balanced_assignment(_relative_distances(vectors_ND, centres_KD), prices_K)
-        else:
-            labels_N = _relative_distances(vectors_ND, centres_KD).argmin(1).numpy().astype(np.int32)
+        labels_N, hint = assign(_relative_distances(vectors_ND, centres_KD), hint)
         centres_KD, cost = _centres(vectors_ND, labels_N, centres_KD)
         costs.append(cost)
         note = f"cost {cost:.6g} after {time.perf_counter() - began:.1f} s"
@@ -45,6 +46,11 @@ def kmeans(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clu
             break
     assert labels_N is not None
     yield Clusters(config.method, config.seed, centres_KD + middle_D, labels_N, tuple(costs))
+
+
+def nearest_assignment(costs_NK: Tensor, _: Tensor | None = None) -> tuple[Labels, None]:
+    """Each document to its nearest centre."""
+    return costs_NK.argmin(1).numpy().astype(np.int32), None
 
 
 def first_centres(vectors_ND: Floats, num_clusters: int, seed: int) -> Floats:

@@ -53,6 +53,7 @@ def save_checkpoint(
         save_file(moments, aside / _MOMENTS_FILE)
         if best:
             save_file(best, aside / _BEST_FILE)
+        # “course” is a stored name.
         card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-_KEEP]:

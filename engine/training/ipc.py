@@ -18,7 +18,8 @@ from engine import errors
 from engine.errors import LostRank, Problem
 from engine.events import Event
 
-INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
+INPUT, FAILURE, STORE = "input.json", "failure.json", "store"
+EVENTS, COMMANDS, LIFELINE = "events", "commands", "lifeline"  # named pipes
 GO, STOP = b"g", b"s"
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
 _LOG = "See its output in the log."
@@ -51,14 +52,15 @@ class ParentPipe:
 
 def exit_with_parent(folder: Path) -> None:
     """Ends this process when its parent ends."""
-    life = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)  # a blocking open would wait for a parent that died
-    os.set_blocking(life, True)
+    # A blocking open would wait for a parent that died.
+    lifeline = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(lifeline, True)
 
     def end() -> NoReturn:
-        os.read(life, 1)
+        os.read(lifeline, 1)
         os._exit(1)
 
-    threading.Thread(target=end, name="life", daemon=True).start()
+    threading.Thread(target=end, name="lifeline", daemon=True).start()
 
 
 def write_error(folder: Path, rank: int, error: BaseException) -> None:
@@ -69,9 +71,9 @@ def write_error(folder: Path, rank: int, error: BaseException) -> None:
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
     }
-    aside = folder / f"words-{rank}.new"
+    aside = folder / f"error-{rank}.new"
     aside.write_text(json.dumps(record), encoding="utf-8")
-    aside.rename(folder / f"words-{rank}.json")
+    aside.rename(folder / f"error-{rank}.json")
 
 
 def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
@@ -83,9 +85,9 @@ def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
 def read_failure(folder: Path, num_ranks: int) -> Exception:
     """The error that ended the processes: a Problem as it was raised, an OSError, or a LostRank with the process."""
     for rank in range(num_ranks):
-        words = folder / f"words-{rank}.json"
-        if words.exists():
-            return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(words.read_text(encoding="utf-8")))
+        file = folder / f"error-{rank}.json"
+        if file.exists():
+            return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(file.read_text(encoding="utf-8")))
     if not (folder / FAILURE).exists():
         return LostRank(f"torchrun ended before the {num_ranks} processes of the training did.", _LOG)
     record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))

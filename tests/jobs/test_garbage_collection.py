@@ -19,6 +19,7 @@ from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from workbench.errors import RegistryMismatch, StorageError
 from workbench.job_records import jobs as rows
+from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
@@ -28,7 +29,7 @@ from workbench.store.artifacts import register_artifact
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, get_storage
 from workbench.store.trash import Trashed
-from workbench.tables import Artifact
+from workbench.tables import Artifact, Job
 
 
 @pytest.fixture
@@ -86,6 +87,20 @@ def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(
     submit.request_stop(job_id, "cancel")
     garbage_collection.sweep(servers.settings)
     assert [one.exists() for one in (young, wanted, of_one_file)] == [True, False, True]
+
+
+def test_an_upload_stays_for_an_unfinished_job_of_any_kind_that_reads_it(
+    servers: RunningWorkbench, uploads: Path
+) -> None:
+    classified, of_missing_kind, unread = (upload(uploads, 2) for _ in range(3))
+    with database.transaction() as session:
+        rows.create_job(session, Classify(mixture="m", path=str(classified)))
+        job_id = rows.create_job(session, job_spec())
+        spec = {"kind": "uninstalled", "files": [{"at": str(of_missing_kind)}]}
+        row = session.get_one(Job, job_id)
+        row.kind, row.spec = "uninstalled", spec
+    garbage_collection.sweep(servers.settings)
+    assert [one.exists() for one in (classified, of_missing_kind, unread)] == [True, True, False]
 
 
 def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(

@@ -22,7 +22,7 @@ from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.costs import mixture_costs
 from workbench.analysis.forgetting import forgetting
-from workbench.analysis.parent_proposal import nearest
+from workbench.analysis.parent_proposal import nearest_parent
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.posteriors import posterior_map
 from workbench.analysis.scores import compare_modes, mix_scores
@@ -255,6 +255,6 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
         assert (refused.status_code, "needs 5000 blocks" in refused.text) == (400, True)
         assert post("contrast", **{**pair, "rival": "nobody"}).status_code == 404
         parent = {"mixture": "small", "domain": "sea"}
-        assert post("nearest", **parent).json() == as_json(ask(nearest, *parent.values()))
+        assert post("nearest", **parent).json() == as_json(ask(nearest_parent, *parent.values()))
         both = {"before": "small", "after": EXPERTS[0]}
         assert post("forgetting", **both).json() == as_json(ask(forgetting, *both.values()))

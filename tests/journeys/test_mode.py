@@ -27,7 +27,7 @@ from tests.journeys.conftest import done, work
 from workbench import generation
 from workbench.analysis import perplexity_tables, training_history
 from workbench.analysis.costs import mixture_costs
-from workbench.analysis.parent_proposal import nearest
+from workbench.analysis.parent_proposal import nearest_parent
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures, seeds
@@ -429,7 +429,7 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
     assert (card.state, "“law/court” cannot be averaged" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
     with reading() as session, pytest.raises(ScoresError, match="all of its experts are of MoDE"):
-        nearest(session, get_storage(), "law", "sea")
+        nearest_parent(session, get_storage(), "law", "sea")
 
 
 def test_a_parent_is_found_among_those_that_have_copies(moded) -> None:

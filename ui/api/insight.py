@@ -70,27 +70,27 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
 
 
 @router.post("/v1/workbench/modes")
-def modes(body: InferenceModesRequest, state: State) -> InferenceModeComparison:
+def compare_modes(body: InferenceModesRequest, state: State) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's inference modes, from stored scores."""
     return _from_scores(state, scores.compare_modes, body)
 
 
 @router.post("/v1/workbench/removal")
-def removals(body: RemovalRequest, state: State) -> RemovalTable:
+def removal_table(body: RemovalRequest, state: State) -> RemovalTable:
     """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
     return _from_scores(state, removal.removal_table, body)
 
 
 @router.post("/v1/workbench/forgetting")
-def forgotten(body: ForgettingRequest, state: State) -> Forgetting:
+def measure_forgetting(body: ForgettingRequest, state: State) -> Forgetting:
     """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
     return _from_scores(state, forgetting.forgetting, body)
 
 
 @router.post("/v1/workbench/nearest")
-def proposed_parent(body: NearestRequest, state: State) -> ParentProposal:
+def nearest_parent(body: NearestRequest, state: State) -> ParentProposal:
     """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
-    return _from_scores(state, parent_proposal.nearest, body)
+    return _from_scores(state, parent_proposal.nearest_parent, body)
 
 
 @router.post("/v1/workbench/mix")
@@ -100,25 +100,25 @@ def mix(body: MixRequest, state: State) -> MixedScores:
 
 
 @router.post("/v1/workbench/cluster-grid")
-def temperatures_and_top_ks(body: ClusterGridRequest, state: State) -> ClusterGrid:
+def compute_cluster_grid(body: ClusterGridRequest, state: State) -> ClusterGrid:
     """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
     return _from_scores(state, cluster_grid.cluster_grid, body)
 
 
 @router.post("/v1/workbench/posteriors")
-def domain_posteriors(body: PosteriorMapRequest, state: State) -> PosteriorMap:
+def posterior_map(body: PosteriorMapRequest, state: State) -> PosteriorMap:
     """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
     return _from_scores(state, posteriors.posterior_map, body)
 
 
 @router.post("/v1/workbench/contrast")
-def contrasted(body: ContrastRequest, state: State) -> TokenComparison:
+def compare_tokens(body: ContrastRequest, state: State) -> TokenComparison:
     """The passages of a domain on which one expert does worst and best against another, from stored scores."""
     return _from_scores(state, token_comparison.compare_tokens, body)
 
 
 @router.post("/v1/workbench/priors")
-def estimated_prior(body: PriorRequest, state: State) -> PriorCard:
+def estimate_prior(body: PriorRequest, state: State) -> PriorCard:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
     estimate = _from_scores(state, scores.estimate_shares, body, without={"name"})
     with transaction(state.settings) as session:

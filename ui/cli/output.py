@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from unicodedata import category
@@ -38,6 +38,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     for row in cells:
         table.add_row(*(Text(shown(value)) for value in row))
     _console().print(table)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
+    """Prints rows as a table whose columns are named by the rows' keys."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [name[:1].upper() + name[1:] for name in names]
+    print_table(columns, [[row.get(name) for name in names] for row in rows], empty=empty)
 
 
 def print_fields(values: dict[str, Any], indent: str = "") -> None:

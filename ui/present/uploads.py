@@ -27,7 +27,7 @@ class Uploaded(Protocol):
 def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
     """A new folder with a random name that holds the files as `0001.txt`, `0002.jsonl.gz`, …
 
-    It is removed once it is an hour old and no unfinished import names it.
+    It is removed once it is an hour old and no unfinished job reads it.
     """
     folder = uploads_folder(home) / uuid.uuid4().hex
     folder.mkdir(parents=True)

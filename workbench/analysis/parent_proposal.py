@@ -6,8 +6,9 @@ import shlex
 
 from sqlalchemy.orm import Session
 
+from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
-from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.analysis.scores import load, shared_scores
 from workbench.answers.posteriors import ParentProposal
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
@@ -17,12 +18,12 @@ from workbench.tables import Evaluation, Expert, Mixture
 
 
 def is_scored(session: Session, mixture: str, domain: str, split: str = "dev") -> bool:
-    """Whether `nearest` has an answer: a block of the domain is scored under every expert of the mixture."""
+    """Whether `nearest_parent` has an answer: a block of the domain is scored under every expert of the mixture."""
     row = mixture_row(session, mixture)
     return bool(_possible(row)) and _scores(session, row, domain, split) is not None
 
 
-def nearest(
+def nearest_parent(
     session: Session, storage: Storage, mixture: str, domain: str, *, split: str = "dev", num_blocks: int = PAPER_BLOCKS
 ) -> ParentProposal:
     """The parent that a training would choose, with the posterior of every possible one of the mixture.
@@ -52,6 +53,7 @@ def nearest(
     blocks_ENT = blocks_ENT[:, evenly_spaced(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]
+    first_rate = first_of_line(parent).config.get("learning_rate")
     return ParentProposal(
         mixture=mixture,
         domain=domain,
@@ -60,7 +62,7 @@ def nearest(
         num_blocks=blocks_ENT.shape[1],
         block_size=blocks_ENT.shape[2],
         split=split,
-        learning_rate=_tenth(first_of_line(parent)),
+        learning_rate=None if first_rate is None else adapting_rate(first_rate),
     )
 
 
@@ -76,8 +78,3 @@ def score_line(mixture: str, domain: str, split: str = "dev") -> str:
 def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str, Evaluation] | None:
     experts = _possible(row)
     return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)
-
-
-def _tenth(first: Expert) -> float | None:
-    rate = first.config.get("learning_rate")
-    return None if rate is None else rate / 10

@@ -14,7 +14,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
-from workbench.answers.perplexities import Cells, Measure, PerplexityTable
+from workbench.answers.perplexities import Cells, Measure, PerplexityTable, own_expert
 from workbench.errors import BadSpec
 from workbench.registry.cards import EvaluationCard
 from workbench.registry.corpora import domain_row
@@ -159,17 +159,13 @@ def _measure(row: Evaluation) -> tuple[str, int, int]:
 
 
 def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence[str]) -> Cells:
-    own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
+    columns = [[row[number] for row in table] for number in range(len(domains))]
+    best = [own_expert(column, homes, domain) for column, domain in zip(columns, domains, strict=True)]
+    own = [None if row is None else column[row] for column, row in zip(columns, best, strict=True)]
     return [
         [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
         for row in table
     ]
-
-
-def _own(table: Cells, homes: Sequence[str | None], column: int, domain: str) -> float | None:
-    """Of several experts of one domain the best is its own."""
-    values = [row[column] for row, home in zip(table, homes, strict=True) if home == domain]
-    return min((value for value in values if value is not None), default=None)
 
 
 def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:

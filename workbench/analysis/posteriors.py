@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import Evidence
-from workbench.analysis.scores import PAPER_BLOCKS, load, scored_domains
+from engine.config import PAPER_BLOCKS, Evidence
+from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.generation import plan
 from workbench.store.storage import Storage

@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import Evidence
+from engine.config import PAPER_BLOCKS, Evidence
 from engine.errors import MixtureError
 from workbench.analysis.retrained_baselines import Retrained, retrained_without
-from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.analysis.scores import load, shared_scores
 from workbench.analysis.unlearning import what_stays
 from workbench.answers.changes import DomainRemoval, ExpertRemoval, RemovalTable
 from workbench.errors import NotFound

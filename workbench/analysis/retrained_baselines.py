@@ -14,9 +14,12 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.methods.registry import method_of
+from workbench.errors import BadSpec
+from workbench.kinds.catalog import kind_named
 from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.registry.seeds import made_of
+from workbench.specs import parse_spec
 from workbench.tables import Domain, Expert, Job, Mixture
 
 OWN, OF_BASE = (
@@ -198,12 +201,19 @@ def _of_base(session: Session, expert: Expert) -> list[Source]:
     if expert.base.kind == "seed":
         return []
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
-    if job is not None and job.kind == "make-seed":  # whose domains trained a tokenizer
+    if job is not None and _makes_seed(job):  # its domains trained a tokenizer
         return []
     on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
     if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
         return [Source(**one) for one in kept]
     return _of_older_base(session, on_it, job)
+
+
+def _makes_seed(job: Job) -> bool:
+    try:
+        return any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec)))
+    except BadSpec:  # of a kind that is not installed
+        return False
 
 
 def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[Source]:

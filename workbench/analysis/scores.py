@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import Evidence
+from engine.config import PAPER_BLOCKS, Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from workbench.analysis.perplexity_tables import perplexity
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from engine.clusters.distances import Distances
 
-PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
 
 

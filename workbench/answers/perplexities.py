@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from pydantic import Field
@@ -130,3 +131,13 @@ class ClusterGrid(Answer):
     saved: SavedGate
     distance_power: float
     seconds: float
+
+
+def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:
+    """The index of a domain's own expert: the best of those that it trained; None if none of these is scored.
+
+    `perplexities` are those of the experts on this domain, `homes` the domains that trained the experts.
+    """
+    pairs = enumerate(zip(perplexities, homes, strict=True))
+    scored = [(value, index) for index, (value, home) in pairs if home == domain and value is not None]
+    return min(scored)[1] if scored else None

@@ -36,6 +36,7 @@ class Kind(Generic[SpecType]):
         False
     )  # domains whose names are known only afterwards
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
+    leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     runner: str = ""  # `package.module:function`, imported when a job runs
     screen: str = ""  # `package.module:SCREEN`, imported when a page shows it
 

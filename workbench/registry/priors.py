@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,9 +15,6 @@ from workbench.names import by_name, clean_name, ensure_free
 from workbench.registry.cards import PriorCard
 from workbench.registry.experts import expert_row
 from workbench.tables import Expert, Prior
-
-if TYPE_CHECKING:
-    pass
 
 
 def list_priors(session: Session) -> list[PriorCard]:

@@ -5,7 +5,6 @@ Names are user data: Plotly reads a little HTML in its labels, so every name pas
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.chart_label import label
 from workbench.ratio_scale import as_text, colour_bar, logs
 
 Rows = list[dict[str, Any]]
@@ -102,9 +102,3 @@ def grouped(rows: Rows, names: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
 def lines(rows: Rows, name: str) -> list[tuple[str, int, Rows]]:
     """The rows of each value in a column, seed by seed."""
     return [(key[0], key[1], line) for key, line in grouped(rows, (name, "seed")).items()]
-
-
-def label(name: object, limit: int = 40) -> str:
-    """A name escaped for HTML and cut to `limit` characters."""
-    text = str(name)
-    return html.escape(text if len(text) <= limit else text[: limit - 1] + "…", quote=False)

@@ -44,10 +44,6 @@ class StoreState:
     unrecorded: frozenset[str]  # unknown and never recorded
     older: frozenset[str]  # unrecorded ones that are older than this registry's first row
 
-    @property
-    def num_artifacts(self) -> int:
-        return len(self.known) + len(self.missing) + len(self.unrecorded)
-
 
 def state_of(session: Session, storage: Storage) -> StoreState:
     """Compares stored artifacts with the rows of this registry; deleted ones do not count."""

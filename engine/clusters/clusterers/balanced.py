@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def _find(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
+    from engine.clusters.balanced_assignment import balanced_assignment
     from engine.clusters.kmeans import kmeans
 
-    return kmeans(vectors_ND, config)
+    return kmeans(vectors_ND, config, balanced_assignment)
 
 
 CLUSTERER = ClustererType("balanced", "sizes differ by at most one", _find)

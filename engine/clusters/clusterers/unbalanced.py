@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def _find(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    from engine.clusters.kmeans import kmeans
+    from engine.clusters.kmeans import kmeans, nearest_assignment
 
-    return kmeans(vectors_ND, config)
+    return kmeans(vectors_ND, config, nearest_assignment)
 
 
 CLUSTERER = ClustererType("unbalanced", "plain k-means", _find)

@@ -58,6 +58,7 @@ def findings(
 ) -> dict[str, Any]:
     """The findings as JSON. `names` are those of all experts, the mixture's first; `words` describe its clusters."""
     by_task = _by_task(measured)
+    # “way” is a stored name: how experts are chosen.
     rows = [_row({"way": "chance"}, {name: [_chance(one) for one in seeds] for name, seeds in by_task.items()})]
     for place, name in enumerate(names.values()):
         accuracies = {

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.methods.mode.descriptor import METHOD as MODE
-from engine.methods.mode.sizes import part_sizes
 from engine.methods.registry import get_method
 from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
@@ -21,8 +18,6 @@ from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact
-
-Write = Callable[[Path], None]  # fills the folder of an expert
 
 
 @dataclass(frozen=True)
@@ -56,16 +51,6 @@ def keep_expert(
         descriptor.save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
     return NewExpert(id, name, method, tuple(domains), size, dev_loss, descriptor.artifact_kind)
-
-
-def keep_parts(
-    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
-) -> NewExpert:
-    """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
-    with work.storage.new(id) as folder:
-        write(folder)
-        size = sum(part_sizes(folder).values())
-    return NewExpert(id, name, MODE.name, tuple(domains), size, dev_loss, MODE.artifact_kind)
 
 
 def register_new_expert(

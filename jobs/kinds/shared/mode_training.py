@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -13,17 +14,19 @@ from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.mode.descriptor import METHOD
 from engine.methods.mode.expert_set import ExpertSet
 from engine.methods.mode.files import assemble, save_parts
 from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
 from engine.methods.mode.sharding.launch import most_processes, train_mpmd
 from engine.methods.mode.sharding.task import ModeTask
+from engine.methods.mode.sizes import part_sizes
 from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
 from jobs.attempt.work import Register, Work, log_path
-from jobs.kinds.shared.expert_files import NewExpert, Write, register_new_expert
+from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
@@ -31,6 +34,8 @@ from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.mixtures import create_mixture
 from workbench.request_specs import MixtureSpec
 from workbench.tables import Artifact, Expert
+
+Write = Callable[[Path], None]  # fills the folder of an expert
 
 
 def train_parts(
@@ -98,6 +103,16 @@ def _write_trained(work: Work, expert_set: ExpertSet, tokenizer: Tokenizer) -> W
     parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in expert_set.experts}
     sha256 = str(expert_set.base.sha256)
     return partial(assemble, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
+
+
+def keep_parts(
+    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
+) -> NewExpert:
+    """Stores experts of MoDE as the parts of one expert, in an artifact that `write` fills."""
+    with work.storage.new(id) as folder:
+        write(folder)
+        size = sum(part_sizes(folder).values())
+    return NewExpert(id, name, METHOD.name, tuple(domains), size, dev_loss, METHOD.artifact_kind)
 
 
 def register_step(

@@ -12,8 +12,7 @@ from engine.files import ArtifactRef
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.expert_files import keep_parts
-from jobs.kinds.shared.mode_training import register_step, train_parts
+from jobs.kinds.shared.mode_training import keep_parts, register_step, train_parts
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files

@@ -23,7 +23,7 @@ from engine.clusters.balanced_assignment import (
 from engine.clusters.centroids import Clusters
 from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod
-from engine.clusters.kmeans import first_centres
+from engine.clusters.kmeans import first_centres, kmeans, nearest_assignment
 from engine.clusters.random_clusters import drawn_cluster
 from engine.errors import EngineError
 from engine.events import Progress
@@ -118,6 +118,22 @@ def test_no_round_of_k_means_raises_the_cost(method: ClusterMethod) -> None:
     costs = cluster(points(400), method, 6).costs
     assert len(costs) > 2
     assert all(later <= earlier + 1e-7 for earlier, later in pairwise(costs))
+
+
+def test_k_means_assigns_documents_as_its_caller_says_whatever_the_method_is_called() -> None:
+    rounds: list[torch.Tensor | None] = []
+
+    def assign(costs_NK: torch.Tensor, hint: torch.Tensor | None) -> tuple[NDArray[np.int32], torch.Tensor]:
+        rounds.append(hint)
+        return np.arange(len(costs_NK), dtype=np.int32) % costs_NK.shape[1], torch.tensor(len(rounds))
+
+    *_, result = kmeans(points(30), ClusterConfig("balanced", 3), assign)
+    assert isinstance(result, Clusters)
+    assert result.labels_N.tolist() == [0, 1, 2] * 10
+    assert rounds == [None, torch.tensor(1)]
+    *_, nearest = kmeans(points(30), ClusterConfig("balanced", 3), nearest_assignment)
+    assert isinstance(nearest, Clusters)
+    assert nearest.sizes == cluster(points(30), "unbalanced", 3).sizes
 
 
 @settings(deadline=None, max_examples=60)

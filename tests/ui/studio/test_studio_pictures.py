@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,11 +20,13 @@ from ui.present.text.correlations import affinity_words, verdict
 from ui.present.text.oracle_gap import oracle_gap
 from ui.present.text.token_comparison import tinted_difference
 from ui.present.throughput import operations
-from ui.studio.experts.forgetting import forgetting_picture
+from ui.studio.experts import forgetting
+from ui.studio.experts.forgetting import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.answers.perplexities import InferenceModeDomain, MixedDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
+from workbench.kinds.catalog import known_kinds
 from workbench.registry.cards import MetricPoint
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -343,6 +346,15 @@ def test_what_was_not_forgotten_is_not_said_to_be(end: float, words: str) -> Non
 def test_before_every_domain_was_evaluated_there_is_no_picture_of_forgetting() -> None:
     spec = {"domain": "sea", "watch": ["law", "verse"], "training": TRAINING}
     assert forgetting_picture(watched(4.0), spec) is None
+
+
+def test_the_kind_of_a_training_says_whether_it_leaves_the_backbone_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = {"domains": ["sea"], "retain": ["law"]}
+    shown = [_what_stays(SimpleNamespace(kind=kind, spec=spec)) for kind in ("train-mode", "train-joint", "my-own")]
+    assert ["stays as it is" in one for one in shown] == [True, False, False]
+    kinds = {"my-own": replace(known_kinds()["train-joint"], leaves_backbone=True)}
+    monkeypatch.setattr(forgetting, "known_kinds", lambda: kinds)
+    assert "stays as it is" in _what_stays(SimpleNamespace(kind="my-own", spec=spec))
 
 
 def test_a_training_of_mode_is_drawn_against_what_it_retains() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 
 from ui.cli.plan_progress import line as several_line
 from ui.kinds.job_results import result_place, result_sentence
-from ui.present.failure_text import next_step_of
+from ui.present.failure_text import cause_of, next_step_of
 from ui.present.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
@@ -193,6 +195,18 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
     assert own_names("0002.jsonl:7", str(folder), tmp_path) == "0001.jsonl:7"
     assert own_names(f"{folder}: empty.", str(folder), tmp_path) == "broken.jsonl, 0001.jsonl: empty."
     assert own_names("0001.jsonl", "/elsewhere", tmp_path) == "0001.jsonl"
+
+
+@pytest.mark.parametrize(
+    "spec", [{"kind": "classify", "mixture": "m", "path": "HERE"}, {"kind": "uninstalled", "files": ["HERE"]}]
+)
+def test_a_fault_in_an_upload_that_any_kind_of_job_read_names_the_persons_own_file(
+    home: Path, spec: dict[str, Any]
+) -> None:
+    folder = keep_uploads([Upload("broken.jsonl", b"{")], home)
+    spec = json.loads(json.dumps(spec).replace("HERE", str(folder)))
+    failed = job("failed", kind=spec["kind"], spec=spec, error="0001.jsonl, line 2: no.")
+    assert cause_of(failed) == "broken.jsonl, line 2: no."
 
 
 @pytest.mark.usefixtures("home")

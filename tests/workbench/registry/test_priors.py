@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
 from workbench.analysis import perplexity_tables, scores
-from workbench.analysis.parent_proposal import is_scored, nearest
+from workbench.analysis.parent_proposal import is_scored, nearest_parent
 from workbench.analysis.scores import estimate_shares
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.registry import experts, mixtures, priors
@@ -127,7 +127,7 @@ def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored:
 
 def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
     with reading() as session:
-        result = nearest(session, get_storage(), "both", "law", num_blocks=7)
+        result = nearest_parent(session, get_storage(), "both", "law", num_blocks=7)
         assert is_scored(session, "both", "law")
     assert (result.parent, result.num_blocks, result.block_size) == ("both/law", 7, BLOCK)
     assert sum(result.posterior.values()) == pytest.approx(1)
@@ -140,7 +140,7 @@ def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(score
     with reading() as session:
         assert not is_scored(session, "both", "law")
         with pytest.raises(ScoresError, match="workbench evaluate run both --domains law --split dev"):
-            nearest(session, get_storage(), "both", "law")
+            nearest_parent(session, get_storage(), "both", "law")
 
 
 def test_a_prior_for_other_experts_is_refused(scored: None) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,7 +14,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import GateEvidence, NewestWeight
 from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import harmless, print_json, print_table, say
+from ui.cli.output import harmless, print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
 from ui.present.charts.cluster_grid import grid_rows, grid_words
@@ -110,7 +109,7 @@ def grid(
         print_json(answer)
         return
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
-    _print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
+    print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
     if rows:
         say(grid_words(answer, answer.perplexity))
 
@@ -137,7 +136,7 @@ def forgetting(
         print_json(answer)
         return
     empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
-    _print_rows(forgetting_rows(answer), empty=empty)
+    print_rows(forgetting_rows(answer), empty=empty)
     for sentence in forgetting_words(answer):
         say(sentence)
 
@@ -173,9 +172,9 @@ def retention(
         say(f"No expert has scores on {retain} ({split}). Score a mixture with: workbench evaluate run MIXTURE")
         return
     say(verdict_title(answer))
-    _print_rows(verdict_rows(answer))
+    print_rows(verdict_rows(answer), empty="")
     say("")
-    _print_rows(domain_rows(answer))
+    print_rows(domain_rows(answer), empty="")
     for sentence in (text_words(answer), left_out_words(answer), retention_words(answer, number_of(answer))):
         if sentence:
             say(sentence)
@@ -357,12 +356,6 @@ def _show_accuracy(mixture: str, answer: PerplexityTable) -> None:
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
     if words := unknown_accuracy_words(answer, shlex.quote(mixture)):
         say(words)
-
-
-def _print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str = "") -> None:
-    """A table of rows that name their columns."""
-    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
-    print_table(columns, [list(row.values()) for row in rows], empty=empty)
 
 
 def _print(title: str, answer: PerplexityTable, values: list[list[float | None]]) -> None:

@@ -130,7 +130,7 @@ def nearest(
     as_json: Json = False,
 ) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
-    from workbench.analysis.parent_proposal import nearest as find
+    from workbench.analysis.parent_proposal import nearest_parent as find
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

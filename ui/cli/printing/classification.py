@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ui.cli.output import day, print_table, say
+from ui.cli.output import day, print_rows, say
 from ui.present.text.classification import accuracy_rows, cluster_rows, method_words, task_rows
 from workbench.registry.cards import ReportCard
 
@@ -14,18 +12,12 @@ def print_classification(report: ReportCard) -> None:
     findings = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
     say(f"{findings['sentence']}\n")
-    _print(accuracy_rows(findings))
+    print_rows(accuracy_rows(findings), empty="The report has no rows.")
     say(f"{method_words(findings)}\n")
     if rows := cluster_rows(findings):
         say("Clusters with the greatest mean weight of their experts:")
-        _print(rows)
+        print_rows(rows, empty="The report has no rows.")
         say("")
-    _print(task_rows(findings))
+    print_rows(task_rows(findings), empty="The report has no rows.")
     for note in findings["notes"]:
         say(note)
-
-
-def _print(rows: list[dict[str, Any]]) -> None:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = [name[:1].upper() + name[1:] for name in names]
-    print_table(columns, [[row.get(name) for name in names] for row in rows], empty="The report has no rows.")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
-from ui.cli.output import day, print_table, say
+from ui.cli.output import day, print_rows, say
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
 from workbench.answers.changes import DomainRemoval
 from workbench.registry.cards import ReportCard
@@ -23,15 +22,10 @@ def print_certificate(report: ReportCard) -> None:
         if row.why:
             say(f"{row.domain}: {row.why}")
     say(f"\n{extraction_words(findings['extraction'])}")
-    _print(extraction_rows(findings["extraction"]))
+    print_rows(extraction_rows(findings["extraction"]), empty="No rows.")
     say(f"\n{findings['not_removed']}")
 
 
 def print_removal(rows: Iterable[DomainRemoval]) -> None:
     """Prints perplexities with an expert, without it, and of models trained without its domain."""
-    _print(perplexity_rows(rows))
-
-
-def _print(rows: Sequence[dict[str, Any]]) -> None:
-    columns = list(rows[0]) if rows else []
-    print_table([one[:1].upper() + one[1:] for one in columns], [list(row.values()) for row in rows], empty="No rows.")
+    print_rows(perplexity_rows(rows), empty="No rows.")

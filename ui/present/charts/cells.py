@@ -8,7 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import MARK, label, name_axis, new_figure
+from ui.present.charts.chart import MARK, name_axis, new_figure
+from workbench.chart_label import label
 
 _NUMBERED = 150  # cells with their numbers in them at most
 _ROW, _SIGN, _REST = 46, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else

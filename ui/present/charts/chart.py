@@ -5,13 +5,13 @@ Names are user data: Plotly reads a little HTML in its labels, so every name pas
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.chart_label import label
 from workbench.palette import COLOURS
 
 MARK = "#D55E00"
@@ -31,12 +31,6 @@ class Chart:
 def colour_of(index: int) -> str:
     """The colour of the expert with this index; the same in every chart."""
     return COLOURS[index % len(COLOURS)]
-
-
-def label(name: object, limit: int = 40) -> str:
-    """A name as Plotly shows it unchanged, cut to `limit` characters."""
-    text = str(name)
-    return html.escape(text if len(text) <= limit else text[: limit - 1] + "…", quote=False)
 
 
 def new_figure(x: str, y: str, height: int = 340) -> go.Figure:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Chart, colour_of, label, name_axis, new_figure
+from ui.present.charts.chart import Chart, colour_of, name_axis, new_figure
 from ui.present.text.formatting import pluralize
+from workbench.chart_label import label
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import Chart, colour_of, label, new_figure
+from ui.present.charts.chart import Chart, colour_of, new_figure
 from ui.present.text.formatting import pluralize
+from workbench.chart_label import label
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import POINT, MapPoints

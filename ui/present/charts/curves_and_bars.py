@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, colour_of, label, name_axis, new_figure
+from ui.present.charts.chart import GREY, Chart, colour_of, name_axis, new_figure
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, change, perplexity_rows
 from workbench.answers.changes import DomainRemoval
 from workbench.answers.perplexities import MixedDomain
+from workbench.chart_label import label
 from workbench.palette import COLOURS
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 

@@ -10,8 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Chart, label
+from ui.present.charts.chart import Chart
 from ui.present.text.measures import in_percent
+from workbench.answers.perplexities import own_expert
+from workbench.chart_label import label
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
 
@@ -44,9 +46,9 @@ class Scores:
     def own_expert(self, domain: str) -> str | None:
         """The expert that ratios on this domain refer to: the best of the in-domain experts; None without scores."""
         column = self.domains.index(domain)
-        values = {expert: row[column] for expert, row in zip(self.experts, self.perplexity, strict=True)}
-        known = {e: value for e, value in values.items() if value is not None and self.is_home(e, domain)}
-        return min(known, key=known.__getitem__) if known else None
+        homes = [self.home_of.get(expert) for expert in self.experts]
+        best = own_expert([row[column] for row in self.perplexity], homes, domain)
+        return None if best is None else self.experts[best]
 
     def unscored(self) -> list[str]:
         """The experts without any score."""

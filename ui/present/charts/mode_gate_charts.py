@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Chart, label, name_axis, new_figure
+from ui.present.charts.chart import Chart, name_axis, new_figure
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
+from workbench.chart_label import label
 
 Rows = Sequence[Sequence[float]]
 _LARGEST_WITH_NUMBERS = 120  # cells

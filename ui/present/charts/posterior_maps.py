@@ -8,9 +8,10 @@ from typing import Any
 from plotly.subplots import make_subplots
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import MARK, Chart, colour_of, label
+from ui.present.charts.chart import MARK, Chart, colour_of
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
+from workbench.chart_label import label
 
 _COLUMNS = 2
 _ROW_PIXELS = 190

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.charts.chart import Chart, colour_of, label, new_figure
+from ui.present.charts.chart import Chart, colour_of, new_figure
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
+from workbench.chart_label import label
 
 
 def affinity_scatter(answer: Affinity) -> Chart | None:

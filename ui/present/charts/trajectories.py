@@ -6,8 +6,9 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ui.present.charts.chart import Chart, colour_of, label, name_axis, new_figure
+from ui.present.charts.chart import Chart, colour_of, name_axis, new_figure
 from ui.present.text.formatting import pluralize
+from workbench.chart_label import label
 
 Weights = Sequence[Sequence[float]]
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.client import Client
-from ui.present.charts.chart import MARK, Chart, label, new_figure
+from ui.present.charts.chart import MARK, Chart, new_figure
 from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -20,6 +20,8 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
+from workbench.chart_label import label
+from workbench.kinds.catalog import known_kinds
 from workbench.palette import COLOURS
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 from workbench.settings import get_settings
@@ -38,7 +40,8 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
 
 
 def _what_stays(job: JobCard) -> str:
-    if job.kind in ("train-mode", "compose-mode"):
+    kind = known_kinds().get(job.kind)
+    if kind is not None and kind.leaves_backbone:
         return "The backbone itself stays as it is: with its experts switched off, nothing is forgotten."
     if not job.spec.get("full_model", True):
         return "The others are read by the mixture with its new expert: what was there did not change."

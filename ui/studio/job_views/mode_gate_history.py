@@ -8,10 +8,11 @@ from typing import Any
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from ui.present.charts.chart import GREY, Chart, colour_of, label
+from ui.present.charts.chart import GREY, Chart, colour_of
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
+from workbench.chart_label import label
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
 

@@ -85,4 +85,4 @@ def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
 
 
 def _form_key(mixture: MixtureCard) -> str:
-    return f"desk.{mixture.id}"
+    return f"mixture_controls.{mixture.id}"

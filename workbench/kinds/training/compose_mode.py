@@ -67,4 +67,5 @@ KIND = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
+    leaves_backbone=True,
 )

@@ -96,4 +96,5 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
+    leaves_backbone=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from workbench.chart_label import label
 from workbench.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
 from workbench.replications.demix.paper import STABLE_AFTER
@@ -16,7 +17,6 @@ from workbench.replications.drawing import (
     figure,
     grouped,
     heatmap,
-    label,
     lines,
     logarithmic,
     ratio_heatmap,

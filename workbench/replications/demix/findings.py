@@ -236,6 +236,6 @@ def _belief(evidence: DemixEvidence, domain: str) -> Row | None:
     return {
         "mean": np.mean([one.posterior_EN.mean(1) for one in results], axis=0).tolist(),
         "updating": np.mean([one.updating_EN[:, -1] for one in results], axis=0).tolist(),
-        "course": means_EN.round(4).tolist(),
+        "course": means_EN.round(4).tolist(),  # stored name
         "moved": [moved(one) for one in results],
     }

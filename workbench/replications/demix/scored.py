@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from engine.config import Evidence
 from engine.statistics.bootstrap import Ints, Loss
@@ -27,9 +27,6 @@ from workbench.replications.demix.names import (
 )
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.scored import Loaded, Measured, ScoredText, Scores, Subject
-
-if TYPE_CHECKING:
-    pass
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
