@@ -31,9 +31,13 @@ MOST_TOKENS = 2**20  # of one sequence
 MOST_BATCH_TOKENS = 2**24  # of one domain in one batch
 
 
-def knob(default: Any, description: str, **bounds: float) -> Any:
-    """A dataclass field with its sentence and its bounds; the upper one of a number may be left out."""
-    return field(default=default, metadata={"description": description, **_usual(default), **bounds})
+def knob(default: Any, description: str, *, title: str = "", **bounds: float) -> Any:
+    """A dataclass field with its description and bounds; a number without an upper bound gets a usual one.
+
+    `title` is its label in forms, where its name does not say enough.
+    """
+    titled = {"title": title} if title else {}
+    return field(default=default, metadata={"description": description, **titled, **_usual(default), **bounds})
 
 
 def _usual(default: Any) -> dict[str, float]:
@@ -161,6 +165,7 @@ class AdaptingConfig(Checked):
         None,
         "Early stopping: stop after this many evaluations in a row without a better held-out loss, and keep the "
         "best weights; empty: run every step and keep the last weights.",
+        title="Patience: stop after so many evaluations without a better one",
         ge=1,
         le=MOST,
     )

@@ -26,6 +26,7 @@ class TrainClusters(Spec):
     )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(warmup=0.0, num_steps=1000),
+        title="Training details",
         description="How to train (paper: no warm-up). The steps are those of all models together, so that the number "
         "of tokens does not depend on the number of clusters.",
     )

@@ -73,6 +73,7 @@ class Spec(Sane):
         return [path for path in (getattr(self, name) for name in names) if path]
 
 
+RETAIN_TITLE = "Domains that must not be forgotten"
 RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."
 
 

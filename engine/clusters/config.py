@@ -41,6 +41,6 @@ class ClusterConfig(Checked):
     method: ClusterMethod = knob(
         "balanced", f"{'; '.join(f'{name}: {one.sentence}' for name, one in clusterer_types().items())}."
     )
-    num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", ge=1, le=2**16)
+    num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", title="Number of clusters", ge=1, le=2**16)
     max_iterations: int = knob(20, "Rounds of k-means at most; it ends sooner when no document moves.", ge=1)
-    seed: int = knob(0, "Seed of the first centres, or of the lot.", ge=0, le=MOST_SEED)
+    seed: int = knob(0, "Seed of the first centres, or of the random assignment.", ge=0, le=MOST_SEED)

@@ -26,7 +26,13 @@ class GateConfig(Checked):
     """
 
     kind: str
-    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1, le=MOST)
+    top_k: int | None = knob(
+        None,
+        "Keep only this many experts at each token; empty keeps all.",
+        title="Experts at each token (top k)",
+        ge=1,
+        le=MOST,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""In which precision a training computes: its updates, and every held-out loss that it tells."""
+"""The precision of updates and of held-out losses."""
 
 from __future__ import annotations
 

@@ -428,7 +428,7 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
     card = moded({"kind": "average-experts", "name": "mean", "experts": BOTH["experts"]})
     assert (card.state, "“law/court” cannot be averaged" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
-    with reading() as session, pytest.raises(ScoresError, match="all of its experts are of MoDE"):
+    with reading() as session, pytest.raises(ScoresError, match="experts of MoDE cannot be copied"):
         nearest_parent(session, get_storage(), "law", "sea")
 
 

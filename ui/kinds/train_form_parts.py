@@ -15,7 +15,7 @@ SEED_MODEL = Need("seed_model", "There is no seed model yet.", f"Choose “{SEED
 MIXTURE = Need("mixture", "There is no mixture yet.", f"Choose “{JOINT}” above: its experts make one.", "train-joint")
 MIXTURE_TO_EXTEND = Need(
     "mixture_to_extend",
-    "There is no mixture yet with an expert that can be copied: those of MoDE stand beside their seed model.",
+    "There is no mixture yet with an expert that can be copied.",
     f"Choose “{JOINT}” above and add to that one, or “{MODE}”, and train another beside the same seed model.",
     "train-joint",
 )
@@ -23,7 +23,7 @@ EXPERTS = Need(
     "experts", "There is no expert yet.", f"Choose “{JOINT}” above: it makes one for each domain.", "train-joint"
 )
 PARENT = Need(
-    "parent", "All experts here are of MoDE, which are not averaged.", f"Choose “{COMPOSITION}” above.", "train-joint"
+    "parent", "No expert here can be copied, so none can be averaged.", f"Choose “{COMPOSITION}” above.", "train-joint"
 )
 MODE_EXPERT = Need(
     "mode_expert", "There is no expert of MoDE yet.", f"Choose “{MODE}” above, once for each domain.", "train-mode"

@@ -57,7 +57,7 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
     with reading() as session:
         names = cluster_routing.clustering_names(session)
     return [
-        replace(question, answer_type="name", choices=tuple(names), titles=names)
+        replace(question, answer_type="name", choices=tuple(names), choice_labels=names)
         if question.path[-1] == "clustering"
         else question
         for question in questions

@@ -10,14 +10,15 @@ from engine.mixing.gate_registry import gate_type, gate_types
 from ui.present.questions import Question, config_questions
 
 GROUP = "gate"
+TITLE = "Weights come from"
 
 
 def kind_question(saved: Mapping[str, Any]) -> Question:
     """Which gate; the saved one at first."""
     gates = gate_types()
-    titles = {name: gate.title for name, gate in gates.items()}
+    labels = {name: gate.title for name, gate in gates.items()}
     help = "\n".join(f"- {gate.title}: {gate.sentence}." for gate in gates.values())
-    return Question((GROUP, "kind"), "name", help, saved["kind"], tuple(gates), titles=titles)
+    return Question((GROUP, "kind"), "name", help, saved["kind"], tuple(gates), choice_labels=labels, title=TITLE)
 
 
 def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[Question]:

@@ -1,4 +1,4 @@
-"""The questions of a form, derived from the fields of a spec: a field's description is its help."""
+"""The questions of a form, derived from the fields of a spec: the title is the label, the description the help."""
 
 from __future__ import annotations
 
@@ -14,43 +14,13 @@ from pydantic_core import PydanticUndefined
 AnswerType = Literal["text", "integer", "number", "toggle", "choice", "name", "names", "integers"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
 
-# Labels of fields whose name does not say enough.
-_LABELS = {
-    "join": "Put the new expert into the mixture when it is done",
-    "skip_bad": "Leave broken records out and list them",
-    "anonymize": "Anonymise: dummy tokens for what identifies users",
-    "kind": "Weights come from",
-    "num_clusters": "Number of clusters",
-    "evidence": "Evidence: what the posterior sees",
-    "top_k": "Experts at each token (top k)",
-    "distance_power": "Power of the distance",
-    "freeze_after": "Tokens after which weights stay",
-    "role": "Role: to train on, or novel (kept aside to test on)",
-    "max_bytes": "Stop after (bytes of text)",
-    "parent": "Parent to copy",
-    "path": "Folder of the tasks",
-    "num_shots": "Demonstrations before each example",
-    "num_validation": "Validation examples behind a fixed routing",
-    "max_examples": "Test examples of each task at most",
-    "full_model": "Train the whole model instead (dense-DAPT)",
-    "watch": "Domains to watch while it is trained",
-    "num_parts": "Experts side by side",
-    "num_blocks": "Blocks of the backbone",
-    "expert_layers": "Layers of the expert in each block",
-    "init": "Layers start as",
-    "start": "Gates start",
-    "retain": "Domains that must not be forgotten",
-    "without": "Parts to leave out",
-    "frozen": "Frozen: only the gates learn",
-    "patience": "Patience: stop after so many evaluations without a better one",
-}
-
 
 @dataclass(frozen=True)
 class Question:
     """One field of a spec in a form; `path` is its place in the spec's JSON.
 
-    `titles` are the labels of choices, where they differ from the values.
+    `title` is its label, if its name does not say enough; `group_title` is the label of its group. `choice_labels` are
+    those of choices, where they differ from the values.
     """
 
     path: tuple[str, ...]
@@ -61,13 +31,15 @@ class Question:
     optional: bool = False
     minimum: float | None = None
     maximum: float | None = None
-    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    title: str = ""
+    group_title: str = ""
 
     @property
     def label(self) -> str:
-        """The field as a label: `Steps` for `num_steps`."""
-        if self.path[-1] in _LABELS:
-            return _LABELS[self.path[-1]]
+        """The field's title, or its name in words: `Steps` for `num_steps`."""
+        if self.title:
+            return self.title
         words = self.path[-1].removeprefix("num_").replace("_", " ").strip()
         return words[:1].upper() + words[1:]
 
@@ -90,18 +62,21 @@ def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DE
         default = field.get_default(call_default_factory=True)
         default = None if default is PydanticUndefined else default
         if dataclasses.is_dataclass(default):
-            questions += config_questions(name, default)
+            questions += config_questions(name, default, field.title or "")
         else:
-            bounds = {name: bound for mark in field.metadata for name, bound in _bounds(mark)}
-            questions.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
+            marks: dict[str, Any] = {"title": field.title, "description": field.description or ""}
+            marks |= {name: bound for mark in field.metadata for name, bound in _bounds(mark)}
+            questions.append(_question((name,), field.annotation, default, marks, offers))
     return questions
 
 
-def config_questions(group: str, config: Any) -> list[Question]:
+def config_questions(group: str, config: Any, group_title: str = "") -> list[Question]:
     """Every field of a config that has a description as a question, with the config's values as defaults."""
     hints = get_type_hints(type(config))
     return [
-        _question((group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {})
+        replace(
+            _question((group, f.name), hints[f.name], getattr(config, f.name), f.metadata, {}), group_title=group_title
+        )
         for f in dataclasses.fields(config)
         if "description" in f.metadata
     ]
@@ -114,16 +89,18 @@ def _bounds(mark: object) -> Iterable[tuple[str, float]]:
 
 
 def _question(
-    path: tuple[str, ...], annotation: Any, help: str, default: Any, bounds: Mapping[str, Any], offers: Offers
+    path: tuple[str, ...], annotation: Any, default: Any, marks: Mapping[str, Any], offers: Offers
 ) -> Question:
+    """The question of a field; `marks` are its title, description and bounds, under pydantic's names."""
     annotation, optional = _without_none(annotation)
     answer_type, choices = _answer_type(path[-1], annotation, offers)
     step = 1 if answer_type == "integer" else 0
-    minimum = bounds["gt"] + step if "gt" in bounds else bounds.get("ge")
-    maximum = bounds["lt"] - step if "lt" in bounds else bounds.get("le")
+    minimum = marks["gt"] + step if "gt" in marks else marks.get("ge")
+    maximum = marks["lt"] - step if "lt" in marks else marks.get("le")
     if answer_type == "integer" and maximum is not None:
         maximum = min(maximum, MAX_SAFE_INTEGER)
-    return Question(path, answer_type, help, default, choices, optional, minimum, maximum)
+    title = marks.get("title") or ""
+    return Question(path, answer_type, marks["description"], default, choices, optional, minimum, maximum, title=title)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

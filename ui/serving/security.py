@@ -226,7 +226,7 @@ def _token_in(headers: Headers) -> bytes:
     """The token of a request: as a bearer, or as the password that a browser asks for.
 
     Wrong ones are not counted, unlike typed ones: a limit would lock out programs that send the right one. Pages of
-    other sites are refused before, and whom other machines can reach has a token too long to be guessed.
+    other sites are refused before this check, and a server reachable from other machines must have a long token.
     """
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":

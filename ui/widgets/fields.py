@@ -30,14 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 _DETAILS = "details"
 _DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
-GROUP_TITLES = {
-    _DETAILS: "More: how to read it, and how much",
-    "training": "Training details",
-    "make-seed.shape": "Shape of a fresh model",
-    "train-mode.shape": "Shape of the expert: blocks, layers, how it starts",
-    "lora": "Adapters",
-    "moe": "Mixture of experts",
-}
+_DETAILS_TITLE = "More: how to read it, and how much"
 
 
 def draw_questions(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
@@ -50,7 +43,8 @@ def draw_questions(form: str, questions: Iterable[Question], tucked: Collection[
         groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
     answers = {question.path: draw_widget(form, question) for question in groups.pop("", [])}
     for group, inside in groups.items():
-        with st.expander(GROUP_TITLES.get(f"{form}.{group}") or GROUP_TITLES.get(group, group), icon=":material/tune:"):
+        title = _DETAILS_TITLE if group == _DETAILS else inside[0].group_title or group
+        with st.expander(title, icon=":material/tune:"):
             answers |= _draw_group(form, inside)
     return answers
 
@@ -116,7 +110,7 @@ def _name(key: str, q: Question) -> str | None:
         _place_of(q.default, options),
         key=key,
         help=q.help,
-        format_func=lambda one: q.titles.get(one, one) if one else nothing,
+        format_func=lambda one: q.choice_labels.get(one, one) if one else nothing,
     )
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
+from engine.methods.registry import method_of
 from workbench.analysis.scores import load, shared_scores
 from workbench.answers.posteriors import ParentProposal
 from workbench.registry.corpora import domain_row
@@ -37,8 +38,9 @@ def nearest_parent(
 
     row = mixture_row(session, mixture)
     if not _possible(row):
+        methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
         raise ScoresError(
-            f"“{mixture}” holds no expert whose copy can be trained: all of its experts are of MoDE.",
+            f"“{mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
             "Train an expert of its own beside the backbone: workbench train mode.",
         )
     scores = _scores(session, row, domain, split)

@@ -3,8 +3,8 @@
 All models branch from one trained seed model, as the paper's do from OPT (§2.1). A model of a cluster is the whole seed
 model trained on that cluster's domain; one cluster is the dense model. As in the paper (§3.2, §A.2), the models of an
 arm together see as many tokens as the dense one, in as many updates: their batches are smaller, not their trainings
-shorter. A mixture of experts is upcycled from the same model and reads what the dense one reads (§6). The plan follows
-from the wish alone; dense and the ablated number of clusters come first.
+shorter. A mixture of experts is upcycled from the same model and reads what the dense one reads (§6). The plan depends
+only on the spec; dense and the ablated number of clusters come first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DEMix's tables and figures as a plan of ordinary jobs.
 
-The plan follows from the wish alone. The most telling results come first: DEMix and Dense of every seed.
+The plan depends only on the spec. The most informative results come first: DEMix and Dense of every seed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MoDE's tables and figures as a plan of ordinary jobs.
 
 The backbone is a dense model trained on all training domains but the two targets, then a seed model like any other.
-Every arm begins from it. The plan follows from the wish alone; table 1 comes first, in every seed.
+Every arm begins from it. The plan depends only on the spec; table 1 comes first, in every seed.
 """
 
 from __future__ import annotations

@@ -59,17 +59,17 @@ class Branch(nn.Module):
         self.slope = nn.Parameter(torch.zeros(width))
         self.odds = nn.Parameter(torch.tensor([odds]))
 
-    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
+    def begin(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Callable[[], BranchOutput]:
         """Starts with a block's input. Returns a function for the result, called after the backbone's layers."""
-        out_BTD, slope_BT = self(x_BTD, *given, **named)
+        out_BTD, slope_BT = self(x_BTD, *args, **kwargs)
         return lambda: (out_BTD, slope_BT, self.odds)
 
-    def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """The output [B, T, D] for the block's input, and the linear part of the expert's logit [B, T]."""
         device = self.slope.device
         if device != x_BTD.device:
-            x_BTD, given, named = _moved(x_BTD, device), _moved(given, device), _moved(named, device)
-        return _through(self.layers, x_BTD, *given, **named), (x_BTD @ self.slope.to(x_BTD.dtype)).float()
+            x_BTD, args, kwargs = _moved(x_BTD, device), _moved(args, device), _moved(kwargs, device)
+        return _through(self.layers, x_BTD, *args, **kwargs), (x_BTD @ self.slope.to(x_BTD.dtype)).float()
 
 
 class Block(nn.Module):
@@ -80,12 +80,12 @@ class Block(nn.Module):
         self.backbone = nn.ModuleList(layers)
         self.experts = nn.ModuleDict()
 
-    def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
+    def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Computes the block like a layer of the decoder, with any further arguments of its family."""
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
-        pending = [branch.begin(x_BTD, *given, **named) for branch in active]  # remote ones start early
-        y_BTD = _through(self.backbone, x_BTD, *given, **named)
+        pending = [branch.begin(x_BTD, *args, **kwargs) for branch in active]  # remote ones start early
+        y_BTD = _through(self.backbone, x_BTD, *args, **kwargs)
         if not pending:
             return y_BTD
         outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in pending), strict=True)
@@ -94,9 +94,9 @@ class Block(nn.Module):
         return _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
 
 
-def _through(layers: nn.ModuleList, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
+def _through(layers: nn.ModuleList, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     for layer in layers:
-        x_BTD = layer(x_BTD, *given, **named)
+        x_BTD = layer(x_BTD, *args, **kwargs)
     return x_BTD
 
 

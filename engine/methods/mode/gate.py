@@ -6,8 +6,8 @@ proportions as they are.
 
 An expert must be able to start with a weight of exactly 0, and still learn. A bias of minus infinity would never move
 again, and one merely low is not the backbone. So what is learned is no bias b but the odds themselves, up to a sign
-that does not count: exp(b) = OPENING · |odds|, the same gates as the paper's. At 0 the weight is 0 to the last bit and
-its gradient is not; the first update leaves 0 on either side, and from then on the expert's layers have a gradient.
+that does not count: exp(b) = ODDS_SCALE · |odds|, the same gates as the paper's. At 0 the weight is exactly 0, but its
+gradient is not; the first update leaves 0 on either side, and from then on the expert's layers have a gradient.
 
 Shapes: B rows, T positions, E experts.
 """

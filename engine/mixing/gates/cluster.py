@@ -25,11 +25,14 @@ class DistanceConfig(ClusteringGateConfig):
         ge=1e-12,
         le=1e6,
     )
-    distance_power: float = knob(2.0, "The power of the distance to a cluster (paper: 2; code: 4).", gt=0, le=100)
+    distance_power: float = knob(
+        2.0, "The power of the distance to a cluster (paper: 2; code: 4).", title="Power of the distance", gt=0, le=100
+    )
     freeze_after: int | None = knob(
         None,
         "Tokens of a text after which distances to clusters stay (paper: after half of a document nothing is lost); "
         "empty: never.",
+        title="Tokens after which weights stay",
         ge=1,
         le=MOST,
     )

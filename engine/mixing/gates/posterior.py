@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 class EvidenceConfig(GateConfig):
     """The settings of a gate that follows the evidence."""
 
-    evidence: Evidence = knob("prefix", "What a posterior sees: the whole prefix (paper) or the last token (code).")
+    evidence: Evidence = knob(
+        "prefix",
+        "What a posterior sees: the whole prefix (paper) or the last token (code).",
+        title="Evidence: what the posterior sees",
+    )
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> N
         for card in experts.list_experts(session):
             experts.expert_row(session, card.name).method = "mode"
     assert "no mixture yet with an expert that can be copied" in output(open_page("train", train__what=EXPERT))
-    assert "All experts here are of MoDE, which are not averaged." in output(open_page("train", train__what=AVERAGE))
+    assert "No expert here can be copied, so none can be averaged." in output(open_page("train", train__what=AVERAGE))
 
 
 @pytest.mark.usefixtures("beside")

@@ -41,8 +41,8 @@ def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
         "Domain that must not be forgotten",
         defaults.retain,
         key=f"{key}.retain",
-        help="One that the experts were not trained on, but that the model which they stand on knew; those first that "
-        "most trainings were to retain.",
+        help="A domain that the base model knew and the experts were not trained on. The most often retained come "
+        "first.",
     )
     there = sorted(name for name in defaults.retain if name != retain)
     targets = right.multiselect(
@@ -67,7 +67,7 @@ def _show(answer: Retention, key: str) -> None:
             plain(f"{text_words(answer)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
         )
     else:
-        st.info(plain(f"Of no expert here is the {number} known on all of these domains."))
+        st.info(plain(f"No expert here has its {number} measured on all of these domains."))
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
     show_table(retention_rows(answer), f"{key}_rows", f"Experts on {', '.join(answer.targets)} and {answer.retain}")
     if answer.missing:

@@ -69,7 +69,7 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split):
         show_chart(oracle_gap(answer.domains), "oracle_gap")
-        st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
+        st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 
 def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> InferenceModeComparison | None:

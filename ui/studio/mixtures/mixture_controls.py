@@ -61,8 +61,8 @@ def _point_to_parts(mixture: MixtureCard) -> None:
     """Explains the parts of MoDE experts, and links to the pages where they are switched."""
     if words := inside_words(mixture):
         explanation = (
-            f"{words} Stored scores are of all parts together: what switching one does needs a forward pass, and is "
-            "computed on a text of yours on these pages."
+            f"{words} Stored scores are of all parts together. To see the effect of switching a part, try it on your "
+            "own text on these pages."
         )
         st.caption(plain(explanation))
         with st.container(horizontal=True):

@@ -24,8 +24,17 @@ class CertifyRemoval(Spec):
     split: Literal["dev", "test"] = Field("test", description="Held-out split; priors always use dev.")
     block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Max tokens of context.")
     max_tokens: int = Field(20_000, ge=100, description="Max tokens per domain.")
-    num_blocks: int = Field(100, ge=1, description="Number of dev blocks for each cached prior (paper: 100).")
-    evidence: Evidence = Field("prefix", description="What the posterior sees: prefix (paper) or last_token (code).")
+    num_blocks: int = Field(
+        100,
+        ge=1,
+        title="Blocks for each cached prior",
+        description="Number of dev blocks for each cached prior (paper: 100).",
+    )
+    evidence: Evidence = Field(
+        "prefix",
+        title="Evidence: what the posterior sees",
+        description="What the posterior sees: prefix (paper) or last_token (code).",
+    )
     num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to continue.")
     prefix_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece given as the prompt.")
     continuation_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece to predict.")

@@ -18,6 +18,7 @@ class Classify(Spec):
     mixture: Name = Field(description="Mixture whose experts answer.")
     path: LocalPath = Field(
         min_length=1,
+        title="Folder of the tasks",
         description="Folder with a subfolder per task: train.jsonl, test.jsonl and optionally validation.jsonl, with "
         "the fields text and label; task.json may hold a template and words for the labels.",
     )
@@ -30,12 +31,27 @@ class Classify(Spec):
         description="cluster, updating, fixed, fixed-validation; empty takes all that the mixture supports.",
     )
     top_k: list[Annotated[int, Field(ge=1)]] = Field(
-        default=[1, 4], description="Numbers of experts to keep; all experts together are always measured too."
+        default=[1, 4],
+        title="Experts at each token (top k)",
+        description="Numbers of experts to keep; all experts together are always measured too.",
     )
-    num_shots: int = Field(8, ge=1, le=100, description="Demonstrations before each example (paper: 8).")
-    num_validation: int = Field(8, ge=1, description="Validation examples for a fixed routing (paper: 8).")
+    num_shots: int = Field(
+        8,
+        ge=1,
+        le=100,
+        title="Demonstrations before each example",
+        description="Demonstrations before each example (paper: 8).",
+    )
+    num_validation: int = Field(
+        8,
+        ge=1,
+        title="Validation examples behind a fixed routing",
+        description="Validation examples for a fixed routing (paper: 8).",
+    )
     num_seeds: int = Field(5, ge=1, le=100, description="Seeds; each draws its own demonstrations (paper: 5).")
-    max_examples: int = Field(1000, ge=1, description="Max test examples per task.")
+    max_examples: int = Field(
+        1000, ge=1, title="Test examples of each task at most", description="Max test examples per task."
+    )
     normalise: Normalise = Field(
         "none",
         description="Compare log-likelihoods of label words unnormalised (none, paper) or per token (tokens).",

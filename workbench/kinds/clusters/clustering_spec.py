@@ -13,10 +13,10 @@ from workbench.spec_base import Name, Spec, Stem
 
 
 def _config_field(config: type[Any], name: str) -> Any:
-    """A field of one of the engine's configs: its default, description and bounds."""
+    """A field of one of the engine's configs: its default, title, description and bounds."""
     field = next(field for field in fields(config) if field.name == name)
-    bounds = {bound: field.metadata[bound] for bound in ("ge", "gt", "le", "lt") if bound in field.metadata}
-    return Field(field.default, description=field.metadata["description"], **bounds)
+    marks = ("title", "description", "ge", "gt", "le", "lt")
+    return Field(field.default, **{mark: field.metadata[mark] for mark in marks if mark in field.metadata})
 
 
 class ClusteringSpec(Spec):

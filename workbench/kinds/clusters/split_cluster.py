@@ -16,7 +16,7 @@ class SplitCluster(Spec):
     kind: Literal["split-cluster"] = "split-cluster"
     clustering: Name = Field(description="Name of the clustering.")
     cluster: str = Field(description="Cluster to split, by number or name.")
-    num_clusters: int = Field(2, ge=2, le=2**16, description="Number of new clusters.")
+    num_clusters: int = Field(2, ge=2, le=2**16, title="Number of clusters", description="Number of new clusters.")
     method: Literal["balanced", "unbalanced"] = Field(
         "balanced", description="balanced: sizes differ by at most one; unbalanced: plain k-means."
     )

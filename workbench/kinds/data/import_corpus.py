@@ -52,10 +52,16 @@ class ImportCorpus(Spec):
 
     kind: Literal["import-corpus"] = "import-corpus"
     name: Name = Field(description="Name of the corpus, and of its domain unless records name their own.")
-    path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
+    path: LocalPath = Field(
+        "", title="File or folder", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these."
+    )
     dataset: str = Field("", description="Name of a Hugging Face data set to download.")
     local_source: str = Field("", description="Text on this machine: one of the demo's sources.")
-    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept for testing.")
+    role: Literal["train", "novel"] = Field(
+        "train",
+        title="Role: to train on, or novel (kept aside to test on)",
+        description="train, or novel: kept for testing.",
+    )
     text_field: str = Field("text", description="Field or column that holds the text.")
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
     group_field: str = Field(
@@ -63,14 +69,23 @@ class ImportCorpus(Spec):
     )
     licence: str = Field("", description="Licence of the text.")
     max_bytes: int | None = Field(
-        None, gt=0, le=2**50, description="Stop after this many bytes of text; empty reads all."
+        None,
+        gt=0,
+        le=2**50,
+        title="Stop after (bytes of text)",
+        description="Stop after this many bytes of text; empty reads all.",
     )
-    skip_bad: bool = Field(False, description="Skip and list broken records, instead of refusing the import.")
+    skip_bad: bool = Field(
+        False,
+        title="Leave broken records out and list them",
+        description="Skip and list broken records, instead of refusing the import.",
+    )
     piece_length: int | None = Field(
         None, ge=100, description="Split longer documents into pieces of at most this many characters; empty: never."
     )
     anonymize: bool = Field(
         False,
+        title="Anonymise: dummy tokens for what identifies users",
         description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
         "by dummy tokens (DEMix table 8).",
     )

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
 from workbench.kinds.kind import Kind, named, no_path
-from workbench.spec_base import RETAIN, ExpertName, Name, Spec, require_others
+from workbench.spec_base import RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -26,15 +26,23 @@ class ComposeMode(Spec):
         min_length=1, description="MoDE experts on one backbone, whose parts are composed."
     )
     without: list[str] = Field(
-        default_factory=list, description="Parts to leave out, by their names in the composition."
+        default_factory=list,
+        title="Parts to leave out",
+        description="Parts to leave out, by their names in the composition.",
     )
     domains: list[Name] = Field(
         default_factory=list,
         description="Domains to train on, equal samples of each; empty: compose without training.",
     )
-    frozen: bool = Field(False, description="Train only the gates; otherwise the experts too (paper: better).")
-    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    retain: list[Name] = Field(default_factory=list, description=RETAIN)
+    frozen: bool = Field(
+        False,
+        title="Frozen: only the gates learn",
+        description="Train only the gates; otherwise the experts too (paper: better).",
+    )
+    training: TrainingConfig = Field(
+        default_factory=TrainingConfig, title="Training details", description="How to train."
+    )
+    retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> ComposeMode:

@@ -26,7 +26,9 @@ class MakeSeed(Spec):
     expert: ExpertName | None = Field(
         None, description="Expert whose full model, shared parameters included, becomes the seed."
     )
-    shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
+    shape: ModelConfig = Field(
+        default_factory=ModelConfig, title="Shape of a fresh model", description="Shape of a fresh model."
+    )
     vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
     domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
     seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the fresh weights.")

@@ -25,19 +25,29 @@ class TrainExpert(Spec):
     domain: Name = Field(description="Domain to train on.")
     mixture: Name = Field(description="Mixture whose base the expert is for; its experts are the possible parents.")
     parent: ExpertName | None = Field(
-        None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
+        None,
+        title="Parent to copy",
+        description="Expert to copy; empty takes the nearest by its posterior on held-out text.",
     )
-    join: bool = Field(True, description="Add the new expert to the mixture when training ends.")
+    join: bool = Field(
+        True,
+        title="Put the new expert into the mixture when it is done",
+        description="Add the new expert to the mixture when training ends.",
+    )
     full_model: bool = Field(
         False,
+        title="Train the whole model instead (dense-DAPT)",
         description="Train the shared parameters too (dense-DAPT): makes a mixture NAME with a new base and one expert "
         "NAME/DOMAIN; the original model does not change.",
     )
     watch: list[Name] = Field(
         default_factory=list,
+        title="Domains to watch while it is trained",
         description="Domains whose held-out loss is measured at each evaluation, to show forgetting (Fig. 6).",
     )
-    training: AdaptingConfig = Field(default_factory=AdaptingConfig, description="How to train.")
+    training: AdaptingConfig = Field(
+        default_factory=AdaptingConfig, title="Training details", description="How to train."
+    )
 
     @property
     def expert(self) -> str:

@@ -11,7 +11,7 @@ from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
-from workbench.spec_base import RETAIN, Name, Spec, require_others
+from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 
 def _method_sentences() -> str:
@@ -38,15 +38,19 @@ class TrainJoint(Spec):
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
     )
     method: MethodName = Field("demix", description=_method_sentences())
-    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    lora: LoraConfig = Field(
-        default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed."
+    training: TrainingConfig = Field(
+        default_factory=TrainingConfig, title="Training details", description="How to train."
     )
-    moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+    lora: LoraConfig = Field(
+        default_factory=LoraConfig, title="Adapters", description="The adapters, with the methods lora and lora-mixed."
+    )
+    moe: MoeConfig = Field(
+        default_factory=MoeConfig, title="Mixture of experts", description="The networks, with the method moe."
+    )
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
     )
-    retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
+    retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=f"{RETAIN} With one expert only.")
 
     @field_validator("options", mode="before")
     @classmethod

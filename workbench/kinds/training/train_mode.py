@@ -11,7 +11,7 @@ from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
-from workbench.spec_base import RETAIN, Name, Spec, require_others
+from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +32,22 @@ class TrainMode(Spec):
     domains: list[Name] = Field(
         min_length=1, description="Domains to train on; equal samples of several are mixed (the baseline of stage 2)."
     )
-    num_parts: int = Field(1, ge=1, le=64, description="Number of parallel experts, each trained on all text.")
-    shape: ModeConfig = Field(
-        default_factory=ModeConfig, description="Blocks, layers and initialization of the expert."
+    num_parts: int = Field(
+        1,
+        ge=1,
+        le=64,
+        title="Experts side by side",
+        description="Number of parallel experts, each trained on all text.",
     )
-    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    retain: list[Name] = Field(default_factory=list, description=RETAIN)
+    shape: ModeConfig = Field(
+        default_factory=ModeConfig,
+        title="Shape of the expert: blocks, layers, how it starts",
+        description="Blocks, layers and initialization of the expert.",
+    )
+    training: TrainingConfig = Field(
+        default_factory=TrainingConfig, title="Training details", description="How to train."
+    )
+    retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainMode:

@@ -18,7 +18,7 @@ from workbench.replications.sizes import Size, SizeName
 class ModeSize(Size):
     """`training` is that of every method, on as much of each target in every batch; of one target on twice as much.
 
-    Whatever is told in sequences is so many blocks of text of each target.
+    Amounts given in sequences count blocks of text of each target.
     """
 
     seeding: TrainingConfig  # of the backbone

@@ -133,9 +133,9 @@ class RemoteBranch(nn.Module):
         super().__init__()
         self._shard, self.key, self.number, self.is_last = shard, key, number, number == num_blocks - 1
 
-    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
+    def begin(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Callable[[], BranchOutput]:
         """Same as `Branch.begin`, computed in the other process."""
-        self._shard.begin(self, x_BTD, given, named)
+        self._shard.begin(self, x_BTD, args, kwargs)
         return lambda: self._shard.end(self)
 
     @property

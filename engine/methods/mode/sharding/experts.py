@@ -115,8 +115,8 @@ class _Server:
         }
 
 
-def _answer(branch: Branch, x_BTD: Tensor, given: Sequence[Any], named: dict[str, Any]) -> Tensor:
-    out_BTD, slope_BT, odds = branch.begin(x_BTD, *given, **named)()
+def _answer(branch: Branch, x_BTD: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    out_BTD, slope_BT, odds = branch.begin(x_BTD, *args, **kwargs)()
     return torch.cat([out_BTD, slope_BT[..., None], odds.expand(*slope_BT.shape, 1)], -1)
 
 
