@@ -1,14 +1,15 @@
-"""The layout of each family of Hugging Face decoders: paths of layers, feed-forward networks and attention.
+"""Hugging Face decoders of every family: made, loaded, and the places of their feed-forward and attention maps.
 
-Another family is another row: surgery, training and mixing follow this table alone.
+Surgery, training and mixing follow `layout_of` alone, which finds the places by structure.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,70 +20,57 @@ from engine.config import Family, ModelConfig, Targets
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
+from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers
 from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Dotted paths: from the model to its list of layers, and from a layer to the linear maps of FFN and attention.
-
-    A mixture of experts is one place: its networks and their router belong together.
-    """
-
-    layers: str
-    ffn: tuple[str, ...]
-    attention: tuple[str, ...]
-
-
-_LLAMA_ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-_LLAMA = Layout("model.layers", ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), _LLAMA_ATTENTION)
-LAYOUTS = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "mixtral": Layout("model.layers", ("mlp",), _LLAMA_ATTENTION),
-    "gpt2": Layout("transformer.h", ("mlp.c_fc", "mlp.c_proj"), ("attn.c_attn", "attn.c_proj")),
-    "opt": Layout("model.decoder.layers", ("fc1", "fc2"), (*_LLAMA_ATTENTION[:3], "self_attn.out_proj")),
-    "gpt_neox": Layout(
-        "gpt_neox.layers",
-        ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-        ("attention.query_key_value", "attention.dense"),
-    ),
-}
+LAYOUTS: dict[str, Layout] = {}  # of families whose modules show another layout than theirs
 
 
 def layout_of(lm: nn.Module) -> Layout:
-    """The layout of a model's family; raises ModelError for a family that is not in the table."""
-    kind = str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
-    if kind not in LAYOUTS:
-        raise ModelError(
-            f"The model's family “{kind}” is not supported; choose one of {', '.join(sorted(LAYOUTS))}.",
-            "Choose a seed of one of these families.",
-        )
-    return LAYOUTS[kind]
+    """The layout of a model, found by its structure; raises ModelError where that shows none."""
+    layout = LAYOUTS.get(family_of(lm)) or discover(lm)
+    require_own_layers(lm, layout)
+    return layout
+
+
+@functools.cache
+def families() -> frozenset[str]:
+    """The model types of the causal LMs that transformers knows, without those that wrap other models."""
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+
+    return frozenset(
+        kind for kind, one in CONFIG_MAPPING.items() if one in MODEL_FOR_CAUSAL_LM_MAPPING and not one.sub_configs
+    )
 
 
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
 
 
 def ffn_places(lm: nn.Module) -> Iterator[Place]:
-    """Every linear map of every FFN, or every whole mixture of experts."""
-    return _places(lm, layout_of(lm).ffn)
+    """Every linear map of every FFN, or every whole mixture of experts; raises ModelError for a model without any."""
+    layout = layout_of(lm)
+    if not any(layout.ffn):
+        raise ModelError(
+            f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own.",
+            "Choose another seed, or another method.",
+        )
+    yield from _places(lm, layout.layers, layout.ffn)
 
 
 def linear_places(lm: nn.Module, targets: Targets = "all") -> Iterator[Place]:
     """Every linear map of attention and FFNs, or of one of the two; a mixture of experts is none."""
     layout = layout_of(lm)
-    paths = {"all": layout.attention + layout.ffn, "attention": layout.attention, "ffn": layout.ffn}[targets]
-    for name, holder, attribute in _places(lm, paths):
-        if hasattr(getattr(holder, attribute), "weight"):
+    both = tuple(map(operator.add, layout.attention, layout.ffn))
+    paths = {"all": both, "attention": layout.attention, "ffn": layout.ffn}[targets]
+    for name, holder, attribute in _places(lm, layout.layers, paths):
+        if is_linear(getattr(holder, attribute)):
             yield name, holder, attribute
 
 
-def _places(lm: nn.Module, paths: Sequence[str]) -> Iterator[Place]:
-    layers = layout_of(lm).layers
-    for number, layer in enumerate(lm.get_submodule(layers).children()):
-        for path in paths:
+def _places(lm: nn.Module, layers: str, paths: Sequence[Sequence[str]]) -> Iterator[Place]:
+    for number, (layer, of_layer) in enumerate(zip(lm.get_submodule(layers).children(), paths, strict=True)):
+        for path in of_layer:
             holder_path, _, attribute = path.rpartition(".")
             yield f"{layers}.{number}.{path}", layer.get_submodule(holder_path), attribute
 
@@ -176,7 +164,7 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
 
 def read_config(folder: Path) -> Any:
     """The configuration of a model in a local folder; raises ModelError with the cause."""
-    return model_files.read_config(folder, LAYOUTS)
+    return model_files.read_config(folder, families())
 
 
 def load_model(folder: Path) -> Any:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.models.heads import head_of
+
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
 
 
@@ -29,10 +31,10 @@ def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores
     vocabulary takes no more memory than a small one. Of tokens that are equally probable the one with the lowest id
     counts as the most probable, as in torch.argmax.
     """
-    head = lm.get_output_embeddings()
+    head = head_of(lm)
     chunk_size = max(1, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
     pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
-    logprobs, hits = zip(*(_of_targets(head(some), wanted) for some, wanted in pieces), strict=True)
+    logprobs, hits = zip(*(_of_targets(head(some[None])[0], wanted) for some, wanted in pieces), strict=True)
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
 
 

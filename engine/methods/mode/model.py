@@ -23,6 +23,7 @@ from engine.methods.mode.block import Block, with_experts
 from engine.methods.mode.branches import BranchMaker, place_of
 from engine.methods.mode.config import ModeConfig
 from engine.models.families import layout_of, max_positions
+from engine.models.heads import head_of
 from engine.models.likelihoods import TokenScores, token_scores
 
 
@@ -65,7 +66,7 @@ class ModeModel(nn.Module):
         the left, over all S positions, those in the cache included.
         """
         hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, cache, mask_BS)
-        return self.lm.get_output_embeddings()(hidden_BTD), weights_KGBT
+        return head_of(self.lm)(hidden_BTD), weights_KGBT
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, keys: Sequence[str], mask_BS: Tensor | None = None

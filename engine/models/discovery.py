@@ -1,0 +1,164 @@
+"""The layout of a Hugging Face decoder from its modules: layers, feed-forward networks and attention.
+
+A layer's children either mix positions (attention, recurrent and convolutional mixers) or treat every position alike.
+The first take a mask, positions or a cache when they are called, the second nothing of the kind. Linear maps of the
+second are the feed-forward maps; those of attention are its maps. Maps of recurrent mixers are neither: their kernels
+read weights without calling the maps. A router and its experts are one place as a whole, the module that holds both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from engine.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The dotted path from the model to its list of layers, and from each layer to its maps in FFN and attention.
+
+    A mixture of experts is one place: its networks and their router belong together.
+    """
+
+    layers: str
+    ffn: tuple[tuple[str, ...], ...]  # by layer
+    attention: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers have the same maps."""
+        return len({*self.ffn}) <= 1 and len({*self.attention}) <= 1
+
+
+def discover(lm: nn.Module) -> Layout:
+    """The layout of any causal LM of transformers; raises ModelError where its modules do not show one."""
+    layers = _list_of_layers(lm)
+    parts = [_parts_of(layer) for layer in lm.get_submodule(layers).children()]
+    return Layout(layers, tuple(ffn for ffn, _ in parts), tuple(attention for _, attention in parts))
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear map and nothing else."""
+    from transformers.pytorch_utils import Conv1D
+
+    return type(module) in (nn.Linear, Conv1D)
+
+
+def family_of(lm: nn.Module) -> str:
+    """The name of a model's family, for messages."""
+    return str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
+
+
+_MIXING = frozenset(
+    (
+        "attention_mask",
+        "position_embeddings",
+        "past_key_values",
+        "past_key_value",
+        "layer_past",
+        "cache_params",
+        "cache_position",
+        "position_ids",
+        "encoder_hidden_states",
+        "state",
+    )
+)
+_MIXING_NAME = re.compile(r"att(n|ention)?(_|$)|mixer|mamba")
+
+
+def _list_of_layers(lm: nn.Module) -> str:
+    """The path of the list of decoder layers: the only outermost list of modules with linear maps."""
+    lists = [(name, one) for name, one in lm.named_modules() if isinstance(one, nn.ModuleList) and _holds_layers(one)]
+    outer = [pair for pair in lists if not any(pair[0].startswith(f"{name}.") for name, _ in lists)]
+    num_layers = getattr(getattr(lm, "config", None), "num_hidden_layers", None)
+    if len(outer) > 1:
+        outer = [pair for pair in outer if len(pair[1]) == num_layers]
+    if len(outer) != 1:
+        count = "no list" if not outer else f"{len(outer)} lists"
+        raise ModelError(
+            f"A model of the family “{family_of(lm)}” is not supported: it has {count} of decoder layers.",
+            "Choose a seed with one list of layers.",
+        )
+    return outer[0][0]
+
+
+def _holds_layers(one: nn.ModuleList) -> bool:
+    members = list(one.children())
+    return bool(members) and all(not is_linear(member) and _has_weights(member) for member in members)
+
+
+def _has_weights(member: nn.Module) -> bool:
+    return any(is_linear(inner) or _stacks_experts(inner) for inner in member.modules())
+
+
+def _parts_of(layer: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The paths of the feed-forward and of the attention maps."""
+    ffn: list[str] = []
+    attention: list[str] = []
+    for name, child in layer.named_children():
+        if not _mixes_positions(name, child):
+            ffn += _feed_forward(name, child)
+        elif not any(isinstance(inner, nn.Conv1d) for inner in child.modules()):
+            attention += [_joined(name, path) for path, inner in child.named_modules() if is_linear(inner)]
+    return tuple(ffn), tuple(attention)
+
+
+def _mixes_positions(name: str, child: nn.Module) -> bool:
+    takes = inspect.signature(child.forward).parameters
+    is_feed_forward = [*takes][:1] == ["x"] or not (_MIXING & takes.keys())
+    if not is_feed_forward:
+        return True
+    return bool(_MIXING_NAME.search(name)) and len(takes) > 1 and not is_linear(child)
+
+
+def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
+    """Linear maps, or the modules that hold a router and its experts."""
+    mixtures = {path.rpartition(".")[0] for path, inner in child.named_modules() if path and _is_experts(inner)}
+    if _is_experts(child):  # beside its router in the layer itself
+        mixtures.add("")
+    whole = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
+    yield from (_joined(name, path) for path in sorted(whole))
+    for path, inner in child.named_modules():
+        if is_linear(inner) and not any(_is_within(path, one) for one in whole):
+            yield _joined(name, path)
+
+
+def _is_experts(module: nn.Module) -> bool:
+    if isinstance(module, nn.ModuleList):
+        return len(module) > 1 and all(_has_weights(one) for one in module)
+    return _stacks_experts(module)
+
+
+def _stacks_experts(module: nn.Module) -> bool:
+    """Whether a module holds the maps of several experts in one tensor."""
+    if isinstance(module, nn.Conv1d):
+        return False
+    return any(parameter.ndim == 3 for parameter in module.parameters(recurse=False))
+
+
+def _is_within(path: str, holder: str) -> bool:
+    return not holder or path == holder or path.startswith(f"{holder}.")
+
+
+def _joined(name: str, path: str) -> str:
+    return f"{name}.{path}" if path else name
+
+
+def require_own_layers(lm: Any, layout: Layout) -> None:
+    """Raises ModelError for a model whose layers share modules: an expert in one would be in the other, too."""
+    layers = list(lm.get_submodule(layout.layers).children())
+    seen: set[int] = set()
+    for layer in layers:
+        own = {id(one) for one in layer.modules() if [*one.parameters(recurse=False)]}
+        if own & seen:
+            raise ModelError(
+                f"A model of the family “{family_of(lm)}” is not supported: its layers share modules.",
+                "Choose a seed whose layers are modules of their own.",
+            )
+        seen |= own
