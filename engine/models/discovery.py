@@ -44,10 +44,15 @@ def discover(lm: nn.Module) -> Layout:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether a module is a linear map and nothing else."""
+    """Whether a module is a linear map and nothing else; most subclasses of nn.Linear compute something else."""
     from transformers.pytorch_utils import Conv1D
 
-    return type(module) in (nn.Linear, Conv1D)
+    return type(module) in (nn.Linear, Conv1D) or type(module).__name__ in _ALSO_LINEAR
+
+
+def is_recurrent(module: nn.Module) -> bool:
+    """Whether a module holds a recurrent or convolutional mixer, whose state is no list of keys and values."""
+    return any(isinstance(inner, nn.Conv1d) or type(inner).__name__ in _ALSO_RECURRENT for inner in module.modules())
 
 
 def family_of(lm: nn.Module) -> str:
@@ -55,6 +60,9 @@ def family_of(lm: nn.Module) -> str:
     return str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
 
 
+_ALSO_LINEAR = ("FalconLinear",)  # a linear map by another product
+_ALSO_RECURRENT = ("xLSTMLayer", "RwkvSelfAttention")  # without a convolution
+_INDEXER = re.compile(r"(^|\.)indexer\.")  # its maps choose positions by top-k, so they have no gradient
 _MIXING = frozenset(
     (
         "attention_mask",
@@ -104,8 +112,9 @@ def _parts_of(layer: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name, child in layer.named_children():
         if not _mixes_positions(name, child):
             ffn += _feed_forward(name, child)
-        elif not any(isinstance(inner, nn.Conv1d) for inner in child.modules()):
-            attention += [_joined(name, path) for path, inner in child.named_modules() if is_linear(inner)]
+        elif not is_recurrent(child):
+            paths = [_joined(name, path) for path, inner in child.named_modules() if is_linear(inner)]
+            attention += [path for path in paths if not _INDEXER.search(path)]
     return tuple(ffn), tuple(attention)
 
 
@@ -127,6 +136,12 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
     for path, inner in child.named_modules():
         if is_linear(inner) and not any(_is_within(path, one) for one in whole):
             yield _joined(name, path)
+
+
+def takes_states_only(module: nn.Module) -> bool:
+    """Whether a module is called with one tensor."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    return sum(one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters) == 1
 
 
 def _is_experts(module: nn.Module) -> bool:

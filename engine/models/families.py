@@ -20,7 +20,7 @@ from engine.config import Family, ModelConfig, Targets
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
-from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers
+from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 
@@ -55,7 +55,13 @@ def ffn_places(lm: nn.Module) -> Iterator[Place]:
             f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own.",
             "Choose another seed, or another method.",
         )
-    yield from _places(lm, layout.layers, layout.ffn)
+    for name, holder, attribute in _places(lm, layout.layers, layout.ffn):
+        if not takes_states_only(getattr(holder, attribute)):
+            raise ModelError(
+                f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states.",
+                "Choose another seed, or the method LoRA or dense.",
+            )
+        yield name, holder, attribute
 
 
 def linear_places(lm: nn.Module, targets: Targets = "all") -> Iterator[Place]:
@@ -207,13 +213,18 @@ def import_model(folder: Path) -> Any:
         raise ModelError(f"The weights in {folder} hold infinite numbers or NaN.", _UNDAMAGED)
     try:
         with torch.no_grad():
-            logits = lm(input_ids=torch.tensor([[0, 0]])).logits
+            logits, others = (lm(input_ids=torch.tensor([[0, second]])).logits for second in (0, 1))
     except MemoryError:
         raise
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
         raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
         raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
+    if not torch.allclose(logits[:, 0], others[:, 0], atol=1e-3, rtol=1e-3):
+        raise ModelError(
+            f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow.",
+            "Give a causal language model; some need is_decoder in their configuration.",
+        )
     return lm
 
 

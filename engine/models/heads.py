@@ -36,12 +36,18 @@ class _Read:
         return self if name in ("decoder", "language_model", "model") else None
 
 
+def decoder_of(lm: Any) -> Any:
+    """The model without its output embeddings; its answer has `last_hidden_state`."""
+    return lm.get_decoder() if lm.base_model is lm else lm.base_model
+
+
 def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
     """The function from hidden states [B, T, D] to logits [B, T, V] that the model's own forward pass ends with.
 
     It runs no layer and changes nothing: any number of threads may call it.
     """
-    prefix = str(lm.base_model_prefix)
+    decoder = decoder_of(lm)
+    prefix = next(name for name, one in lm.named_children() if one is decoder)
     shell = copy.copy(lm)
     shell._modules = {name: one for name, one in lm._modules.items() if name != prefix}
 

@@ -27,7 +27,7 @@ _CONFIG_BYTES, _INDEX_BYTES = 1 << 20, 32 << 20
 _HEADER_BYTES = 32 << 20  # of all files together: some 200,000 tensors
 _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|attentions)\.(\d+)\.")
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Download the model again."
@@ -55,9 +55,19 @@ _LARGEST = {  # the sizes that a configuration may ask for, several times those 
     "num_experts": _COUNT,
     "num_experts_per_tok": _COUNT,
 }
+_LARGEST_BY_NAME = (  # the same for other families' names: the first pattern that a name matches
+    (re.compile(r"(n|num|.*_num)_(.*_)?(layers?|blocks)(_per_stack)?|(en|de)coder_layers|.*_layer_(period|interval|step)"), _LAYERS),
+    (re.compile(r"(.*_)?(n|num)_(.*_)?heads?|.*_heads|.*_groups?|n_langs|[HL]_cycles"), _COUNT),
+    (re.compile(r"(.*_)?(num_|n_)?(.*_)?experts(_per_tok(en)?)?|moe_(topk|k|top_k)"), _COUNT),
+    (re.compile(r"(.*_)?vocab_size.*"), 1 << 26),
+    (re.compile(r".*(hidden|intermediate|embedding|embed|state|inner|ffn|ff|head|model|rank|lru).*_?(size|dim|width)"), _SIZE),
+    (re.compile(r"d_.*|.*_rank|(.*_)?ffn_dim|dff|dim_.*|emb_dim|.*_dim|.*_kernel(_size)?|.*expand"), _SIZE),
+    (re.compile(r"(.*_)?max_.*(positions|embeddings|len|length)|n_ctx|.*_length|.*window.*|.*chunk_size"), _LENGTH),
+)
 _NONE_MEANS_DEFAULT = frozenset(
     ("n_inner", "num_key_value_heads", "head_dim", "sliding_window", "word_embed_proj_dim", "max_window_layers")
 )
+_BY_LAYER = frozenset(("intermediate_size", "num_experts", "num_experts_per_tok", "num_key_value_heads"))
 _MAY_BE_ZERO = frozenset(("max_window_layers", "sliding_window"))
 _FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "partial_rotary_factor")
 
@@ -113,9 +123,9 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     known = {*inspect.get_annotations(config_class), *config_class.attribute_map, *_FORMER_NAMES}
     fields = {name: value for name, value in values.items() if name in known}
     for name, value in fields.items():
-        _check(folder, name, value)
+        _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
     try:
-        config = config_class(**fields)
+        config = config_class(**{name: _without_tags(value) for name, value in fields.items()})
     except MemoryError:
         raise
     except Exception as error:  # transformers fails in many ways on values that it does not expect
@@ -126,13 +136,35 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     return config
 
 
-def _check(folder: Path, name: str, value: Any) -> None:
+def _without_tags(value: Any) -> Any:
+    """A list with its infinite numbers, which transformers writes as objects."""
+    if not isinstance(value, list):
+        return value
+    return [math.inf if one == {"__float__": "Infinity"} else one for one in value]
+
+
+def _check_others(folder: Path, name: str, value: Any) -> None:
+    """Raises ModelError for a size that is too large, alone or in a list, by a pattern of its name."""
+    largest = next((bound for pattern, bound in _LARGEST_BY_NAME if pattern.fullmatch(name)), None)
+    sizes = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
+    if largest is not None and any(abs(one) > largest for one in sizes):
+        raise ModelError(
+            f"“{name}” in {folder / CONFIG} must be a whole number of at most {largest:,}, not {short(value)}.", _AGAIN
+        )
+
+
+def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) -> None:
     """Raises ModelError for an invalid size, and for any other value that is not plain and small."""
     smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
+    if isinstance(value, list) and 0 < len(value) <= _LAYERS and name in _BY_LAYER:
+        for one in value:
+            _check(folder, name, one)
+        return
     if largest is None:
+        _check_others(folder, name, value)
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
             raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", _AGAIN)
-    elif value is None and name in _NONE_MEANS_DEFAULT:
+    elif value is None and (may_be_none or name in _NONE_MEANS_DEFAULT):
         return
     elif type(value) is not int or not smallest <= value <= largest:
         raise ModelError(

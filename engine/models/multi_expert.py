@@ -13,6 +13,7 @@ Shapes: B rows, T positions, V vocabulary, E experts, D width of the embeddings.
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +24,9 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.models.families import max_positions
+from engine.models.discovery import is_recurrent
 from engine.models.flops import Shape, training_flops
+from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
@@ -121,6 +124,7 @@ class MultiExpertModel(nn.Module):
         self.keys = list(keys)
         self.placement = placement
         self._layers = placement.insert(lm, keys)
+        self._keeps_logits = "logits_to_keep" in inspect.signature(lm.forward).parameters
         in_lm = {id(module) for module in lm.modules()}
         self.beside = nn.ModuleDict({place: one for place, one in self._layers.items() if id(one) not in in_lm})
 
@@ -152,15 +156,17 @@ class MultiExpertModel(nn.Module):
         with routed(rows):
             text = self._text(input_ids_BT, cache)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
-            out = self.lm(**text, past_key_values=cache, use_cache=cache is not None, logits_to_keep=num_logits)
-        return out.logits  # type: ignore[no-any-return]
+            if self._keeps_logits:
+                text["logits_to_keep"] = num_logits
+            out = self.lm(**text, past_key_values=cache, use_cache=cache is not None)
+        return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
         num_positions = input_ids_BT.shape[1]
         with routed(rows):
-            out = self.lm.base_model(**self._text(input_ids_BT, None), use_cache=False)
+            out = decoder_of(self.lm)(**self._text(input_ids_BT, None), use_cache=False)
         return token_scores(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
 
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
@@ -168,10 +174,10 @@ class MultiExpertModel(nn.Module):
         return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     def new_cache(self) -> Any:
-        """An empty cache of keys and values."""
+        """An empty cache of keys and values, and of the states of recurrent layers."""
         from transformers import DynamicCache
 
-        return DynamicCache()
+        return DynamicCache(config=self.lm.config) if is_recurrent(self.lm) else DynamicCache()
 
     def part_weights(self) -> Mapping[str, Never]:
         """None: these experts have no parts."""

@@ -26,7 +26,7 @@ class ExpertLinear(nn.Module):
         super().__init__()
         self.experts = nn.ModuleDict({key: copy.deepcopy(original) for key in keys})
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows = current_rows()
         if len(rows.keys) == 1:
@@ -36,7 +36,7 @@ class ExpertLinear(nn.Module):
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
         parts = x.split([count * per_row for count in rows.num_rows])
-        return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
+        return _joined([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
 
     def merged(self, key: str) -> nn.Module:
         """The map of this expert, to replace the layer with."""
@@ -61,6 +61,11 @@ class ExpertLinear(nn.Module):
         else:
             out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
         return out.view(*x.shape[:-1], -1)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The outputs of all rows; some mixtures of experts give their routers' scores, too."""
+    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 class FeedForward(Placement):

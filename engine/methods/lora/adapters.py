@@ -62,14 +62,16 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
     peft_config = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        target_modules=[name for name, _, _ in places],
+        target_modules=[f"lm.{name}" for name, _, _ in places],
         lora_dropout=0.0,
         fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 stores maps as [I, O]
     )
     required_grad = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
+    shell = nn.Module()  # whose family peft does not know: for some it renames the targets
+    shell.lm = lm
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        peft.inject_adapter_in_model(peft_config, lm, adapter_name="new")
+        peft.inject_adapter_in_model(peft_config, shell, adapter_name="new")
     state: dict[str, Tensor] = {}
     for name, holder, attribute in places:
         layer: Any = getattr(holder, attribute)
@@ -77,7 +79,6 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
         state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach()
         state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach()
         state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
-    del lm.peft_config  # what peft leaves behind on the model itself
     for parameter in lm.parameters():
         parameter.requires_grad_(required_grad[id(parameter)])
     return state

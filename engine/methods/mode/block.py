@@ -69,7 +69,7 @@ class Branch(nn.Module):
         device = self.slope.device
         if device != x_BTD.device:
             x_BTD, args, kwargs = _moved(x_BTD, device), _moved(args, device), _moved(kwargs, device)
-        return _through(self.layers, x_BTD, *args, **kwargs), (x_BTD @ self.slope.to(x_BTD.dtype)).float()
+        return _through(self.layers, x_BTD, *args, **kwargs)[1], (x_BTD @ self.slope.to(x_BTD.dtype)).float()
 
 
 class Block(nn.Module):
@@ -80,24 +80,35 @@ class Block(nn.Module):
         self.backbone = nn.ModuleList(layers)
         self.experts = nn.ModuleDict()
 
-    def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Computes the block like a layer of the decoder, with any further arguments of its family."""
+    def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Computes the block like a layer of the decoder, with any further arguments of its family.
+
+        A family whose layers give tuples gets one.
+        """
+        gives_tuple, y_BTD = self._merged(x_BTD, *args, **kwargs)
+        return (y_BTD, None) if gives_tuple else y_BTD
+
+    def _merged(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[bool, Tensor]:
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
         pending = [branch.begin(x_BTD, *args, **kwargs) for branch in active]  # remote ones start early
-        y_BTD = _through(self.backbone, x_BTD, *args, **kwargs)
+        gives_tuple, y_BTD = _through(self.backbone, x_BTD, *args, **kwargs)
         if not pending:
-            return y_BTD
+            return gives_tuple, y_BTD
         outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in pending), strict=True)
         weights_BTG = gate_weights(torch.stack(slopes, -1), torch.cat(odds))
         call.weights.append(weights_BTG.detach())
-        return _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
+        return gives_tuple, _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
 
 
-def _through(layers: nn.ModuleList, x_BTD: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _through(layers: nn.ModuleList, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[bool, Tensor]:
+    """Whether the layers give tuples, which begin with the states, and the output [B, T, D]."""
+    gives_tuple = False
     for layer in layers:
-        x_BTD = layer(x_BTD, *args, **kwargs)
-    return x_BTD
+        out = layer(x_BTD, *args, **kwargs)
+        gives_tuple = isinstance(out, tuple)
+        x_BTD = out[0] if gives_tuple else out
+    return gives_tuple, x_BTD
 
 
 def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,10 @@ class BranchMaker:
 
     def _fresh(self, like: Any) -> nn.Module:
         """A new layer of the same class, with the family's random initialization."""
-        layer: nn.Module = type(like)(self._lm.config, place_of(like))
+        if [*inspect.signature(type(like)).parameters][:2] == ["config", "layer_idx"]:
+            layer: nn.Module = type(like)(self._lm.config, place_of(like))
+        else:
+            layer = self._copied(like)
         return layer.apply(self._lm._init_weights).to(next(like.parameters()).dtype)
 
 

@@ -22,8 +22,9 @@ from engine.errors import ModelError
 from engine.methods.mode.block import Block, with_experts
 from engine.methods.mode.branches import BranchMaker, place_of
 from engine.methods.mode.config import ModeConfig
+from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of, max_positions
-from engine.models.heads import head_of
+from engine.models.heads import decoder_of, head_of
 from engine.models.likelihoods import TokenScores, token_scores
 
 
@@ -87,7 +88,7 @@ class ModeModel(nn.Module):
             places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
             text |= {"attention_mask": mask_BS, "position_ids": places_BS[:, -input_ids_BT.shape[1] :]}
         with with_experts(keys) as call:
-            out = self.lm.base_model(**text, past_key_values=cache, use_cache=cache is not None)
+            out = decoder_of(self.lm)(**text, past_key_values=cache, use_cache=cache is not None)
         if not keys:
             return out.last_hidden_state, torch.ones(self.num_blocks, 1, *input_ids_BT.shape)
         return out.last_hidden_state, torch.stack(call.weights).permute(0, 3, 1, 2)
@@ -201,6 +202,17 @@ class ModeModel(nn.Module):
             raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {held}.")
 
 
+def _require_alike(lm: Any, layers: list[nn.Module]) -> None:
+    """Raises ModelError for layers that differ, or that keep a state for which an expert's cache has no place."""
+    if len({type(layer) for layer in layers}) > 1 or not layout_of(lm).is_uniform:
+        raise ModelError("The backbone's layers are of several kinds.", "Choose a backbone whose layers are of one kind.")
+    if is_recurrent(layers[0]) or not any(hasattr(one, "layer_idx") for one in layers[0].modules()):
+        raise ModelError(
+            "The backbone's layers do not keep keys and values under a number.",
+            "Choose a backbone whose layers are of attention.",
+        )
+
+
 def _divide(lm: Any, num_blocks: int) -> list[Block]:
     """Replaces the decoder's layers by blocks; the first blocks take one more layer if the division has a remainder."""
     path = layout_of(lm).layers
@@ -215,6 +227,7 @@ def _divide(lm: Any, num_blocks: int) -> list[Block]:
             "The backbone mixes layers with sliding-window and full attention.",
             "Choose a backbone whose layers are of one kind.",
         )
+    _require_alike(lm, layers)
     small, more = divmod(len(layers), num_blocks)
     sizes = [small + (number < more) for number in range(num_blocks)]
     blocks = [Block([layers.pop(0) for _ in range(size)]) for size in sizes]
