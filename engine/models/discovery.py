@@ -55,6 +55,11 @@ def is_recurrent(module: nn.Module) -> bool:
     return any(isinstance(inner, nn.Conv1d) or type(inner).__name__ in _ALSO_RECURRENT for inner in module.modules())
 
 
+def keeps_other_states(lm: nn.Module) -> bool:
+    """Whether a cache must know the configuration: for recurrent layers, and for the keys of indexers."""
+    return is_recurrent(lm) or any(_INDEXER.search(f"{name}.") for name, _ in lm.named_modules())
+
+
 def family_of(lm: nn.Module) -> str:
     """The name of a model's family, for messages."""
     return str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
@@ -140,8 +145,8 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
 
 def takes_states_only(module: nn.Module) -> bool:
     """Whether a module is called with one tensor."""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    return sum(one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters) == 1
+    parameters = inspect.signature(module.forward).parameters.values()
+    return sum(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters) == 1
 
 
 def _is_experts(module: nn.Module) -> bool:

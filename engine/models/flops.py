@@ -13,10 +13,14 @@ experts runs k whole forward passes, though it reads the shared weights from mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_WIDTH = ("hidden_size", "n_embd", "d_model", "emb_dim")  # the names of one size in different families
+_HEADS = ("num_attention_heads", "n_head", "attention_heads", "decoder_attention_heads", "n_heads", "num_heads")
+_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_FFN = ("moe_intermediate_size", "intermediate_size", "decoder_ffn_dim", "ffn_dim", "n_inner", "dff")
 _UNGATED = ("gpt2", "opt", "gpt_neox")  # two maps in each feed-forward network; the others have three
 
 
@@ -38,22 +42,19 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
         """The shape from a model's config.json, with the field names of any family."""
-        width, heads = (
-            int(_first(config, "hidden_size", "n_embd")),
-            int(_first(config, "num_attention_heads", "n_head")),
-        )
+        width, heads = _number(config, _WIDTH), _number(config, _HEADS, default=1)  # a recurrent model has no heads
         head_width = int(config.get("head_dim") or width // heads)
         return cls(
-            num_layers=int(_first(config, "num_hidden_layers", "n_layer")),
+            num_layers=_number(config, _LAYERS),
             width=width,
             attention_width=heads * head_width,
-            key_width=int(config.get("num_key_value_heads") or heads) * head_width,
-            ffn_width=int(_first(config, "intermediate_size", "ffn_dim", "n_inner", default=4 * width)),
+            key_width=_number(config, ("num_key_value_heads",), default=heads) * head_width,
+            ffn_width=_number(config, _FFN, default=4 * width),
             ffn_maps=2 if config["model_type"] in _UNGATED else 3,
             vocab_size=int(config["vocab_size"]),
             embedding_width=int(config.get("word_embed_proj_dim") or width),
-            ffn_active=int(config.get("num_experts_per_tok") or 1),
-            ffn_choices=int(config.get("num_local_experts") or 0),
+            ffn_active=_number(config, ("num_experts_per_tok",), default=1),
+            ffn_choices=_number(config, ("num_local_experts", "num_experts", "n_routed_experts"), default=0),
         )
 
     @property
@@ -112,6 +113,8 @@ def elm_flops(num_layers: int, width: int, vocab_size: int, num_tokens: int, con
     return narayanan_flops(num_layers, width, vocab_size, num_tokens, context) / num_clusters
 
 
-def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -> Any:
-    values = (config[name] for name in names if config.get(name) is not None)
-    return next(values, default)
+def _number(config: Mapping[str, Any], names: Sequence[str], default: int = 0) -> int:
+    """The first of these fields that is set; of one that differs from layer to layer the mean."""
+    values = (config[name] for name in names if config.get(name))
+    value: Any = next(values, default)
+    return int(sum(value) / len(value)) if isinstance(value, list) else int(value)

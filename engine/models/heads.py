@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class _Read:
@@ -46,6 +46,9 @@ def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
 
     It runs no layer and changes nothing: any number of threads may call it.
     """
+    if not isinstance(lm, nn.Module):  # nothing but a head
+        head_alone: Callable[[Tensor], Tensor] = lm.get_output_embeddings()
+        return head_alone
     decoder = decoder_of(lm)
     prefix = next(name for name, one in lm.named_children() if one is decoder)
     shell = copy.copy(lm)

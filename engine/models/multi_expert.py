@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.models.families import max_positions
-from engine.models.discovery import is_recurrent
+from engine.models.discovery import family_of, keeps_other_states
 from engine.models.flops import Shape, training_flops
 from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores
@@ -159,6 +159,11 @@ class MultiExpertModel(nn.Module):
             if self._keeps_logits:
                 text["logits_to_keep"] = num_logits
             out = self.lm(**text, past_key_values=cache, use_cache=cache is not None)
+        if cache is not None and not len(getattr(cache, "layers", "-")):
+            raise ModelError(
+                f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache.",
+                "Choose another seed.",
+            )
         return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -177,7 +182,7 @@ class MultiExpertModel(nn.Module):
         """An empty cache of keys and values, and of the states of recurrent layers."""
         from transformers import DynamicCache
 
-        return DynamicCache(config=self.lm.config) if is_recurrent(self.lm) else DynamicCache()
+        return DynamicCache(config=self.lm.config) if keeps_other_states(self.lm) else DynamicCache()
 
     def part_weights(self) -> Mapping[str, Never]:
         """None: these experts have no parts."""

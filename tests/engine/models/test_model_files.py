@@ -18,8 +18,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
 from engine.models import families
-from engine.models.families import LAYOUTS, download_model, fresh_model, import_model, load_model
+from engine.models.families import download_model, fresh_model, import_model, load_model
 from engine.text.tokenizer import load_tokenizer
+from tests.engine.models.common_families import FAMILIES
 
 SHAPE = ModelConfig(num_layers=2, width=32, num_heads=4, ffn_width=64, max_positions=64)
 IDS = torch.arange(40)[None]
@@ -38,7 +39,7 @@ def write_model(folder: Path, family: str = "llama") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", LAYOUTS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_loads_as_transformers_loads_it(family: str, tmp_path: Path) -> None:
     write_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1

@@ -21,9 +21,10 @@ from transformers import (
 from engine.config import ModelConfig
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.models.families import LAYOUTS, fresh_model
+from engine.models.families import fresh_model
+from tests.engine.models.common_families import FAMILIES as COMMON
 
-FAMILIES = sorted(LAYOUTS)
+FAMILIES = sorted(COMMON)
 LAYERS, VOCAB = 5, 300
 SHAPE = ModeConfig(num_blocks=2, expert_layers=2)
 SIZES: dict[str, Any] = {
