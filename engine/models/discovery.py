@@ -60,7 +60,7 @@ def keeps_other_states(lm: nn.Module) -> bool:
     return is_recurrent(lm) or any(_INDEXER.search(f"{name}.") for name, _ in lm.named_modules())
 
 
-def family_of(lm: nn.Module) -> str:
+def family_of(lm: Any) -> str:
     """The name of a model's family, for messages."""
     return str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
 
@@ -98,7 +98,8 @@ def _list_of_layers(lm: nn.Module) -> str:
             f"A model of the family “{family_of(lm)}” is not supported: it has {count} of decoder layers.",
             "Choose a seed with one list of layers.",
         )
-    return outer[0][0]
+    name: str = outer[0][0]
+    return name
 
 
 def _holds_layers(one: nn.ModuleList) -> bool:

@@ -38,7 +38,7 @@ class _Read:
 
 def decoder_of(lm: Any) -> Any:
     """The model without its output embeddings; its answer has `last_hidden_state`."""
-    return lm.get_decoder() if lm.base_model is lm else lm.base_model
+    return lm.model if lm.base_model is lm else lm.base_model
 
 
 def head_of(lm: Any) -> Callable[[Tensor], Tensor]:

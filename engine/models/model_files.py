@@ -56,11 +56,21 @@ _LARGEST = {  # the sizes that a configuration may ask for, several times those 
     "num_experts_per_tok": _COUNT,
 }
 _LARGEST_BY_NAME = (  # the same for other families' names: the first pattern that a name matches
-    (re.compile(r"(n|num|.*_num)_(.*_)?(layers?|blocks)(_per_stack)?|(en|de)coder_layers|.*_layer_(period|interval|step)"), _LAYERS),
+    (
+        re.compile(
+            r"(n|num|.*_num)_(.*_)?(layers?|blocks)(_per_stack)?|(en|de)coder_layers|.*_layer_(period|interval|step)"
+        ),
+        _LAYERS,
+    ),
     (re.compile(r"(.*_)?(n|num)_(.*_)?heads?|.*_heads|.*_groups?|n_langs|[HL]_cycles"), _COUNT),
     (re.compile(r"(.*_)?(num_|n_)?(.*_)?experts(_per_tok(en)?)?|moe_(topk|k|top_k)"), _COUNT),
     (re.compile(r"(.*_)?vocab_size.*"), 1 << 26),
-    (re.compile(r".*(hidden|intermediate|embedding|embed|state|inner|ffn|ff|head|model|rank|lru).*_?(size|dim|width)"), _SIZE),
+    (
+        re.compile(
+            r".*(hidden|intermediate|embedding|embed|state|inner|ffn|ff|head|model|rank|lru).*_?(size|dim|width)"
+        ),
+        _SIZE,
+    ),
     (re.compile(r"d_.*|.*_rank|(.*_)?ffn_dim|dff|dim_.*|emb_dim|.*_dim|.*_kernel(_size)?|.*expand"), _SIZE),
     (re.compile(r"(.*_)?max_.*(positions|embeddings|len|length)|n_ctx|.*_length|.*window.*|.*chunk_size"), _LENGTH),
 )

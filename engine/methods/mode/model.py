@@ -205,7 +205,7 @@ class ModeModel(nn.Module):
 def _require_alike(lm: Any, layers: list[nn.Module]) -> None:
     """Raises ModelError for layers that differ, or that keep a state for which an expert's cache has no place."""
     if len({type(layer) for layer in layers}) > 1 or not layout_of(lm).is_uniform:
-        raise ModelError("The backbone's layers are of several kinds.", "Choose a backbone whose layers are of one kind.")
+        raise ModelError("The backbone has layers of several kinds.", "Choose a backbone whose layers are of one kind.")
     if is_recurrent(layers[0]) or not any(hasattr(one, "layer_idx") for one in layers[0].modules()):
         raise ModelError(
             "The backbone's layers do not keep keys and values under a number.",
@@ -222,12 +222,12 @@ def _divide(lm: Any, num_blocks: int) -> list[Block]:
             f"num_blocks must be 1 to {len(layers)}, the backbone's number of layers, not {num_blocks}.",
             "Choose fewer blocks.",
         )
+    _require_alike(lm, layers)
     if len(set(getattr(lm.config, "layer_types", None) or [""])) > 1:
         raise ModelError(
             "The backbone mixes layers with sliding-window and full attention.",
             "Choose a backbone whose layers are of one kind.",
         )
-    _require_alike(lm, layers)
     small, more = divmod(len(layers), num_blocks)
     sizes = [small + (number < more) for number in range(num_blocks)]
     blocks = [Block([layers.pop(0) for _ in range(size)]) for size in sizes]

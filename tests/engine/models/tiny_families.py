@@ -29,11 +29,20 @@ _SMALL = (  # the first pattern that a name matches gives its number
     (r"(.*_)?(num_local|num_routed|n_routed|num|n)_experts|moe_num_experts", 4),
     (r"(.*_)?(experts_per_tok(en)?|moe_topk|moe_k|top_k_experts)", 2),
     (r".*shared_experts|zero_expert_num", 1),
-    (r"(.*_)?(n_positions|n_ctx|max_(position_embeddings|seq_len|length|.*_positions)|model_max_length|context_length)", 64),
+    (
+        r"(.*_)?(n_positions|n_ctx|max_(position_embeddings|seq_len|length|.*_positions)|model_max_length|context_length)",
+        64,
+    ),
     (r"sliding_window(_size)?|attention_window_size|window_size|local_attention|attention_chunk_size", 32),
-    (r"(.*_)?(hidden_size|n_embd|d_model|dim_model|emb_dim|embedding_dim|embedding_size|lru_width|word_embed_proj_dim)", WIDTH),
+    (
+        r"(.*_)?(hidden_size|n_embd|d_model|dim_model|emb_dim|embedding_dim|embedding_size|lru_width|word_embed_proj_dim)",
+        WIDTH,
+    ),
     (r"(.*_)?hidden_size_per_layer_input", 8),
-    (r"(.*_)?(intermediate_size(_mlp)?|ffn_dim|ffn_hidden_size|ffn_hidden|n_inner|dim_ff|dff|d_inner|feed_forward_size)", 64),
+    (
+        r"(.*_)?(intermediate_size(_mlp)?|ffn_dim|ffn_hidden_size|ffn_hidden|n_inner|dim_ff|dff|d_inner|feed_forward_size)",
+        64,
+    ),
     (r"mamba_d_ssm", WIDTH),
     (r"(.*_)?(d_state|state_size)", 8),
     (r"(.*_)?chunk_size", 8),
@@ -42,11 +51,12 @@ _SMALL = (  # the first pattern that a name matches gives its number
 
 _ALSO: dict[str, dict[str, Any]] = {  # what the sizes of a family must satisfy among each other
     "axk2": {"index_n_heads": 2},
-    "bamba": {"mamba_n_heads": 4},
+    "bamba": {"mamba_n_heads": 4, "attn_layer_indices": [1]},
     "codegen": {"n_head": 4, "rotary_dim": 4},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_theta": 1e4, "rope_type": "default"}}},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "falcon_h1": {"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granitemoehybrid": {"mamba_n_heads": 4, "layer_types": ["linear_attention", "full_attention"]},
     "hunyuan_v1_dense": {"head_dim": 16},

@@ -1,0 +1,229 @@
+"""Every causal LM family of the installed transformers, by every method: docs/models.md says what works, and this why.
+
+With WRITE_DOCS=1 the document is written anew; otherwise every family is compared with its line there.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from engine.config import LoraConfig
+from engine.errors import Problem
+from engine.methods.lora.adapters import fresh_adapter
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.model import ModeModel
+from engine.methods.row_registry import new_placement
+from engine.models.families import families, import_model, layout_of
+from engine.models.flops import Shape
+from engine.models.heads import decoder_of
+from engine.models.likelihoods import token_scores
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
+from tests.engine.models.common_families import FAMILIES
+from tests.engine.models.tiny_families import VOCAB, tiny_model
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers warns of in some family
+DOCUMENT = Path(__file__).parents[3] / "docs/models.md"
+IDS = torch.randint(1, VOCAB, (2, 9), generator=torch.Generator().manual_seed(1))
+BOTH, CLOSE = Rows(("a", "b"), (1, 1)), {"atol": 1e-4, "rtol": 1e-4}
+EQUAL, NOT_BUILT = "equal", "not built"
+METHODS = ("dense, C-BTM", "DEMix", "LoRA", "MoDE")
+AT_LEAST = {"dense, C-BTM": 30, "DEMix": 30, "LoRA": 30, "MoDE": 20}
+WRITES = bool(os.environ.get("WRITE_DOCS"))
+
+
+def logits_of(lm: Any, ids: Tensor = IDS) -> Tensor:
+    return lm(input_ids=ids, use_cache=False).logits
+
+
+def with_own_memory(lm: Any) -> Any:
+    """The model with tensors of its own: products of tensors in a mapped file differ in the last bit."""
+    for tensor in (*lm.parameters(), *lm.buffers()):
+        tensor.data = tensor.data.clone()
+    return lm
+
+
+def dense(lm: Any, expected: Tensor) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lm.save_pretrained(folder)
+        loaded = with_own_memory(import_model(Path(folder)))
+        theirs = with_own_memory(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    assert torch.equal(logits_of(loaded), expected)
+    assert torch.equal(logits_of(loaded), logits_of(theirs))
+    Shape.of(lm.config.to_dict())
+    hidden = decoder_of(lm)(input_ids=IDS, use_cache=False).last_hidden_state
+    likelihoods = expected.log_softmax(-1).gather(-1, IDS[..., None])[..., 0]
+    torch.testing.assert_close(token_scores(lm, hidden, IDS).logprobs_BT, likelihoods, **CLOSE)
+    model = MultiExpertModel(loaded, ["dense"], new_placement()).eval()  # what trains and hosts it
+    assert torch.equal(model(IDS, Rows.all_to("dense", 2)), expected)
+
+
+def demix(lm: Any, expected: Tensor) -> None:
+    model = MultiExpertModel(copy.deepcopy(lm), ["a", "b"], new_placement()).eval()
+    for key in model.keys:
+        assert torch.equal(model(IDS, Rows.all_to(key, 2)), expected)
+    torch.testing.assert_close(model(IDS, BOTH), expected, **CLOSE)
+    likelihoods = expected.log_softmax(-1).gather(-1, IDS[..., None])[..., 0]
+    torch.testing.assert_close(model.log_likelihoods(IDS, IDS, BOTH), likelihoods, **CLOSE)
+    filled = model.new_cache()
+    model(IDS[:, :-1], BOTH, filled)
+    torch.testing.assert_close(model(IDS[:, -1:], BOTH, filled)[:, -1], expected[:, -1], **CLOSE)
+
+
+def lora(lm: Any, expected: Tensor) -> None:
+    lm = copy.deepcopy(lm)
+    adapter = fresh_adapter(lm, LoraConfig(rank=2))
+    model = MultiExpertModel(lm, [], new_placement("adapter")).eval()
+    model.add_expert("a", state=adapter)
+    assert torch.equal(model(IDS, Rows.all_to("a", 2)), expected)
+    for parameter in model.expert_parameters("a").values():
+        parameter.add_(0.1)
+    assert not torch.allclose(model(IDS, Rows.all_to("a", 2)), expected, **CLOSE)
+
+
+def mode(lm: Any, expected: Tensor) -> None:
+    num_layers = len(lm.get_submodule(layout_of(lm).layers))
+    for shape in (ModeConfig(1, 1), ModeConfig(1, 1, "random"), ModeConfig(1, num_layers), ModeConfig(num_layers, 1)):
+        model = ModeModel(copy.deepcopy(lm), shape.num_blocks).eval()
+        model.add_expert("a", shape)
+        assert torch.equal(model(IDS, ["a"])[0], expected)
+        set_odds(model, 0.01)
+        is_twin = shape.num_blocks * shape.expert_layers == num_layers and shape.init == "copy"
+        full = model(IDS, ["a"])[0]
+        assert torch.allclose(full, expected, **CLOSE) == is_twin  # at any weight
+        filled = DynamicCache()
+        model(IDS[:, :-1], ["a"], filled)
+        torch.testing.assert_close(model(IDS[:, -1:], ["a"], filled)[0][:, -1], full[:, -1], **CLOSE)
+
+
+def set_odds(model: ModeModel, odds: float) -> None:
+    for name, parameter in model.gate_parameters("a").items():
+        if name.endswith("odds"):
+            parameter.fill_(odds)
+
+
+CHECKS: dict[str, Callable[[Any, Tensor], None]] = dict(zip(METHODS, (dense, demix, lora, mode), strict=True))
+
+
+@cache
+@torch.no_grad()
+def row_of(family: str) -> tuple[str, ...]:
+    """A cell for each method: equal, or why not."""
+    try:
+        lm = with_own_memory(tiny_model(family))
+        expected = logits_of(lm)
+    except Exception as error:
+        return (f"{NOT_BUILT}: {sentence(error, family)}",) + ("",) * (len(METHODS) - 1)
+    return tuple(outcome(check, lm, expected, family) for check in CHECKS.values())
+
+
+def outcome(check: Callable[[Any, Tensor], None], lm: Any, expected: Tensor, family: str) -> str:
+    try:
+        check(lm, expected)
+    except Exception as error:
+        return sentence(error, family)
+    return EQUAL
+
+
+def sentence(error: Exception, family: str) -> str:
+    """What is wrong, in a cell of a table, without what differs from machine to machine."""
+    if isinstance(error, AssertionError):
+        return "the numbers differ"
+    words = error.cause if isinstance(error, Problem) else f"transformers: {error}"
+    words = re.sub(r"/\S*/tmp\w+/?|/tmp/\w+/?", "", words.split("\n")[0]).replace(f" of the family “{family}”", "")
+    return re.sub(r"[|<>`]", "", " ".join(words.split()))[:160].strip()
+
+
+def document() -> str:
+    rows = {family: row_of(family) for family in sorted(families())}
+    counts = {method: sum(row[number] == EQUAL for row in rows.values()) for number, method in enumerate(METHODS)}
+    built = {family: row for family, row in rows.items() if not row[0].startswith(NOT_BUILT)}
+    lines = [
+        "# Models",
+        "",
+        f"The families of causal language models that transformers {transformers.__version__} knows, and what each "
+        "method makes of them. A test builds a small random model of every family, without knowing it, and writes this "
+        "page (`WRITE_DOCS=1 pytest tests/engine/models/test_all_families.py`).",
+        "",
+        "- **dense, C-BTM**: a folder loads with the bits that transformers computes, and is trained and scored.",
+        "- **DEMix**: every expert of a new model has the bits of the model that it is a copy of, alone, beside "
+        "another and from a cache.",
+        "- **LoRA**: a new adapter changes no bit.",
+        "- **MoDE**: a closed expert changes no bit, and a copy of all layers gives what the backbone gives.",
+        "",
+        "A cell without ✓ says why not. Families that wrap other models (vision, audio) are not accepted.",
+        "",
+        f"Equal, of {len(rows)} families: {', '.join(f'{method} {count}' for method, count in counts.items())}.",
+        "",
+        f"| family | {' | '.join(METHODS)} |",
+        f"|---|{'---|' * len(METHODS)}",
+        *(
+            f"| {family} | {' | '.join('✓' if cell == EQUAL else cell for cell in row)} |"
+            for family, row in built.items()
+        ),
+        "",
+        "## Not tried",
+        "",
+        "No small model of these can be made from their default configuration:",
+        "",
+        "| family | why |",
+        "|---|---|",
+        *(
+            f"| {family} | {row[0].removeprefix(f'{NOT_BUILT}: ')} |"
+            for family, row in rows.items()
+            if family not in built
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def written_row(family: str) -> tuple[str, ...]:
+    line = next(line for line in DOCUMENT.read_text("utf-8").splitlines() if line.startswith(f"| {family} |"))
+    return tuple(EQUAL if cell.strip() == "✓" else cell.strip() for cell in line.split("|")[2:-1])
+
+
+@pytest.mark.skipif(not WRITES, reason="WRITE_DOCS is not set")
+def test_the_document_is_written() -> None:
+    DOCUMENT.write_text(document(), encoding="utf-8")
+
+
+of_this_version = pytest.mark.skipif(
+    not WRITES and f"transformers {transformers.__version__} " not in DOCUMENT.read_text("utf-8"),
+    reason="the document is of another version of transformers",
+)
+
+
+@of_this_version
+@pytest.mark.parametrize("family", sorted(families()))
+def test_each_method_does_what_the_document_says(family: str) -> None:
+    written = written_row(family)
+    if len(written) == 1:
+        pytest.skip(f"no small model: {written[0]}")
+    assert row_of(family) == written
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_common_families_do_all_in_every_version(family: str) -> None:
+    expected = [EQUAL] * len(METHODS)
+    assert list(row_of(family)) == expected
+
+
+@of_this_version
+def test_enough_families_are_supported() -> None:
+    rows = [written_row(family) for family in families()]
+    for number, method in enumerate(METHODS):
+        assert sum(len(row) > 1 and row[number] == EQUAL for row in rows) >= AT_LEAST[method]
