@@ -9,7 +9,7 @@ import copy
 import functools
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,13 +23,12 @@ from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
-
-LAYOUTS: dict[str, Layout] = {}  # of families whose modules show another layout than theirs
+LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
 
 
 def layout_of(lm: nn.Module) -> Layout:
     """The layout of a model, found by its structure; raises ModelError where that shows none."""
-    layout = LAYOUTS.get(family_of(lm)) or discover(lm)
+    layout = LAYOUTS.get(family_of(lm), discover)(lm)
     require_own_layers(lm, layout)
     return layout
 

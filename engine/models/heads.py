@@ -19,7 +19,8 @@ from torch import Tensor, nn
 class _Read:
     """Answers like a decoder that has read something already, and like what that decoder gives back."""
 
-    def __init__(self, hidden_BTD: Tensor) -> None:
+    def __init__(self, decoder: nn.Module, hidden_BTD: Tensor) -> None:
+        self._decoder = decoder  # whose numbers some heads look up
         self.last_hidden_state = hidden_BTD
 
     def __call__(self, *_: Any, **__: Any) -> _Read:
@@ -33,7 +34,7 @@ class _Read:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self if name in ("decoder", "language_model", "model") else None
+        return self if name in ("decoder", "language_model", "model") else getattr(self._decoder, name, None)
 
 
 def decoder_of(lm: Any) -> Any:
@@ -56,7 +57,7 @@ def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
 
     def head(hidden_BTD: Tensor) -> Tensor:
         own = copy.copy(shell)
-        own.__dict__[prefix] = _Read(hidden_BTD)
+        own.__dict__[prefix] = _Read(decoder, hidden_BTD)
         ids = torch.zeros(hidden_BTD.shape[:-1], dtype=torch.long, device=hidden_BTD.device)
         logits: Tensor = own.forward(input_ids=ids).logits
         return logits

@@ -58,7 +58,7 @@ _LARGEST = {  # the sizes that a configuration may ask for, several times those 
 _LARGEST_BY_NAME = (  # the same for other families' names: the first pattern that a name matches
     (
         re.compile(
-            r"(n|num|.*_num)_(.*_)?(layers?|blocks)(_per_stack)?|(en|de)coder_layers|.*_layer_(period|interval|step)"
+            r"(n|num|.*_num)_(.*_)?(layers?|blocks)(_per_stack)?|(en|de)coder_layers|.*_layer_(period|interval|step)|attention_types"
         ),
         _LAYERS,
     ),
@@ -153,10 +153,15 @@ def _without_tags(value: Any) -> Any:
     return [math.inf if one == {"__float__": "Infinity"} else one for one in value]
 
 
+def _leaves(value: Any) -> list[Any]:
+    """The values in a list of lists."""
+    return [leaf for one in value for leaf in _leaves(one)] if isinstance(value, list) else [value]
+
+
 def _check_others(folder: Path, name: str, value: Any) -> None:
     """Raises ModelError for a size that is too large, alone or in a list, by a pattern of its name."""
     largest = next((bound for pattern, bound in _LARGEST_BY_NAME if pattern.fullmatch(name)), None)
-    sizes = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
+    sizes = [one for one in _leaves(value) if type(one) is int]
     if largest is not None and any(abs(one) > largest for one in sizes):
         raise ModelError(
             f"“{name}” in {folder / CONFIG} must be a whole number of at most {largest:,}, not {short(value)}.", _AGAIN

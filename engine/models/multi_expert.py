@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.models.families import max_positions
 from engine.models.discovery import family_of, keeps_other_states
+from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -21,6 +22,7 @@ from engine.models import families
 from engine.models.families import download_model, fresh_model, import_model, load_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.models.common_families import FAMILIES
+from tests.engine.models.tiny_families import is_size
 
 SHAPE = ModelConfig(num_layers=2, width=32, num_heads=4, ffn_width=64, max_positions=64)
 IDS = torch.arange(40)[None]
@@ -252,3 +254,22 @@ def test_a_size_below_the_smallest_is_told_the_smallest(field: str, smallest: in
     (tmp_path / "config.json").write_text(json.dumps({**config, field: -1}))
     with pytest.raises(ModelError, match=f"“{field}” .* from {smallest} to"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("family", sorted(families.families()))
+def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -> None:
+    values = CONFIG_MAPPING[family]().to_dict()
+    sizes = {name for name in values if is_size(name, values[name])} & {
+        *inspect.get_annotations(CONFIG_MAPPING[family])
+    }
+    for name in sizes:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": family, name: 1 << 40}))
+        with pytest.raises(ModelError, match=rf"“{name}” in .* must be a whole number"):
+            families.read_config(tmp_path)
+
+
+def test_a_list_of_layers_to_repeat_has_a_bound(tmp_path: Path) -> None:
+    repeated = {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 1 << 40]]}
+    (tmp_path / "config.json").write_text(json.dumps(repeated))
+    with pytest.raises(ModelError, match="“attention_types” .* at most 1,000"):
+        families.read_config(tmp_path)

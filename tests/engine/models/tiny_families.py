@@ -66,6 +66,11 @@ _ALSO: dict[str, dict[str, Any]] = {  # what the sizes of a family must satisfy 
     "mamba2": {"num_heads": 4, "n_groups": 1},
     "ministral": {"head_dim": 16},
     "nemotron": {"num_key_value_heads": 2},
+    "zamba2": {
+        "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+        "num_hidden_layers": 3,
+        "num_mem_blocks": 1,
+    },
     "zaya": {"num_experts_per_tok": 1},
 }
 
@@ -90,7 +95,7 @@ def tiny_model(family: str) -> Any:
 def _small(config: Any) -> dict[str, Any]:
     names = {*inspect.get_annotations(type(config))}
     values = config.to_dict()
-    small: dict[str, Any] = {name: _number(name) for name, value in values.items() if _is_size(name, value)}
+    small: dict[str, Any] = {name: _number(name) for name, value in values.items() if is_size(name, value)}
     for name in [*small]:
         if name not in names and name not in type(config).attribute_map:
             del small[name]
@@ -114,7 +119,7 @@ def _one_of_each_kind(values: dict[str, Any], names: set[str]) -> dict[str, Any]
     return small
 
 
-def _is_size(name: str, value: Any) -> bool:
+def is_size(name: str, value: Any) -> bool:
     return type(value) is int and not isinstance(value, bool) and _number(name) is not None
 
 
