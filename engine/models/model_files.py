@@ -73,6 +73,10 @@ _LARGEST_BY_NAME = (  # the same for other families' names: the first pattern th
     ),
     (re.compile(r"d_.*|.*_rank|(.*_)?ffn_dim|dff|dim_.*|emb_dim|.*_dim|.*_kernel(_size)?|.*expand"), _SIZE),
     (re.compile(r"(.*_)?max_.*(positions|embeddings|len|length)|n_ctx|.*_length|.*window.*|.*chunk_size"), _LENGTH),
+    (re.compile(r"first_k_dense_replace|moe_layer_.*_index|n_layers_.*|attention_types"), _LAYERS),
+    (re.compile(r"zero_expert_num|.*ngroups|(prompt|segment)_types"), _COUNT),
+    (re.compile(r"mamba_d_.*|.*_size_per_layer_input|.*_size_mlp|kv_channels|feed_forward_size"), _SIZE),
+    (re.compile(r"local_attention"), _LENGTH),
 )
 _NONE_MEANS_DEFAULT = frozenset(
     ("n_inner", "num_key_value_heads", "head_dim", "sliding_window", "word_embed_proj_dim", "max_window_layers")

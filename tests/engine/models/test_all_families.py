@@ -180,7 +180,10 @@ def sentence(error: Exception, family: str) -> str:
 
 def document() -> str:
     rows = {family: row_of(family) for family in sorted(families())}
-    counts = {method: sum(row[number] == EQUAL for row in rows.values()) for number, method in enumerate(METHODS)}
+    counts = {
+        method: sum(row[number : number + 1] == (EQUAL,) for row in rows.values())
+        for number, method in enumerate(METHODS)
+    }
     built = {family: row for family, row in rows.items() if not row[0].startswith(NOT_BUILT)}
     lines = [
         "# Models",

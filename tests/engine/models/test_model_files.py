@@ -271,5 +271,5 @@ def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -
 def test_a_list_of_layers_to_repeat_has_a_bound(tmp_path: Path) -> None:
     repeated = {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 1 << 40]]}
     (tmp_path / "config.json").write_text(json.dumps(repeated))
-    with pytest.raises(ModelError, match="“attention_types” .* at most 1,000"):
+    with pytest.raises(ModelError, match=r"“attention_types” .* at most 1,000"):
         families.read_config(tmp_path)
