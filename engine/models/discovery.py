@@ -137,10 +137,10 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
     mixtures = {path.rpartition(".")[0] for path, inner in child.named_modules() if path and _is_experts(inner)}
     if _is_experts(child):  # beside its router in the layer itself
         mixtures.add("")
-    whole = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
-    yield from (_joined(name, path) for path in sorted(whole))
+    outermost = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
+    yield from (_joined(name, path) for path in sorted(outermost))
     for path, inner in child.named_modules():
-        if is_linear(inner) and not any(_is_within(path, one) for one in whole):
+        if is_linear(inner) and not any(_is_within(path, one) for one in outermost):
             yield _joined(name, path)
 
 

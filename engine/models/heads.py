@@ -48,8 +48,8 @@ def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
     It runs no layer and changes nothing: any number of threads may call it.
     """
     if not isinstance(lm, nn.Module):  # nothing but a head
-        head_alone: Callable[[Tensor], Tensor] = lm.get_output_embeddings()
-        return head_alone
+        output_embeddings: Callable[[Tensor], Tensor] = lm.get_output_embeddings()
+        return output_embeddings
     decoder = decoder_of(lm)
     prefix = next(name for name, one in lm.named_children() if one is decoder)
     shell = copy.copy(lm)

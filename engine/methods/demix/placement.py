@@ -30,7 +30,7 @@ class ExpertLinear(nn.Module):
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows = current_rows()
         if len(rows.keys) == 1:
-            return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
+            return self.experts[rows.keys[0]](x)
         if torch.is_grad_enabled() and self._stacks(rows):
             return self._together(x, rows)
         per_row = x.shape[0] // sum(rows.num_rows)

@@ -22,7 +22,7 @@ from engine.models import families
 from engine.models.families import download_model, fresh_model, import_model, load_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.models.common_families import FAMILIES
-from tests.engine.models.tiny_families import is_size
+from tests.engine.models.tiny_families import is_size, tiny_model
 
 SHAPE = ModelConfig(num_layers=2, width=32, num_heads=4, ffn_width=64, max_positions=64)
 IDS = torch.arange(40)[None]
@@ -273,3 +273,14 @@ def test_a_list_of_layers_to_repeat_has_a_bound(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(repeated))
     with pytest.raises(ModelError, match=r"“attention_types” .* at most 1,000"):
         families.read_config(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_reads_ahead_is_refused(tmp_path: Path) -> None:
+    lm = tiny_model("bert")
+    lm.save_pretrained(tmp_path)
+    import_model(tmp_path)
+    lm.config.is_decoder = False
+    lm.config.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="reads ahead"):
+        import_model(tmp_path)

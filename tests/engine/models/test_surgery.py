@@ -26,6 +26,7 @@ from engine.models.families import fresh_model, layout_of, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from tests.engine.models.common_families import FAMILIES
+from tests.engine.models.tiny_families import tiny_model
 
 SIZES = {
     "hidden_size": 32,
@@ -197,3 +198,52 @@ def test_the_same_seed_gives_the_same_fresh_model() -> None:
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(EngineError, match="multiple of num_heads"):
         ModelConfig(width=100, num_heads=3)
+
+
+SELF_ATTENTION = {f"self_attn.{name}_proj" for name in "qkvo"}
+GATED = {f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+KNOWN = {
+    "llama": ("model.layers", GATED, SELF_ATTENTION),
+    "mistral": ("model.layers", GATED, SELF_ATTENTION),
+    "qwen2": ("model.layers", GATED, SELF_ATTENTION),
+    "mixtral": ("model.layers", {"mlp"}, SELF_ATTENTION),
+    "gpt2": ("transformer.h", {"mlp.c_fc", "mlp.c_proj"}, {"attn.c_attn", "attn.c_proj"}),
+    "opt": ("model.decoder.layers", {"fc1", "fc2"}, {*SELF_ATTENTION} ^ {"self_attn.o_proj", "self_attn.out_proj"}),
+    "gpt_neox": (
+        "gpt_neox.layers",
+        {"mlp.dense_h_to_4h", "mlp.dense_4h_to_h"},
+        {"attention.query_key_value", "attention.dense"},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_known_layouts_are_found_by_structure(family: str) -> None:
+    layout = layout_of(decoder(family))
+    layers, ffn, attention = KNOWN[family]
+    assert layout.layers == layers
+    assert [*map(set, layout.ffn)] == [ffn] * 2
+    assert [*map(set, layout.attention)] == [attention] * 2
+
+
+def test_layers_of_several_kinds_have_their_own_maps() -> None:
+    layout = layout_of(tiny_model("qwen3_next"))  # a linear and a full attention, both with a mixture of experts
+    assert layout.ffn == (("mlp",), ("mlp",))
+    assert [*map(set, layout.attention)] == [set(), SELF_ATTENTION]
+    dense, sparse = layout_of(tiny_model("deepseek_v32")).ffn
+    assert {*dense} == GATED
+    assert sparse == ("mlp",)
+
+
+def test_layers_that_share_modules_are_refused() -> None:
+    with pytest.raises(ModelError, match="its layers share modules"):
+        layout_of(tiny_model("zamba2"))
+
+
+@torch.no_grad()
+def test_a_familys_own_scale_of_logits_is_in_its_likelihoods() -> None:
+    for family in ("granite", "cohere", "gemma2"):  # divided, multiplied, capped
+        model = MultiExpertModel(tiny_model(family), ["a"], new_placement()).eval()
+        ids, rows = torch.arange(1, 10)[None], Rows.all_to("a", 1)
+        expected = model(ids, rows).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+        torch.testing.assert_close(model.log_likelihoods(ids, ids, rows), expected, atol=1e-5, rtol=1e-5)
