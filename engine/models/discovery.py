@@ -172,14 +172,14 @@ def _joined(name: str, path: str) -> str:
 
 
 def require_own_layers(lm: Any, layout: Layout) -> None:
-    """Raises ModelError for a model whose layers share modules: an expert in one would be in the other, too."""
+    """Raises ModelError for a model whose layers share weights: an expert in one would be in the other, too."""
     layers = list(lm.get_submodule(layout.layers).children())
     seen: set[int] = set()
     for layer in layers:
-        own = {id(one) for one in layer.modules() if [*one.parameters(recurse=False)]}
+        own = {id(one) for one in layer.parameters()}
         if own & seen:
             raise ModelError(
-                f"A model of the family “{family_of(lm)}” is not supported: its layers share modules.",
-                "Choose a seed whose layers are modules of their own.",
+                f"A model of the family “{family_of(lm)}” is not supported: its layers share weights.",
+                "Choose a seed whose layers have weights of their own.",
             )
         seen |= own

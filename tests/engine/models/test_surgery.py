@@ -235,8 +235,8 @@ def test_layers_of_several_kinds_have_their_own_maps() -> None:
     assert sparse == ("mlp",)
 
 
-def test_layers_that_share_modules_are_refused() -> None:
-    with pytest.raises(ModelError, match="its layers share modules"):
+def test_layers_that_share_weights_are_refused() -> None:
+    with pytest.raises(ModelError, match="its layers share weights"):
         layout_of(tiny_model("zamba2"))
 
 
