@@ -34,7 +34,7 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".bz2", ".zst", ".tbz
 MAX_RATIO = 200  # text packs 3 to 10 times, logs 50 times; gzip's best on zeros is 1032
 MAX_UNPACKED_BYTES = 64 << 20  # below this, any ratio is harmless
 
-KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or packed as .gz or .xz."
+KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or compressed as .gz or .xz."
 
 
 @dataclass(frozen=True, slots=True)
