@@ -42,7 +42,7 @@ def choose_device(name: str = "auto") -> torch.device:
     import torch
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -184,7 +184,7 @@ class PosteriorStream:
         """Does nothing: a token that no expert predicted is no evidence."""
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
-        new_E = logprobs_E.double().cpu().clamp(min=FLOOR)
+        new_E = logprobs_E.cpu().double().clamp(min=FLOOR)
         evidence_E = self.belief.evidence_E + new_E if self._gate.evidence == "prefix" else new_E
         self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))
 

@@ -28,13 +28,14 @@ KINDS = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-PACKERS = (".gz", ".xz")
-ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".bz2", ".zst", ".tbz2")
+PACKERS = (".gz", ".xz", ".bz2", ".zst")
+_BY_PYARROW = {".bz2": "bz2", ".zst": "zstd"}  # strict: a cut file and trailing garbage raise OSError
+ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".tbz2", ".tzst")
 
 MAX_RATIO = 200  # text packs 3 to 10 times, logs 50 times; gzip's best on zeros is 1032
 MAX_UNPACKED_BYTES = 64 << 20  # below this, any ratio is harmless
 
-KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or compressed as .gz or .xz."
+KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or compressed as .gz, .xz, .bz2 or .zst."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,10 @@ def _unpack(file: IO[bytes], packing: str) -> IO[bytes]:
         return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
     if packing == ".xz":
         return _Xz(file)  # type: ignore[return-value]
+    if packing in _BY_PYARROW:
+        import pyarrow as pa  # imported late: it takes longer than most imports of text
+
+        return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), _BY_PYARROW[packing])  # type: ignore[no-any-return]
     return file
 
 

@@ -76,7 +76,7 @@ class HiddenStateEmbedder(Embedder[str]):
             ids_NT, mask_NT = _pad(rows[start : start + BATCH], self._tokenizer.bos_id)
             device = self._lm.device
             inner = self._lm.base_model(input_ids=ids_NT.to(device), attention_mask=mask_NT.to(device), use_cache=False)
-            states_NTD = inner.last_hidden_state.double().cpu() * mask_NT[:, :, None]
+            states_NTD = inner.last_hidden_state.cpu().double() * mask_NT[:, :, None]
             yield (states_NTD.sum(1) / mask_NT.sum(1, keepdim=True)).numpy()
 
 

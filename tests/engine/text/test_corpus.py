@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import json
@@ -52,13 +53,21 @@ WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
 }
 
 
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+}
+
+
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("packing", ["", *PACK])
 def test_every_kind_of_file_gives_the_same_documents(name: str, packing: str, tmp_path: Path) -> None:
     path = tmp_path / name
     WRITERS[name](path, TEXTS)
     if packing:
-        packed = (gzip if packing == ".gz" else lzma).compress(path.read_bytes())
+        packed = PACK[packing](path.read_bytes())
         path = path.with_name(name + packing)
         path.write_bytes(packed)
     assert [document.text for document in read(path)] == TEXTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -61,6 +62,10 @@ class Bad:
     problem: str
     remedy: str
     options: ReadOptions = field(default_factory=ReadOptions)
+
+
+def zstd(data: bytes) -> bytes:
+    return pa.compress(data, "zstd", asbytes=True)  # type: ignore[no-any-return]
 
 
 DOMAIN = ReadOptions(domain_field="domain")
@@ -139,6 +144,19 @@ CASES = {
     "a damaged second stream of xz": Bad("a.jsonl.xz", SPOILED_XZ, None, "unpacked", "again"),
     "a second stream of xz without its head": Bad("a.jsonl.xz", HEADLESS_XZ, None, "unpacked", "again"),
     "a cut second stream of xz": Bad("a.jsonl.xz", TWO_XZ[:-20], None, "unpacked", "again"),
+    **{
+        f"{fault} {suffix}": Bad(f"a.jsonl.{suffix}", data, None, "unpacked", "again")
+        for suffix, pack in (("bz2", bz2.compress), ("zst", zstd))
+        for fault, data in (
+            ("cut", pack(GOOD * 99)[:-5]),
+            ("junk behind", pack(GOOD) + b"junk"),
+            ("damaged", pack(GOOD)[:6] + b"\x55" * 99),
+            ("a cut second stream of", pack(GOOD) + pack(GOOD * 99)[:-5]),
+            ("plain text named", GOOD),
+        )
+    },
+    "bzip2 named jsonl": Bad("a.jsonl", bz2.compress(GOOD), 1, "bzip2", ".bz2"),
+    "zstd named jsonl": Bad("a.jsonl", zstd(GOOD), 1, "zstd", ".zst"),
     "damaged xz": Bad("a.txt.xz", b"\xfd7zXZ\x00" + b"\x55" * 99, None, "unpacked", "again"),
     "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Fix", DOMAIN),
     "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Fix", DOMAIN),
@@ -197,7 +215,7 @@ def test_after_every_malformed_import_the_next_good_one_works(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv"])
 def test_a_packed_file_needs_no_line_end_at_its_end(tmp_path: Path, name: str) -> None:
     plain = {"a.jsonl": b'{"text": "one"}\n{"text": "two"}', "a.txt": b"one\n\ntwo", "a.csv": b"text\none\ntwo"}[name]
-    for packing, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
+    for packing, pack in ((".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress), (".zst", zstd)):
         path = tmp_path / (name + packing)
         path.write_bytes(pack(plain))
         assert " ".join(read(path)).split() == ["one", "two"]

@@ -53,7 +53,9 @@ class ImportCorpus(Spec):
     kind: Literal["import-corpus"] = "import-corpus"
     name: Name = Field(description="Name of the corpus, and of its domain unless records name their own.")
     path: LocalPath = Field(
-        "", title="File or folder", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these."
+        "",
+        title="File or folder",
+        description="File or folder: txt, jsonl, csv, parquet, and gz, xz, bz2 or zst of these.",
     )
     dataset: str = Field("", description="Name of a Hugging Face data set to download.")
     local_source: str = Field("", description="Text on this machine: one of the demo's sources.")
