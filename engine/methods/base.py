@@ -49,6 +49,7 @@ class Method:
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
     no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
+    is_adapter: bool = False  # an expert can be exported as a PEFT adapter
     has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
     artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
@@ -100,6 +101,10 @@ class Method:
     def load_full_model(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
         """Loads an expert with its base as a plain decoder."""
         raise self._refusal("made a model of its own")
+
+    def export_adapter(self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str) -> None:
+        """Writes an expert as a PEFT adapter for `base_model`, a folder or hub name; every byte is checked."""
+        raise self._refusal("exported as a PEFT adapter")
 
     def save_base(self, model: Any, folder: Path) -> None:
         """Writes the shared parameters of a model. Methods with a frozen base need none: their base is the seed."""

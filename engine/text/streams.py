@@ -35,7 +35,7 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".tbz2", ".tzst")
 MAX_RATIO = 200  # text packs 3 to 10 times, logs 50 times; gzip's best on zeros is 1032
 MAX_UNPACKED_BYTES = 64 << 20  # below this, any ratio is harmless
 
-KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or packed as .gz, .xz, .bz2 or .zst."
+KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or compressed as .gz, .xz, .bz2 or .zst."
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.config import LoraConfig
 from engine.methods.lora.flops import training_flops
 from engine.methods.rows import RowMethod
 
-_LORA = RowMethod(
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.files import ArtifactRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora(RowMethod):
+    """Adapters beside the linear maps of a seed model."""
+
+    def export_adapter(self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str) -> None:
+        from engine.methods.lora.peft_files import save_adapter
+        from engine.methods.multi_expert_files import read_expert
+        from engine.models.families import load_model
+
+        state = read_expert(expert, base.check())
+        save_adapter(load_model(base.folder), state, folder, base_model=base_model)
+
+
+_LORA = Lora(
     name="lora",
     title="LoRA",
     sentence="each domain has only a low-rank change of the seed",
@@ -16,6 +36,7 @@ _LORA = RowMethod(
     expert_words="low-rank change",
     shared_words="the seed model beneath it",
     base_is_frozen=True,
+    is_adapter=True,
     config=LoraConfig,
     config_field="lora",
     experts_in="adapter",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from engine.errors import ModelError, TokenizerError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
+from engine.methods.export import set_special_tokens
 from engine.methods.registry import get_method, method_of
 from engine.models.families import download_model, fresh_model, import_model, num_parameters
 from engine.text.split import read_split
@@ -60,8 +61,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             "Give the tokenizer that the model was trained with.",
         )
     tokenizer.try_out()
-    for config in (lm.config, lm.generation_config):  # a generation_config.json among its own files replaces the latter
-        config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
+    set_special_tokens(lm, tokenizer)  # a generation_config.json among its own files replaces those of generation
     artifact_id = stable_id(work.job_id, "seed")
     with work.storage.new(artifact_id) as folder:
         lm.save_pretrained(folder, safe_serialization=True)
@@ -115,11 +115,6 @@ def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
     folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
     return load_tokenizer(folder), import_model(folder)
-
-
-def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
-    """Token ids as configurations write them. None is written too, since transformers would otherwise choose one."""
-    return ids[0] if len(ids) == 1 else list(ids) or None
 
 
 def _sample(documents: Path) -> Iterator[str]:

@@ -205,12 +205,14 @@ def cut_words(patch: Patch) -> None:
 
 def loose_clusters(patch: Patch) -> None:
     real = kmeans.kmeans
-    patch.setattr(kmeans, "kmeans", lambda vectors, config: real(vectors, replace(config, method="unbalanced")))
+    patch.setattr(kmeans, "kmeans", lambda vectors, config, _: real(vectors, config, kmeans.nearest_assignment))
 
 
 def unseeded_clusters(patch: Patch) -> None:
     real, seeds = kmeans.kmeans, itertools.count()
-    patch.setattr(kmeans, "kmeans", lambda vectors, config: real(vectors, replace(config, seed=next(seeds))))
+    patch.setattr(
+        kmeans, "kmeans", lambda vectors, config, *how: real(vectors, replace(config, seed=next(seeds)), *how)
+    )
 
 
 def open_start(patch: Patch) -> None:

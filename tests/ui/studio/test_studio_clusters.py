@@ -200,7 +200,7 @@ def test_an_area_around_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_clustering_without_a_map_says_how_to_get_one() -> None:
     with transaction() as session:
         fill_clustering(session, get_storage(get_settings()), with_map=False)
-    assert "No map was drawn of this clustering." in everything(page())
+    assert "This clustering has no map." in everything(page())
 
 
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

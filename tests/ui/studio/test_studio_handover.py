@@ -64,7 +64,7 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
     app.switch_page("app_pages/specialization.py").run()
     assert not app.exception
     assert named(app.multiselect, "Experts to compare").value == ["first/code", "c/code"]
-    assert "No expert of this choice has been scored" not in output(app)
+    assert "None of these experts has been scored" not in output(app)
 
 
 @pytest.mark.usefixtures("beside")

@@ -306,7 +306,7 @@ def evaluated(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
 def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
     points = evaluated(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
     picture = gates_picture(looks_of(points), ["backbone", "code", "law"])
-    assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band weighs more"
+    assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band is a larger weight"
     assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
     assert [list(band.y) for band in picture.figure.data[:3]] == [[1, 0.5], [0, 0.4], [0, 0.1]]
     assert [band.line.color for band in picture.figure.data[:3]] == [

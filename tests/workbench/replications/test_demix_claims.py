@@ -18,8 +18,8 @@ from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import (
     PAPER,
     READINGS,
-    Mode,
     System,
+    Variant,
     demix_dapt,
     dense_dapt,
     single_expert,
@@ -41,7 +41,7 @@ from workbench.replications.verdicts import (
 )
 
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
-AS_PRINTED: dict[int, dict[Mode, float]] = {  # nats per token in the paper's order
+AS_PRINTED: dict[int, dict[Variant, float]] = {  # nats per token in the paper's order
     3: {"dense": 3.5, "dense-balanced": 3.4, "domain-token": 3.3, "naive": 3.2, "cached": 3.1},
     5: {
         "naive": 4.6,
@@ -326,7 +326,7 @@ def test_a_weaker_claim_that_fails_is_not_reproduced() -> None:
 
 
 def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
-    modes: tuple[Mode, ...] = ("cached", "minus expert", "minus domain")
+    modes: tuple[Variant, ...] = ("cached", "minus expert", "minus domain")
     names = [system(mode, PAPER) for mode in modes]
     losses = losses_of(dict(zip(names, (3.0, 3.3, 3.4), strict=True)), DOMAINS)
     losses = {place: one for place, one in losses.items() if place[0] != names[2] or place[1:] == (0, "law")}

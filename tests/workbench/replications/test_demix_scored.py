@@ -19,9 +19,9 @@ from workbench.replications.demix.names import (
     CODE,
     PAPER,
     DemixRun,
-    Mode,
     Reading,
     System,
+    Variant,
     demix_dapt,
     single_expert,
     system,
@@ -34,7 +34,7 @@ BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
 SUBJECT = DemixSubject("rep", 1, ("law", "sea"), ("poems",), SIZE, ("law",))
 RUN = DemixRun("rep", 0)
-MODES: tuple[Mode, ...] = ("average", "uniform", "updating", "cached")
+MODES: tuple[Variant, ...] = ("average", "uniform", "updating", "cached")
 
 
 @pytest.fixture

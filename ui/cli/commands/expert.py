@@ -19,6 +19,7 @@ from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_words
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.kinds.training.export_expert import ExportExpert
 from workbench.registry.cards import ExpertCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -169,6 +170,13 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
     else:
         line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
         say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
+
+
+@app.command("export")
+@takes(ExportExpert, "expert", "folder")
+def export(spec: ExportExpert, run_options: RunOptions) -> None:
+    """Export an expert as a new folder, for transformers (--format hf) or, a LoRA expert, for PEFT (--format peft)."""
+    submit(spec, run_options)
 
 
 @app.command("certify-removal")

@@ -12,7 +12,7 @@ from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 
 SCREEN = Screen(
     command=partial(command_line, "evaluate overlap", MeasureOverlap, ()),
-    sentence=lambda result: f"The overlap of every two of {pluralize(len(result['domains']), 'domain')} is measured.",
+    sentence=lambda result: f"The overlap of every pair of {pluralize(len(result['domains']), 'domain')} is measured.",
     link=ResultLink(SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     form=None,
 )

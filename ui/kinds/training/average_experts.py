@@ -29,7 +29,7 @@ SCREEN = Screen(
     link=ResultLink(EXPERTS, "See the average", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=AVERAGE,
-        about="One model of several: the weighted average of their parameters (BTM), which costs what one of them "
+        about="One model made from several: the weighted average of their parameters (BTM). It costs what one of them "
         "does.",
         draw=_draw,
         needs=(EXPERTS_NEEDED, PARENT),

@@ -43,7 +43,7 @@ SCREEN = Screen(
     form=TrainForm(
         title=COMPOSITION,
         about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
-        "on mixed text (MoDE §3.2, stage 2). What it is made of stays as it is.",
+        "on mixed text (MoDE §3.2, stage 2). The experts that it is made of do not change.",
         draw=_draw,
         needs=(MODE_EXPERT,),
         position=50,

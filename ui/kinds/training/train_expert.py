@@ -36,7 +36,7 @@ def _draw(offers: Offers) -> None:
         "Certify its addition afterwards",
         value=True,
         key="train-expert.certify",
-        help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
+        help="A separate job after the training certifies that no existing file changed, and what each domain gained.",
     )
     if certify:
         show_job_form("train-expert", offers, "Train the expert", command=_command, send=_submit_with_certificate)
@@ -68,7 +68,7 @@ SCREEN = Screen(
     link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
     form=TrainForm(
         title=EXPERT,
-        about="A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
+        about="A copy of a parent expert learns one more domain; everything else stays bit-identical (DEMix §6).",
         draw=_draw,
         needs=(DOMAINS, MIXTURE, MIXTURE_TO_EXTEND),
         position=30,

@@ -49,7 +49,7 @@ def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
         "Target domains", there, [name for name in there if name in defaults.targets], key=f"{key}.targets.{retain}"
     )
     if retain is None or not targets:
-        st.info("Choose a domain that was to be learned, and another one that was not to be forgotten.")
+        st.info("Choose a domain to be learned, and another one that must not be forgotten.")
         return
     with explained(), reading() as session:
         answer = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
@@ -90,4 +90,4 @@ def offer_scores(answer: Retention, key: str) -> None:
     show_last(f"{key}.scores")
 
 
-_HOW_SCORED = "Of each of these experts, on the same tokens of a domain; what is stored already is not computed again."
+_HOW_SCORED = "Scores each of these experts on the same tokens of a domain. Stored scores are not computed again."

@@ -59,7 +59,7 @@ def _show(answer: TokenComparison) -> None:
     st.caption(
         plain(
             f"Blue: {answer.expert} gave the token more probability than {answer.rival}; orange: less. "
-            "Stronger is more; hover a token to read the difference in nats."
+            "The stronger the colour, the larger the difference; hover a token to read the difference in nats."
         )
     )
     worst, best = st.columns(2, gap="large")

@@ -29,7 +29,10 @@ def show() -> None:
     with reading() as session:
         cards = list_clusterings(session)
     if not cards:
-        why, step = "There is no clustering yet.", "Find clusters below: of documents that use the same words."
+        why, step = (
+            "There is no clustering yet.",
+            "Find clusters below: groups of documents that use the same words.",
+        )
         empty_until("find-clusters", why, step)
         show_finding()
         return
@@ -44,7 +47,7 @@ def show() -> None:
 
 def _show_list(cards: list[ClusteringCard]) -> None:
     if len(cards) > 1:
-        show_table([clustering_row(card) for card in cards], "clusterings", "Clusterings with what came of them")
+        show_table([clustering_row(card) for card in cards], "clusterings", "Clusterings and what was made from them")
     by_name = {card.name: card for card in cards}
     card = by_name[st.selectbox("Clustering", list(by_name), key="clusters.name")]
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))

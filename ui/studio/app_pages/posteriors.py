@@ -104,7 +104,9 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
         st.info("The text has no token. Write a longer one.")
         return
     if len(experts) == 1:
-        st.caption(plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: beside no other its weight is 1."))
+        st.caption(
+            plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: it is the only expert, so its weight is 1.")
+        )
     else:
         _draw_posterior(tokens, weights, experts)
     show_inside(answer, parts)
@@ -114,7 +116,9 @@ def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[s
     st.markdown("##### Words coloured by their leading expert")
     st.html(legend(experts, leaders(weights)))
     st.html(tinted_words(tokens, weights, experts))
-    st.caption(plain(f"{pluralize(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
+    st.caption(
+        plain(f"{pluralize(len(tokens), 'token')}; hover a word to read its weights. A stronger colour is more weight.")
+    )
     show_chart(posterior_lines(tokens, weights, experts), "posterior")
     show_chart(average_weights(weights, experts), "posterior_mean")
 

@@ -86,7 +86,7 @@ def _show_form() -> None:
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
     )
     seeds = columns[1].number_input(
-        "Seeds", 1, 20, 2, key="replication.seeds", help="Two at least, to see them differ."
+        "Seeds", 1, 20, 2, key="replication.seeds", help="At least two, to see how much results differ."
     )
     free = f"{paper.name}-{size}"
     name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
@@ -103,7 +103,7 @@ def _citation(paper: Paper) -> str:
 
 
 def _draw_folder() -> dict[str, Any]:
-    words = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or packed."
+    words = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or compressed."
     return {"folder": st.text_input("Folder", key="replication.folder", help=words)}
 
 

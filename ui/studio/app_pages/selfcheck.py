@@ -88,7 +88,7 @@ def _row(law: dict[str, Any]) -> dict[str, str]:
 
 def _show_reading(findings: dict[str, Any]) -> None:
     st.caption(
-        "Measured is the largest deviation from the law over all gates and model families that it was tried on. "
+        "“measured” is the largest deviation from the law over all gates and model families that were tried. "
         "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
         "that counts as failed."
     )

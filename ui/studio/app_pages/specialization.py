@@ -45,7 +45,7 @@ def show() -> None:
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
-        why = f"No expert of this choice has been scored on the {split} split yet."
+        why = f"None of these experts has been scored on the {split} split yet."
         empty_until_scored(why, "Evaluate its mixture: the scores are stored once.", mixture, split)
         return
     _VIEWS[view](mixture, split, scores)
@@ -72,7 +72,7 @@ def _show_reading_guide(scores: Scores) -> None:
         )
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
-        "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
+        "Colours follow their logarithm, and end at the 95th percentile, so that an outlier does not hide the others."
     )
 
 
@@ -110,7 +110,7 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
     if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
         kept = [card.name for card in chosen_before if card.name in comparable]
         if others := [card.name for card in chosen_before if card.name not in comparable]:
-            st.info(plain(f"Left out, since their tokenizer is another than that of {kept[0]}: {listed(others)}."))
+            st.info(plain(f"Left out, since their tokenizer differs from that of {kept[0]}: {listed(others)}."))
         usual = [card.name for card in own if card.name in comparable] or [*comparable]
         st.session_state[COMPARED] = kept or usual[:_AT_FIRST]
     chosen = st.multiselect(

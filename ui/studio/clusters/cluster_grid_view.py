@@ -45,7 +45,7 @@ def _fetch(mixture: MixtureCard, split: str) -> ClusterGrid | None:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
     request = (saved_request(mixture), split)
-    return fetch_in_background("cluster_grid", request, fetch, "Mixing the stored scores in every way")
+    return fetch_in_background("cluster_grid", request, fetch, "Mixing the stored scores with every setting")
 
 
 def _show(grid: ClusterGrid, mixture: str, split: str) -> None:

@@ -29,8 +29,8 @@ _MANY, _LEGEND = 40, 130  # names in a legend, and pixels of its height with mor
 _HEIGHT = 320  # of a text, in pixels
 _SHORT, _LINES = 400, 8  # characters and lines that need no such height
 _HOW = (
-    "Click a point to read its document; turn the wheel to look closer. To make a domain of an area, take the lasso or "
-    "the box from the toolbar of the map and draw around it."
+    "Click a point to read its document; scroll to zoom. To make a domain of an area, draw around it with the lasso or "
+    "the box of the map's toolbar."
 )
 _COLOURINGS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they came from"}
 
@@ -38,9 +38,7 @@ _COLOURINGS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they cam
 def show_map(card: ClusteringCard) -> None:
     """The map with its actions, and the jobs that it submitted last."""
     if not card.metrics["map"]:
-        empty(
-            "No map was drawn of this clustering.", "Find clusters again with a map size above 0, under another name."
-        )
+        empty("This clustering has no map.", "Find clusters again with a map size above 0, under another name.")
         return
     with st.container():  # there is one without a job, too: the map must not move, or it forgets what was drawn on it
         for kind in ("make-domain", "pin-documents"):
@@ -100,7 +98,7 @@ def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
         names,
         key=f"clusters.only.{card.id}",
         placeholder="all",
-        help="What is not shown is in no area either. With many clusters colours come again: look at a few.",
+        help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
     )
     return by, list(only)
 

@@ -22,7 +22,7 @@ def show_switch(card: ExpertCard) -> None:
         with explained():
             _set([card.name], bool(st.session_state[key]))
 
-    help = "A disabled expert takes part in no mixture and no answer, but stays in the registry."
+    help = "A disabled expert is used in no mixture and no generation, but stays in the registry."
     st.toggle("Enabled", key=key, on_change=switch, help=help)
 
 

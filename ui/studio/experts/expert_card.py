@@ -39,7 +39,7 @@ def show_expert(card: ExpertCard) -> None:
     _show_numbers(card)
     if card.stale:
         st.warning(
-            "Its cluster holds other documents now than those that it was trained on. Train a model on the new ones "
+            "The documents of its cluster have changed since it was trained. Train a model on the new ones "
             "with `workbench train clusters`; this one stays as it is.",
             icon=":material/history:",
         )

@@ -44,7 +44,7 @@ def _what_stays(job: JobCard) -> str:
     if kind is not None and kind.leaves_backbone:
         return "The backbone itself stays as it is: with its experts switched off, nothing is forgotten."
     if not job.spec.get("full_model", True):
-        return "The others are read by the mixture with its new expert: what was there did not change."
+        return "The other domains are scored with the mixture and its new expert; existing experts did not change."
     return ""
 
 

@@ -68,7 +68,7 @@ def _draw_retrained(card: MixtureCard) -> dict[str, str]:
         "–Domain: mixtures that were trained without a domain",
         names,
         key=f"removal.retrained.{card.id}",
-        help="Each stands for the domains that it has never seen.",
+        help="Each is the –Domain mixture of the domains that it was not trained on.",
     )
     picked = {domain: [name for name in offered if name in chosen] for domain, offered in offers.items()}
     return {domain: names[0] for domain, names in picked.items() if names}

@@ -90,7 +90,7 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     last = _last(looks)
     at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
     if not at_home:
-        return "Gate shares: a wider band weighs more"
+        return "Gate shares: a wider band is a larger weight"
     fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
     if all(_spread(last, place) < _MARGIN for place, _ in at_home):
         summary = "the gates do not distinguish the domains yet"
@@ -101,7 +101,7 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     else:
         most = "weighs most on its" if len(fits) == 1 else "weigh most on their"
         summary = f"{len(fits)} of {len(at_home)} parts {most} own domain"
-    return f"Gate shares: {summary}; a wider band weighs more"
+    return f"Gate shares: {summary}; a wider band is a larger weight"
 
 
 def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:

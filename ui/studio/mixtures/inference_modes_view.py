@@ -40,7 +40,12 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
         help="What the posterior sees: the full prefix (paper) or the last token (released code).",
     )
     blocks = right.number_input(
-        "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
+        "Dev blocks behind a cached prior",
+        1,
+        10_000,
+        100,
+        key="modes.blocks",
+        help="Exactly this many (paper: 100).",
     )
     answer = _fetch(saved, split, evidence, int(blocks))
     if answer is None or _is_empty(answer, saved.model, split):
@@ -58,7 +63,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
         type="tertiary",
     )
     st.caption(
-        "Perplexity per token, lower is better; bold is the lowest that needs no look at the answers. "
+        "Perplexity per token, lower is better; bold is the lowest of the modes that do not use the answers. "
         + " ".join(f"*{'as saved' if mode == 'mixture' else mode}*: {words}." for mode, words in MODE_WORDS.items())
         + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)} {plain(trained_words(answer))}"
     )

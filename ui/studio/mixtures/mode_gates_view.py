@@ -67,9 +67,9 @@ def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> 
     active = next(one[expert].parts for one in gates if expert in one)
     off = [part for part in parts if part not in active]
     sentences = [
-        "Hover a word to read the weights; stronger is surer.",
+        "Hover a word to read the weights; a stronger colour is a higher weight.",
         f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
-        f"{pluralize(num_asleep, 'token')} of the text came without this expert, which had weight 0."
+        f"For {pluralize(num_asleep, 'token')} of the text this expert had weight 0 and was not computed."
         if num_asleep
         else "",
     ]

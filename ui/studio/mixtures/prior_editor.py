@@ -50,7 +50,7 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
             disabled=bool(missing),
             on_click=set_weights,
             args=(mixture, card.shares),
-            help="Sets the weights above; its effect is seen at once, and nothing is saved until you save it.",
+            help="Sets the weights above. You see the effect immediately; it is only stored when you save it.",
         )
         if st.button("Delete this prior", icon=":material/delete:", key="prior.delete"):
             with explained():

@@ -1,0 +1,32 @@
+"""Experts as folders that plain transformers loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.files import ArtifactRef
+from engine.methods.base import Method
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+
+def export_model(method: Method, base: ArtifactRef, expert: ArtifactRef, folder: Path) -> None:
+    """Writes an expert with its base as one model: config, safetensors in float32 and tokenizer.
+
+    Raises ModelError for an expert that is no plain decoder with its base, DamagedFile before a damaged byte is used.
+    """
+    lm, tokenizer = method.load_full_model(base, expert), load_tokenizer(base.folder)
+    set_special_tokens(lm, tokenizer)
+    lm.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save(folder)
+
+
+def set_special_tokens(lm: object, tokenizer: Tokenizer) -> None:
+    """Writes the tokenizer's BOS and EOS ids into a model's configurations."""
+    for config in (lm.config, lm.generation_config):  # type: ignore[attr-defined]
+        config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
+
+
+def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
+    """Token ids as configurations write them. None is written too, since transformers would otherwise choose one."""
+    return ids[0] if len(ids) == 1 else list(ids) or None
