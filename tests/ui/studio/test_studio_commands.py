@@ -77,6 +77,7 @@ ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
         ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
+    "export-expert": {("expert",): NAME, ("folder",): "/data/a folder", ("format",): "peft"},
     "certify-addition": {("expert",): NAME, ("mixture",): "m", ("split",): "dev", ("max_tokens",): 500},
     "make-domain": {("clustering",): NAME, ("name",): "a b", ("clusters",): ["1", "2"]},
     "pin-documents": {("clustering",): NAME, ("cluster",): "a b", ("documents",): ["abcdef12", "12345678"]},
