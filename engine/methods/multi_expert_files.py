@@ -8,19 +8,20 @@ tokenizer, is refused before its tensors are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, is_seed
-from engine.models.families import load_model, read_config
+from engine.models.families import empty_model, load_model, load_weights, read_config
+from engine.models.model_files import weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
+from engine.models.stored_tensors import StoredTensors, fill
 
 _EXPERT = "expert.safetensors"
 
@@ -49,24 +50,63 @@ def load_experts(base: ArtifactRef, experts: Mapping[str, ArtifactRef], placemen
     base_sha256 = base.check()
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
     first = next(iter(experts))
-    model = _with_first(base.folder, placement, first, states.pop(first))
+    model = _with_first(base.folder, placement, first, states.pop(first), experts[first].folder)
     for key, state in states.items():
         model.add_expert(key, state=state)
     return model.eval()
 
 
-def _with_first(base: Path, placement: Placement, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
-    """The model of a base with its first expert."""
-    lm = load_model(base) if is_seed(base) else _empty_lm(base)
+def _with_first(
+    base: Path, placement: Placement, key: str, state: Mapping[str, Tensor], folder: Path
+) -> MultiExpertModel:
+    """The model of a base with its first expert, whose tensors lie in `folder`."""
+    if is_seed(base):
+        lm, beside = load_model(base), set(state)
+    else:
+        lm, beside = _lm_with(base, placement, key, state, folder)
     model = MultiExpertModel(lm, [] if placement.made_from_tensors else [key], placement)
     if placement.made_from_tensors:
         model.add_expert(key, state=state)
-    shared = ({}, {}) if is_seed(base) else (model.shared_state(), load_file(base / SHARED_FILE))
-    _copy({**shared[0], **model.expert_state(key)}, {**shared[1], **state})
+    elif wrong := fill(model.expert_state(key), state, beside):
+        raise _no_full_model(wrong)
     return model
 
 
-def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
+def _lm_with(
+    base: Path, placement: Placement, key: str, state: Mapping[str, Tensor], folder: Path
+) -> tuple[Any, set[str]]:
+    """A base's decoder with the weights of an expert, and the names of the expert's tensors that are not among them."""
+    config = read_config(base)
+    inside, beside = _names_in(config, placement, key)
+    if placement.made_from_tensors:
+        beside = set(state)
+    shared = StoredTensors(base / SHARED_FILE)
+    if wrong := sorted({*inside, *beside} ^ {*shared, *state}):
+        raise _no_full_model(wrong)
+    weights = weights_in({path: path for path in (base / SHARED_FILE, folder / _EXPERT)})
+    lm, _ = load_weights(base, config, weights.open(), weights.dtype, inside)
+    vars(lm).pop("_weight_conversions", None)  # these files have no names to change back when the model is saved
+    return lm, beside
+
+
+def _names_in(config: Any, placement: Placement, key: str) -> tuple[dict[str, str], set[str]]:
+    """The names in files with those in a plain decoder, and the names of what lies beside it."""
+    lm = empty_model(config)
+    plain = {id(one): name for name, one in (*lm.named_parameters(), *lm.named_buffers())}
+    known = set(lm.state_dict())
+    model = MultiExpertModel(lm, [] if placement.made_from_tensors else [key], placement)
+    own = () if placement.made_from_tensors else model.expert_state(key)
+    inside = {name: plain[id(one)] for name, one in model.shared_state().items()}
+    return inside | {name: name for name in own if name in known}, {name for name in own if name not in known}
+
+
+def _no_full_model(wrong: Sequence[str]) -> ModelError:
+    return ModelError(
+        f"The base and the expert do not form a full model: “{wrong[0]}” does not fit.", "Use a matching pair."
+    )
+
+
+def read_expert(expert: ArtifactRef, base_sha256: str) -> StoredTensors:
     """An expert's tensors, after its bytes and its base were checked."""
     expert.check()
     folder = expert.folder
@@ -75,7 +115,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
             f"The expert in {folder} was trained on another base.",
             "Mix experts of the same base.",
         )
-    return load_file(folder / _EXPERT)
+    return StoredTensors(folder / _EXPERT)
 
 
 def read_card(folder: Path) -> dict[str, Any]:
@@ -84,24 +124,6 @@ def read_card(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
-
-
-def _empty_lm(base: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_config(read_config(base), dtype=torch.float32, trust_remote_code=False)
-
-
-def _copy(targets: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
-    if set(targets) != set(source):
-        odd = sorted(set(targets) ^ set(source))[0]
-        raise ModelError(
-            f"The base and the expert do not form a full model: “{odd}” does not fit.",
-            "Use a matching pair.",
-        )
-    with torch.no_grad():
-        for name, tensor in targets.items():
-            tensor.copy_(source[name])
 
 
 def _save(state: Mapping[str, Tensor], path: Path) -> None:

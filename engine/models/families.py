@@ -10,17 +10,19 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.config import Family, ModelConfig, Targets
 from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
+from engine.models.stored_tensors import Unread
 from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
@@ -104,9 +106,9 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
         return AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
 
 
-def _refuse_too_large(num_parameters: int, next_step: str) -> None:
-    """Raises ModelError for a model whose parameters in float32 exceed the memory."""
-    size_bytes, memory = 4 * num_parameters, memory_bytes()
+def _refuse_too_large(num_parameters: int, next_step: str, dtype: torch.dtype = torch.float32) -> None:
+    """Raises ModelError for a model whose parameters exceed the memory."""
+    size_bytes, memory = dtype.itemsize * num_parameters, memory_bytes()
     if size_bytes > memory:
         raise ModelError(
             f"A model of this shape takes {size_bytes >> 30:,} GB, but this machine has {memory >> 30:,} GB of memory.",
@@ -173,35 +175,61 @@ def read_config(folder: Path) -> Any:
 
 
 def load_model(folder: Path) -> Any:
-    """A causal LM in float32 from a local folder.
+    """A causal LM from a local folder, in the precision that its weights are stored in (float32 for float64).
 
     Reads safetensors of this folder only and never runs code that comes with the model. Raises ModelError with the
     cause, before anything is built where the configuration asks for more than the files hold.
     """
     config, weights = read_config(folder), model_files.find_weights(folder)
     token_ids = model_files.read_token_ids(folder, config.vocab_size)
-    try:
+    with _as_model_errors(folder):
         _refuse_missing(folder, config, weights)
-        lm, report = _model_class(config).from_pretrained(
-            None,
-            config=config,
-            state_dict=weights.read(),
-            dtype=torch.float32,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
-    except (ModelError, MemoryError):
-        raise
-    except Exception as error:  # transformers fails in many ways on a model that it does not expect
-        raise ModelError(
-            f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
-        ) from error
-    _refuse_unlike(folder, report)
-    lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
+        lm, used = load_weights(folder, config, weights.open(), weights.dtype)
+        weights.check_types(folder, used, lm.state_dict())
     for name, value in token_ids.items():
         setattr(lm.generation_config, name, value)
     return lm
+
+
+def load_weights(
+    folder: Path,
+    config: Any,
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    names: Mapping[str, str] | None = None,
+) -> tuple[Any, frozenset[str]]:
+    """The model of a configuration with these tensors, and the names of those that it has a place for.
+
+    `names` are those of the model's weights by the tensors' names, and choose among them; None: they are the same. The
+    model is built without memory for its weights, and each tensor becomes a weight as it is read: never two copies of
+    one. Raises ModelError unless they fit; any other error of transformers passes.
+    """
+    unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
+    lm, report = _model_class(config).from_pretrained(
+        None,
+        config=config,
+        state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
+        dtype=dtype,
+        local_files_only=True,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    _refuse_unlike(folder, report)
+    lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
+    return lm, frozenset(name for name, one in unread.items() if one.was_read)
+
+
+@contextmanager
+def _as_model_errors(folder: Path) -> Iterator[None]:
+    """Turns what transformers raises on a model that it does not expect into ModelError."""
+    try:
+        yield
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # it fails in many ways
+        raise ModelError(
+            f"The model in {folder} cannot be loaded: {short(error)}", model_files.EXPECTED_MODEL
+        ) from error
 
 
 def import_model(folder: Path) -> Any:
@@ -219,7 +247,8 @@ def import_model(folder: Path) -> Any:
         raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.EXPECTED_MODEL) from error
     if not torch.isfinite(logits).all():
         raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
-    if not torch.allclose(logits[:, 0], others[:, 0], atol=1e-3, rtol=1e-3):
+    tolerance = max(1e-3, 2 * torch.finfo(logits.dtype).eps)
+    if not torch.allclose(logits[:, 0], others[:, 0], atol=tolerance, rtol=tolerance):
         raise ModelError(
             f"The model in {folder} reads ahead: what it predicts depends on the tokens that follow.",
             "Give a causal language model; some need is_decoder in their configuration.",
@@ -239,10 +268,16 @@ def _model_class(config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
+def empty_model(config: Any) -> nn.Module:
+    """A model of this configuration without memory for its weights."""
+    with torch.device("meta"):
+        lm: nn.Module = _model_class(config)(copy.deepcopy(config))
+    return lm
+
+
 def _count_parameters(config: Any) -> int:
     """The number of parameters of a model of this configuration, counted without memory for them."""
-    with torch.device("meta"):
-        return num_parameters(_model_class(config)(copy.deepcopy(config)))
+    return num_parameters(empty_model(config))
 
 
 def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> None:
@@ -260,7 +295,8 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
             f"{weights.num_parameters:,}.",
             _MISMATCH,
         )
-    _refuse_too_large(max(wanted, weights.num_elements), "Give a smaller model, or take a machine with more memory.")
+    smaller = "Give a smaller model, or take a machine with more memory."
+    _refuse_too_large(max(wanted, weights.num_elements), smaller, weights.dtype)
 
 
 def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from torch import Tensor
 
 from engine.errors import ModelError
 from engine.foreign_files import confined, read_object, short
+from engine.models.stored_tensors import StoredTensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _GENERATION, _ADAPTER = "generation_config.json", "adapter_config.json"
@@ -28,9 +31,11 @@ _HEADER_BYTES = 32 << 20  # of all files together: some 200,000 tensors
 _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|attentions)\.(\d+)\.")
-_FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
+_FLOATS = {"F64": torch.float32, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # as loaded
+_SMALL = ("F8", "F6", "F4")  # types of less than 16 bits
 EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Download the model again."
+_UNQUANTIZED = "Give the model in float32, float16 or bfloat16 instead."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
 _LARGEST = {  # the sizes that a configuration may ask for, several times those of the largest models known
@@ -116,7 +121,7 @@ def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
     """Raises ModelError for weights that are quantized, in another file, or of another model."""
     if config.get("quantization_config") is not None:
         raise ModelError(
-            f"The weights in {folder} are quantized.", "Give the model in float32, float16 or bfloat16 instead."
+            f"The weights in {folder} are quantized.", _UNQUANTIZED
         )
     if config.get("transformers_weights") not in (None, WEIGHTS, INDEX):
         raise ModelError(
@@ -208,19 +213,65 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The safetensors files of a model's folder, with counts from their headers.
-
-    `num_parameters` are those in floating-point numbers, `num_elements` those of every type.
-    """
+    """The safetensors files of a model's folder, with what their headers say of each tensor: type and size."""
 
     files: tuple[Path, ...]
-    num_parameters: int
-    num_elements: int
-    num_layers: int
+    tensors: Mapping[str, tuple[str, int]]
 
-    def read(self) -> dict[str, Any]:
-        """The tensors by their names."""
-        return {name: tensor for file in self.files for name, tensor in load_file(file).items()}
+    @property
+    def num_parameters(self) -> int:
+        """Those in floating-point numbers."""
+        return sum(size for kind, size in self.tensors.values() if kind in _FLOATS)
+
+    @property
+    def num_elements(self) -> int:
+        """Those of every type."""
+        return sum(size for _, size in self.tensors.values())
+
+    @property
+    def num_layers(self) -> int:
+        return len({match[1] for match in map(_LAYER.search, self.tensors) if match})
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the model is loaded in: as most numbers are stored; float32 for those in double precision."""
+        sizes = Counter[torch.dtype]()
+        for kind, size in self.tensors.values():
+            sizes[_FLOATS.get(kind, torch.float32)] += size if kind in _FLOATS else 0
+        return max(sizes, key=lambda one: sizes[one], default=torch.float32)
+
+    def open(self) -> StoredTensors:
+        """The tensors by their names, each read when it is asked for."""
+        return StoredTensors(*self.files)
+
+    def check_types(self, folder: Path, used: Collection[str], loaded: Mapping[str, Tensor]) -> None:
+        """Raises ModelError when loading changed a tensor's type, which would lose or invent digits.
+
+        `used` are the names of tensors that were read, `loaded` the tensors that a model made of them.
+        """
+        kept = {_end_of(name): tensor.dtype for name, tensor in loaded.items()}
+        for name in sorted(used):
+            kind = self.tensors[name][0]
+            after = kept.get(_end_of(name), self.dtype)
+            if kind not in _FLOATS and after.is_floating_point:
+                raise ModelError(
+                    f"The weights in {folder} are quantized: “{short(name)}” holds whole numbers.", _UNQUANTIZED
+                )
+            if kind in _FLOATS and _FLOATS[kind] not in (self.dtype, after):
+                raise ModelError(
+                    f"The weights in {folder} differ in their precision: “{short(name)}” is in "
+                    f"{_word(_FLOATS[kind])}, most others in {_word(self.dtype)}.",
+                    "Save the model in one precision, and give that.",
+                )
+
+
+def _end_of(name: str) -> str:
+    """The end of a tensor's name, which renaming keeps."""
+    return ".".join(name.split(".")[-2:])
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def find_weights(folder: Path) -> Weights:
@@ -233,15 +284,22 @@ def find_weights(folder: Path) -> Weights:
     length = sum(_header_length(folder / name, file) for name, file in files.items())
     if length > _HEADER_BYTES:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
-    tensors: dict[str, tuple[int, bool]] = {}
-    for name, file in files.items():
-        header = _read_header(folder / name, file)
+    weights = weights_in({folder / name: file for name, file in files.items()})
+    for name, (kind, _) in sorted(weights.tensors.items()):
+        if kind.startswith(_SMALL):
+            raise ModelError(f"The weights in {folder} are quantized: “{short(name)}” is in {kind}.", _UNQUANTIZED)
+    return weights
+
+
+def weights_in(files: Mapping[Path, Path]) -> Weights:
+    """The weights in these files, by the paths that messages name."""
+    tensors: dict[str, tuple[str, int]] = {}
+    for path, file in files.items():
+        header = _read_header(path, file)
         if twice := tensors.keys() & header.keys():
-            raise ModelError(f"Several files in {folder} hold the tensor “{short(min(twice))}”.", _AGAIN)
+            raise ModelError(f"Several files in {path.parent} hold the tensor “{short(min(twice))}”.", _AGAIN)
         tensors |= header
-    layers = {match[1] for match in map(_LAYER.search, tensors) if match}
-    num_parameters = sum(size for size, is_float in tensors.values() if is_float)
-    return Weights(tuple(files.values()), num_parameters, sum(size for size, _ in tensors.values()), len(layers))
+    return Weights(tuple(files.values()), tensors)
 
 
 def shard_names(folder: Path) -> list[str]:
@@ -281,12 +339,12 @@ def _header_length(path: Path, file: Path) -> int:
     return length
 
 
-def _read_header(path: Path, file: Path) -> dict[str, tuple[int, bool]]:
-    """The number of elements of each tensor, and whether they are floating-point numbers."""
+def _read_header(path: Path, file: Path) -> dict[str, tuple[str, int]]:
+    """The type and the number of elements of each tensor."""
     try:
         with safe_open(file, framework="numpy") as opened:
             tensors = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-            return {name: (math.prod(one.get_shape()), one.get_dtype() in _FLOATS) for name, one in tensors.items()}
+            return {name: (one.get_dtype(), math.prod(one.get_shape())) for name, one in tensors.items()}
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{path} is not a whole safetensors file: {short(error)}.", _AGAIN) from None
 

@@ -30,6 +30,7 @@ from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
+from engine.models.stored_tensors import fill, without_weights
 
 
 class RowOptions(Protocol):
@@ -252,11 +253,15 @@ class MultiExpertModel(nn.Module):
         if source is None:
             raise ModelError("The model has no expert to copy.", "Load an expert first.")
         self._require(source)
-        modules = {place: copy.deepcopy(own) for place, own in self._own(source)}
-        if state is not None:
-            self._check_state(state, source)
-            for place, expert in modules.items():
-                expert.load_state_dict({name: state[f"{place}.{name}"] for name in expert.state_dict()})
+        if state is None:
+            return {place: copy.deepcopy(own) for place, own in self._own(source)}
+        modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self._own(source)}
+        targets = {f"{place}.{name}": one for place, own in modules.items() for name, one in own.state_dict().items()}
+        if wrong := fill(targets, state):
+            raise ModelError(
+                f"The expert's tensors do not fit its base: {first_of(wrong)}.",
+                "Load it on the base it was trained on.",
+            )
         return modules
 
     def remove_expert(self, key: str) -> None:
@@ -280,17 +285,6 @@ class MultiExpertModel(nn.Module):
         self._require(key)
         self.placement.merge(self.lm, self._layers, key)
         return self.lm
-
-    def _check_state(self, state: Mapping[str, Tensor], like: str) -> None:
-        expected = self.expert_state(like)
-        wrong = sorted(set(expected) ^ set(state)) or sorted(
-            name for name, tensor in expected.items() if state[name].shape != tensor.shape
-        )
-        if wrong:
-            raise ModelError(
-                f"The expert's tensors do not fit its base: {first_of(wrong)}.",
-                "Load it on the base it was trained on.",
-            )
 
     def _require(self, key: str) -> None:
         if key not in self.keys:

@@ -14,6 +14,7 @@ from engine.errors import ModelError, first_of
 from engine.methods.mode.block import Block, Branch
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.gate import ODDS_SCALE
+from engine.models.stored_tensors import fill, without_weights
 
 
 class BranchMaker:
@@ -63,8 +64,7 @@ class BranchMaker:
 
     def _empty(self, like: Any) -> Any:
         """A copy with uninitialized weights."""
-        weights = {id(one): nn.Parameter(torch.empty_like(one)) for one in like.parameters()}
-        return copy.deepcopy(like, {id(self._lm.config): self._lm.config, **weights})
+        return copy.deepcopy(like, {id(self._lm.config): self._lm.config, **without_weights(like)})
 
     def _fresh(self, like: Any) -> nn.Module:
         """A new layer of the same class, with the family's random initialization."""
@@ -76,16 +76,12 @@ class BranchMaker:
 
 
 def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
-    expected = {f"blocks.{i}.{name}": t for i, one in enumerate(branches) for name, t in one.state_dict().items()}
-    wrong = sorted(set(expected) ^ set(state)) or sorted(n for n, t in expected.items() if state[n].shape != t.shape)
-    if wrong:
+    targets = {f"blocks.{i}.{name}": t for i, one in enumerate(branches) for name, t in one.state_dict().items()}
+    if wrong := fill(targets, state):
         raise ModelError(
             f"The expert's tensors do not fit its backbone: {first_of(wrong)}.",
             "Load it on the backbone it was trained on.",
         )
-    with torch.no_grad():
-        for name, tensor in expected.items():
-            tensor.copy_(state[name])
 
 
 def place_of(layer: nn.Module) -> int:

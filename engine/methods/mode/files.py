@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.errors import DamagedFile, EngineError, ModelError
@@ -24,6 +24,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sizes import part_file
 from engine.models.families import load_model
+from engine.models.stored_tensors import StoredTensors
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Part:
 
     name: str
     shape: ModeConfig
-    state: dict[str, Tensor]
+    state: Mapping[str, Tensor]
 
 
 def save_parts(
@@ -91,7 +92,7 @@ def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | N
             "Compose experts of the same backbone.",
         )
     return [
-        Part(name, shape, load_file(expert.folder / part_file(number)))
+        Part(name, shape, StoredTensors(expert.folder / part_file(number)))
         for number, (name, shape) in enumerate(card["parts"].items())
         if names is None or name in names
     ]

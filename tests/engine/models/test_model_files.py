@@ -45,7 +45,7 @@ def write_model(folder: Path, family: str = "llama") -> Path:
 def test_every_family_loads_as_transformers_loads_it(family: str, tmp_path: Path) -> None:
     write_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    ours, theirs = import_model(tmp_path), AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ours, theirs = import_model(tmp_path), AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
     assert torch.equal(ours(input_ids=IDS).logits, theirs(input_ids=IDS).logits)
     assert ours.config.to_json_string() == theirs.config.to_json_string()
     assert not ours.training
@@ -233,7 +233,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_model(tmp_path)
-    monkeypatch.setattr(families, "memory_bytes", lambda: 100_000)
+    monkeypatch.setattr(families, "memory_bytes", lambda: 50_000)
     with pytest.raises(ModelError, match="this machine has 0 GB of memory"):
         load_model(tmp_path)
 

@@ -1,0 +1,63 @@
+"""Tensors in safetensors files, read one at a time and straight into their place in memory.
+
+A mapped file would count twice until it is closed: its pages and the copies of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of some files by their names. Every access reads one anew, so nothing else refers to it."""
+
+    def __init__(self, *files: Path) -> None:
+        opened: list[Any] = [safe_open(file, framework="pt", backend="pread") for file in files]
+        self._files = {name: one for one in opened for name in one.keys()}  # noqa: SIM118 (it is no mapping)
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor: Tensor = self._files[name].get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class Unread:
+    """A tensor that transformers reads when it has a place for it, by asking for all of it: `unread[...]`."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        self._tensors, self._name, self.was_read = tensors, name, False
+
+    def __getitem__(self, _: object) -> Tensor:
+        self.was_read = True
+        return self._tensors[self._name]
+
+
+def without_weights(module: nn.Module) -> dict[int, Any]:
+    """The memo for `copy.deepcopy` with which a copy of the module gets uninitialized weights."""
+    return {id(one): nn.Parameter(torch.empty_like(one), one.requires_grad) for one in module.parameters()}
+
+
+@torch.no_grad()
+def fill(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], names: Collection[str] | None = None) -> list[str]:
+    """Copies tensors into their places, one at a time: those of these names, or all.
+
+    Answers with names that do not fit: lacking, unknown, or of another shape.
+    """
+    if wrong := sorted(set(targets) ^ set(state)):
+        return wrong
+    for name in targets if names is None else names:
+        if (tensor := state[name]).shape != targets[name].shape:
+            return [name]
+        targets[name].copy_(tensor)
+    return []
