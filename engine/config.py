@@ -15,7 +15,7 @@ from typing import Any, Literal
 from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16"]
 Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
@@ -157,7 +157,10 @@ class AdaptingConfig(Checked):
     beta2: float = knob(0.95, "Adam's beta2.", ge=0, lt=1)
     epsilon: float = knob(1e-8, "Adam's epsilon.", ge=1e-30, le=1)
     clip: float = knob(0.1, "Gradient clipping: largest norm of all gradients together; 0: no clipping.", ge=0)
-    precision: Precision = knob("fp32", "Precision of the forward and backward pass: fp32 or bf16.")
+    precision: Precision = knob(
+        "auto",
+        "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere).",
+    )
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in each of these evaluations.", ge=1, le=2**20)

@@ -120,9 +120,7 @@ def refuse_foreign_code(folder: Path) -> None:
 def _refuse_other_weights(folder: Path, config: dict[str, Any]) -> None:
     """Raises ModelError for weights that are quantized, in another file, or of another model."""
     if config.get("quantization_config") is not None:
-        raise ModelError(
-            f"The weights in {folder} are quantized.", _UNQUANTIZED
-        )
+        raise ModelError(f"The weights in {folder} are quantized.", _UNQUANTIZED)
     if config.get("transformers_weights") not in (None, WEIGHTS, INDEX):
         raise ModelError(
             f"{folder / CONFIG} names {short(config['transformers_weights'])} as its weights.",

@@ -111,7 +111,7 @@ class AdditiveLayer(nn.Module):
         return torch.cat([self._add(*part) for part in parts])
 
     def _add(self, out: Tensor, x: Tensor, key: str) -> Tensor:
-        return out + self.experts[key](x) if key in self.experts else out
+        return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out
 
 
 class MultiExpertModel(nn.Module):

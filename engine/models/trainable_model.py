@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -31,6 +32,10 @@ class TrainableModel(Experts, Protocol):
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Natural log-likelihood [B, T] of each target."""
         ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def buffers(self) -> Iterator[Tensor]: ...
 
     def shared_parameters(self) -> dict[str, nn.Parameter]: ...
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.models.trainable_model import TrainableModel
-from engine.training.autocast import autocast_for
+from engine.training.autocast import autocast_for, in_training_precision
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
@@ -98,6 +98,13 @@ class _Training:
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
     def events(self) -> Iterator[Event]:
+        trained, device = self.parameters.values(), self.model.device
+        with in_training_precision(self.model, trained, self.config.precision, device):
+            step = yield from self._steps()
+        yield self._finished(step)
+
+    def _steps(self) -> Generator[Event, None, int]:
+        """Trains to the end, and returns the step."""
         step = saved = self._resume()
         try:
             while True:
@@ -120,7 +127,7 @@ class _Training:
                 self._save(step)
             raise
         self.team.finish()
-        yield self._finished(step)
+        return step
 
     def _resume(self) -> int:
         step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)

@@ -20,7 +20,8 @@ from workbench.registry.experts import expert_row
 from workbench.registry.seeds import seed_row
 from workbench.tables import Expert, Job, SeedModel
 
-_BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
+_BYTES = 4  # of a number in float32, in which all that is trained is held
+_STORED_BYTES = {"bfloat16": 2, "float16": 2}  # of a seed's number, by its precision; all others are in float32
 _CHECKPOINTS = 2  # on disk together
 _JOBS = 50  # of the newest, to find a speed in
 
@@ -78,14 +79,16 @@ def forecast(session: Session, spec: TrainMode | ComposeMode) -> Forecast | None
     num_flops = 0
     if work.learning is not None:
         num_flops = work.num_tokens * training_flops(shape, work.training.block_size, work.experts, work.learning)
+    stored = _STORED_BYTES.get(str(work.seed.config.get("dtype")), _BYTES)
+    frozen = stored if work.training.precision == "bf16" else _BYTES  # auto: at most
     speeds, is_alike = _speeds(session, spec.kind, work.seed.name)
     seconds = [num_flops / speed for speed, _ in speeds] if num_flops else []
     return Forecast(
         num_trained=num_trained,
         num_beside=num_beside,
         num_frozen=work.seed.num_parameters,
-        memory_bytes=_BYTES * (work.seed.num_parameters + num_beside + 3 * num_trained),
-        disk_bytes=_BYTES * num_beside,
+        memory_bytes=frozen * (work.seed.num_parameters + num_beside - num_trained) + _BYTES * 4 * num_trained,
+        disk_bytes=stored * num_beside,
         checkpoint_bytes=_CHECKPOINTS * _BYTES * 3 * num_trained,
         num_tokens=work.num_tokens,
         num_flops=num_flops,

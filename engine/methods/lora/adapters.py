@@ -34,7 +34,8 @@ class Adapter(nn.Module):
         self.register_buffer(_SCALE, scale_1.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        """x is [..., I], the output [..., O]."""
+        """x is [..., I], the output [..., O], in the adapter's own precision."""
+        x = x.to(self.down.dtype)
         return scaled(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
@@ -76,8 +77,8 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
     for name, holder, attribute in places:
         layer: Any = getattr(holder, attribute)
         setattr(holder, attribute, layer.base_layer)
-        state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach()
-        state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach()
+        state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach().float()  # as peft, whatever the seed's precision
+        state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach().float()
         state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
     for parameter in lm.parameters():
         parameter.requires_grad_(required_grad[id(parameter)])

@@ -44,7 +44,7 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     """
     _require_counterpart(lm)
     shared_config = {name: getattr(lm.config, name) for name in _SAME if hasattr(lm.config, name)}
-    moe = _fresh(shared_config, config, seed)
+    moe = _fresh(shared_config, config, seed, lm.dtype)
     state = lm.state_dict()
     with torch.no_grad():
         for name, tensor in moe.state_dict().items():
@@ -53,7 +53,7 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     return moe.to(lm.device).train(lm.training)
 
 
-def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int) -> Any:
+def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM, MixtralConfig
 
     shape = MixtralConfig(
@@ -64,7 +64,7 @@ def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(shape, dtype=torch.float32)
+        return AutoModelForCausalLM.from_config(shape, dtype=dtype)
 
 
 def _part(state: dict[str, Tensor], name: str) -> Tensor:

@@ -43,6 +43,7 @@ SIZES: Mapping[SizeName, CbtmSize] = {
             checkpoint_every=700,
             evaluate_every=350,
             evaluation_blocks=4,
+            precision="fp32",
         ),
         training=TrainingConfig(
             num_steps=700,
@@ -54,6 +55,7 @@ SIZES: Mapping[SizeName, CbtmSize] = {
             checkpoint_every=700,
             evaluate_every=700,
             evaluation_blocks=4,
+            precision="fp32",
         ),
         clusters=(1, 2, 4, 8, 16),
         less=0.25,
@@ -113,6 +115,7 @@ SIZES: Mapping[SizeName, CbtmSize] = {
             checkpoint_every=10,
             evaluate_every=10,
             evaluation_blocks=2,
+            precision="fp32",
         ),
         training=TrainingConfig(
             num_steps=8,
@@ -124,6 +127,7 @@ SIZES: Mapping[SizeName, CbtmSize] = {
             checkpoint_every=8,
             evaluate_every=8,
             evaluation_blocks=2,
+            precision="fp32",
         ),
         clusters=(1, 2, 3),
         less=0.5,

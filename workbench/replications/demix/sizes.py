@@ -36,6 +36,7 @@ SIZES: Mapping[SizeName, DemixSize] = {
             checkpoint_every=500,
             evaluate_every=200,
             evaluation_blocks=32,
+            precision="fp32",
         ),
         adapting=TrainingConfig(
             num_steps=300,
@@ -47,6 +48,7 @@ SIZES: Mapping[SizeName, DemixSize] = {
             evaluate_every=30,
             evaluation_blocks=16,
             patience=3,
+            precision="fp32",
         ),
         max_bytes=20_000_000,
         test_tokens=32_768,
@@ -95,6 +97,7 @@ SIZES: Mapping[SizeName, DemixSize] = {
             checkpoint_every=30,
             evaluate_every=10,
             evaluation_blocks=2,
+            precision="fp32",
         ),
         adapting=TrainingConfig(
             num_steps=10,
@@ -106,6 +109,7 @@ SIZES: Mapping[SizeName, DemixSize] = {
             evaluate_every=5,
             evaluation_blocks=2,
             patience=3,
+            precision="fp32",
         ),
         max_bytes=None,
         test_tokens=1024,

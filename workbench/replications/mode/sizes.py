@@ -49,6 +49,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
             checkpoint_every=1000,
             evaluate_every=1000,
             evaluation_blocks=8,
+            precision="fp32",
         ),
         training=TrainingConfig(
             num_steps=400,
@@ -59,6 +60,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
             checkpoint_every=400,
             evaluate_every=200,
             evaluation_blocks=8,
+            precision="fp32",
         ),
         mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
         lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
@@ -125,6 +127,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
             checkpoint_every=20,
             evaluate_every=20,
             evaluation_blocks=2,
+            precision="fp32",
         ),
         training=TrainingConfig(
             num_steps=4,
@@ -135,6 +138,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
             checkpoint_every=4,
             evaluate_every=4,
             evaluation_blocks=2,
+            precision="fp32",
         ),
         mode=ModeConfig(num_blocks=2, expert_layers=1, init="random"),
         lora=LoraConfig(rank=4, alpha=8.0, targets="attention"),

@@ -10,7 +10,7 @@ Shapes: as in `engine/methods/mode/sharding/backbone.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
 from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,
     drop_after,
@@ -141,6 +142,10 @@ class _Training:
         model.requires_grad_(False)
         for parameter in self.parameters.values():
             parameter.requires_grad_(True)
+        self._precision = ExitStack()
+        self._precision.enter_context(
+            in_training_precision(model, self.parameters.values(), config.precision, model.device)
+        )
         self.optimizer = make_optimizer(self.parameters, config)
 
     def resume(self, step: int) -> None:
@@ -191,6 +196,7 @@ class _Training:
     def restore_best(self) -> None:
         for name, tensor in self.best.items():
             self.parameters[name].copy_(tensor)
+        self._precision.close()
         self.has_ended = True
 
 
