@@ -32,7 +32,7 @@ _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|attentions)\.(\d+)\.")
 _FLOATS = {"F64": torch.float32, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # as loaded
-_SMALL = ("F8", "F6", "F4")  # types of less than 16 bits
+_SMALL = ("F8_", "F6_", "F4")  # types of less than 16 bits
 EXPECTED_MODEL = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Download the model again."
 _UNQUANTIZED = "Give the model in float32, float16 or bfloat16 instead."
@@ -242,6 +242,12 @@ class Weights:
         """The tensors by their names, each read when it is asked for."""
         return StoredTensors(*self.files)
 
+    def refuse_whole_numbers(self, folder: Path) -> None:
+        """Raises ModelError that names the largest tensor of whole numbers, if there is one."""
+        whole = {name: size for name, (kind, size) in self.tensors.items() if kind not in _FLOATS}
+        if whole:
+            raise _holds_whole_numbers(folder, max(whole, key=lambda name: whole[name]))
+
     def check_types(self, folder: Path, used: Collection[str], loaded: Mapping[str, Tensor]) -> None:
         """Raises ModelError when loading changed a tensor's type, which would lose or invent digits.
 
@@ -252,15 +258,17 @@ class Weights:
             kind = self.tensors[name][0]
             after = kept.get(_end_of(name), self.dtype)
             if kind not in _FLOATS and after.is_floating_point:
-                raise ModelError(
-                    f"The weights in {folder} are quantized: “{short(name)}” holds whole numbers.", _UNQUANTIZED
-                )
+                raise _holds_whole_numbers(folder, name)
             if kind in _FLOATS and _FLOATS[kind] not in (self.dtype, after):
                 raise ModelError(
                     f"The weights in {folder} differ in their precision: “{short(name)}” is in "
                     f"{_word(_FLOATS[kind])}, most others in {_word(self.dtype)}.",
                     "Save the model in one precision, and give that.",
                 )
+
+
+def _holds_whole_numbers(folder: Path, name: str) -> ModelError:
+    return ModelError(f"The weights in {folder} are quantized: “{short(name)}” holds whole numbers.", _UNQUANTIZED)
 
 
 def _end_of(name: str) -> str:

@@ -74,9 +74,7 @@ def kept(method: Method, model: Any, seed: ArtifactRef, folder: Path) -> tuple[A
 
 
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32])
-def test_a_seed_keeps_its_precision_and_computes_in_it_as_transformers_does(
-    dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_a_seed_keeps_its_precision_and_computes_in_it_as_transformers_does(dtype: torch.dtype, tmp_path: Path) -> None:
     seed_in(dtype, tmp_path / "seed")
     ours, theirs = load_model(tmp_path / "seed"), AutoModelForCausalLM.from_pretrained(tmp_path / "seed")
     assert {one.dtype for one in ours.parameters()} == {dtype} == {ours.config.dtype}
@@ -110,6 +108,7 @@ def test_a_frozen_seed_does_not_change_and_its_adapter_is_in_float32(tmp_path: P
     assert {one.dtype for one in model.expert_parameters("law").values()} == {torch.float32}
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
 def test_peft_computes_the_same_with_an_exported_adapter_of_a_seed_in_bfloat16(tmp_path: Path) -> None:
     seed, method = seed_in(torch.bfloat16, tmp_path / "seed"), get_method("lora")
     model = trained(method, seed, tmp_path / "training")
@@ -163,7 +162,9 @@ def test_training_in_fp32_is_that_of_the_same_seed_in_float32(tmp_path: Path) ->
 
 
 def test_bf16_leaves_frozen_weights_in_their_precision_and_fp32_does_not(tmp_path: Path) -> None:
-    model: Any = get_method("lora").build(seed_in(torch.bfloat16, tmp_path / "seed").folder, ["law"], LoraConfig(rank=2))
+    model: Any = get_method("lora").build(
+        seed_in(torch.bfloat16, tmp_path / "seed").folder, ["law"], LoraConfig(rank=2)
+    )
     weight = model.lm.get_input_embeddings().weight
     for precision, during in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         with in_training_precision(model, [], precision, torch.device("cpu")):  # type: ignore[arg-type]
@@ -187,7 +188,9 @@ def test_an_average_of_models_in_bfloat16_is_summed_finer_and_stored_in_it() -> 
     one, two, three = (fresh_model(SHAPE, 300, seed).bfloat16() for seed in range(3))
     weights = {"one": 0.5, "two": 0.3, "three": 0.2}
     models = {"one": lambda: one, "two": lambda: two, "three": lambda: three}
-    parts = [lm.lm_head.weight.double() * weight for lm, weight in zip((one, two, three), weights.values(), strict=True)]
+    parts = [
+        lm.lm_head.weight.double() * weight for lm, weight in zip((one, two, three), weights.values(), strict=True)
+    ]
     expected = sum(parts).bfloat16()  # type: ignore[union-attr]
     *_, lm = average(models, weights)
     assert lm.dtype == torch.bfloat16

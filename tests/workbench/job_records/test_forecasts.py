@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,16 @@ def shown(world: World, spec: TrainMode | ComposeMode) -> Forecast:
     outcome = forecast(world.session, spec)
     assert outcome is not None
     return outcome
+
+
+def test_a_seed_in_bfloat16_takes_half_of_what_is_frozen_in_bf16_and_half_of_the_disk(seeded: World) -> None:
+    full = shown(seeded, SPEC)
+    row = seed_row(seeded.session, "seed")
+    row.config = row.config | {"dtype": "bfloat16"}
+    half = shown(seeded, SPEC.model_copy(update={"training": replace(TRAINING, precision="bf16")}))
+    assert full.memory_bytes - half.memory_bytes == 2 * full.num_frozen
+    assert (half.disk_bytes, half.checkpoint_bytes) == (full.disk_bytes // 2, full.checkpoint_bytes)
+    assert shown(seeded, SPEC).memory_bytes == full.memory_bytes  # auto: at most
 
 
 def test_what_learns_is_what_the_model_adds_but_for_norms(seeded: World, model: Any) -> None:
