@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def seed(tmp_path: Path) -> ArtifactRef:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Tensor]]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> dict[int, Tensor]:
     """Every tensor that is read from a file, by its place in memory."""
     read, original = dict[int, Tensor](), StoredTensors.__getitem__
 
@@ -43,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Tensor]]:
         return tensor
 
     monkeypatch.setattr(StoredTensors, "__getitem__", counted)
-    yield read
+    return read
 
 
 def test_weights_are_where_they_were_read_to(seed: ArtifactRef, reads: dict[int, Tensor]) -> None:

@@ -18,6 +18,7 @@ from engine.files import ArtifactRef, new_folder
 from engine.loading.loaded_base import load_base
 from engine.methods.base import Method
 from engine.methods.registry import get_method
+from engine.models.composite import CompositeModel
 from engine.models.families import fresh_model, load_model
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens
@@ -176,7 +177,7 @@ def test_bf16_leaves_frozen_weights_in_their_precision_and_fp32_does_not(tmp_pat
 def test_auto_is_bf16_on_a_gpu_that_has_it_and_fp32_elsewhere(
     has_units: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_units)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_units or including_emulation)
     assert precision_on("auto", torch.device("cuda")) == expected
     assert {precision_on("auto", torch.device(other)) for other in ("cpu", "mps")} == {"fp32"}
     assert precision_on("fp32", torch.device("cuda")) == "fp32"
@@ -195,3 +196,15 @@ def test_an_average_of_models_in_bfloat16_is_summed_finer_and_stored_in_it() -> 
     *_, lm = average(models, weights)
     assert lm.dtype == torch.bfloat16
     assert torch.equal(lm.lm_head.weight, expected)
+
+
+@torch.no_grad()
+def test_experts_of_seeds_in_different_precision_mix(tmp_path: Path) -> None:
+    method, hosted, alone = get_method("demix"), [], []
+    for number, dtype in enumerate((torch.bfloat16, torch.float32)):
+        root, key = tmp_path / str(number), f"expert-{number}"
+        model: Any = method.build(seed_in(dtype, root / "seed").folder, [key])
+        alone.append(model.eval()(IDS, Rows.all_to(key, 1)).float())
+        hosted.append(model)
+    both = CompositeModel(hosted)
+    assert torch.equal(both(IDS.expand(2, -1), Rows.one_each(both.keys)).float(), torch.cat(alone))
