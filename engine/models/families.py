@@ -291,7 +291,7 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
     wanted = _count_parameters(config)
     if wanted > weights.num_parameters:
         if wanted <= weights.num_elements:
-            weights.refuse_whole_numbers(folder)
+            weights.refuse_integers(folder)
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {wanted:,} parameters, but the weights hold "
             f"{weights.num_parameters:,}.",

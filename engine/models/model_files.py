@@ -242,11 +242,11 @@ class Weights:
         """The tensors by their names, each read when it is asked for."""
         return StoredTensors(*self.files)
 
-    def refuse_whole_numbers(self, folder: Path) -> None:
+    def refuse_integers(self, folder: Path) -> None:
         """Raises ModelError that names the largest tensor of whole numbers, if there is one."""
-        whole = {name: size for name, (kind, size) in self.tensors.items() if kind not in _FLOATS}
-        if whole:
-            raise _holds_whole_numbers(folder, max(whole, key=lambda name: whole[name]))
+        sizes = {name: size for name, (kind, size) in self.tensors.items() if kind not in _FLOATS}
+        if sizes:
+            raise _holds_integers(folder, max(sizes, key=lambda name: sizes[name]))
 
     def check_types(self, folder: Path, used: Collection[str], loaded: Mapping[str, Tensor]) -> None:
         """Raises ModelError when loading changed a tensor's type, which would lose or invent digits.
@@ -258,7 +258,7 @@ class Weights:
             kind = self.tensors[name][0]
             after = kept.get(_end_of(name), self.dtype)
             if kind not in _FLOATS and after.is_floating_point:
-                raise _holds_whole_numbers(folder, name)
+                raise _holds_integers(folder, name)
             if kind in _FLOATS and _FLOATS[kind] not in (self.dtype, after):
                 raise ModelError(
                     f"The weights in {folder} differ in their precision: “{short(name)}” is in "
@@ -267,7 +267,7 @@ class Weights:
                 )
 
 
-def _holds_whole_numbers(folder: Path, name: str) -> ModelError:
+def _holds_integers(folder: Path, name: str) -> ModelError:
     return ModelError(f"The weights in {folder} are quantized: “{short(name)}” holds whole numbers.", _UNQUANTIZED)
 
 
