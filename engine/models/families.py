@@ -6,7 +6,6 @@ Surgery, training and mixing follow `layout_of` alone, which finds the places by
 from __future__ import annotations
 
 import copy
-import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +32,22 @@ def layout_of(lm: nn.Module) -> Layout:
     return layout
 
 
-@functools.cache
-def families() -> frozenset[str]:
-    """The model types of the causal LMs that transformers knows, without those that wrap other models."""
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+def is_family(model_type: str) -> bool:
+    """Whether transformers knows causal LMs of this model type that do not wrap other models.
 
-    return frozenset(
-        kind for kind, one in CONFIG_MAPPING.items() if one in MODEL_FOR_CAUSAL_LM_MAPPING and not one.sub_configs
-    )
+    Asked of one type, since transformers imports the module of every type that is looked at.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not CONFIG_MAPPING[model_type].sub_configs
+
+
+def families() -> list[str]:
+    """The model types of all such causal LMs; takes seconds."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return sorted(filter(is_family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
@@ -169,7 +176,7 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
 
 def read_config(folder: Path) -> Any:
     """The configuration of a model in a local folder; raises ModelError with the cause."""
-    return model_files.read_config(folder, families())
+    return model_files.read_config(folder, is_family)
 
 
 def load_model(folder: Path) -> Any:
