@@ -250,6 +250,7 @@ def ancestors(row: Expert) -> list[Expert]:
     return rows
 
 
+IMPORTED = "imported"  # in the config of an expert that was not trained here: its source
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 

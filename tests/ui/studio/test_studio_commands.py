@@ -78,6 +78,7 @@ ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
         ("evidence",): "last_token",
     },
     "export-expert": {("expert",): NAME, ("folder",): "/data/a folder", ("format",): "peft"},
+    "import-expert": {("source",): "hub:one/two@v1", ("seed_model",): "s", ("name",): NAME, ("method",): "demix"},
     "certify-addition": {("expert",): NAME, ("mixture",): "m", ("split",): "dev", ("max_tokens",): 500},
     "make-domain": {("clustering",): NAME, ("name",): "a b", ("clusters",): ["1", "2"]},
     "pin-documents": {("clustering",): NAME, ("cluster",): "a b", ("documents",): ["abcdef12", "12345678"]},
