@@ -21,6 +21,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "average-experts": {"name": "m", "experts": ["a", "b"]},
     "make-mixture": {"name": "m", "experts": ["a"]},
     "export-expert": {"expert": "e", "folder": "/data/out"},
+    "pack-expert": {"expert": "e", "file": "/data/e.expert"},
+    "unpack-expert": {"file": "/data/e.expert"},
     "import-expert": {"source": "/data/adapter", "seed_model": "s"},
     "evaluate": {"mixture": "m"},
     "classify": {"mixture": "m", "path": "/data/tasks"},
@@ -49,6 +51,8 @@ RESULTS: dict[str, dict[str, Any]] = {
     "average-experts": {"expert": "m/average", "weights": {"a": 0.5, "b": 0.5}, "mixture": "m"},
     "make-mixture": {"experts": ["a"], "mixture": "m"},
     "export-expert": {"expert": "e", "folder": "/data/out", "format": "hf", "num_bytes": 1234},
+    "pack-expert": {"expert": "e", "file": "/data/e.expert", "with_seed": True, "num_bytes": 1234},
+    "unpack-expert": {"expert": "e", "new_seed": "s", "source": "packed:0"},
     "import-expert": {
         "expert": "e",
         "reason": "LoRA, since it is one",

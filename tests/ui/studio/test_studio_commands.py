@@ -78,6 +78,8 @@ ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
         ("evidence",): "last_token",
     },
     "export-expert": {("expert",): NAME, ("folder",): "/data/a folder", ("format",): "peft"},
+    "pack-expert": {("expert",): NAME, ("file",): "/data/an expert", ("with_seed",): True},
+    "unpack-expert": {("file",): "/data/an expert", ("name",): NAME},
     "import-expert": {("source",): "hub:one/two@v1", ("seed_model",): "s", ("name",): NAME, ("method",): "demix"},
     "certify-addition": {("expert",): NAME, ("mixture",): "m", ("split",): "dev", ("max_tokens",): 500},
     "make-domain": {("clustering",): NAME, ("name",): "a b", ("clusters",): ["1", "2"]},

@@ -21,6 +21,8 @@ from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
 from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.pack_expert import PackExpert
+from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.registry.cards import ExpertCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -202,6 +204,20 @@ def import_(
     """Import an expert that another tool trained from a seed model: a PEFT adapter, or a fine-tuned model."""
     given = {"source": source, "seed_model": seed_model, "name": name, "method": method}
     submit(build(ImportExpert, given), RunOptions(in_process, wait, as_json))
+
+
+@app.command("pack")
+@takes(PackExpert, "expert", "file")
+def pack(spec: PackExpert, run_options: RunOptions) -> None:
+    """Pack an expert into one verified file for another workbench."""
+    submit(spec, run_options)
+
+
+@app.command("unpack")
+@takes(UnpackExpert, "file")
+def unpack(spec: UnpackExpert, run_options: RunOptions) -> None:
+    """Unpack the file of an expert that another workbench packed."""
+    submit(spec, run_options)
 
 
 @app.command("certify-removal")
