@@ -26,7 +26,14 @@ class PackExpert(Spec):
         return []  # nothing is read
 
 
-def _complaints(_: Session, spec: PackExpert) -> list[str]:
+def _complaints(session: Session, spec: PackExpert) -> list[str]:
+    from sqlalchemy import select  # here, since a spec is read without the registry
+
+    from workbench.tables import Expert
+
+    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    if row is not None and row.artifact_id == row.base_id:
+        return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
     if Path(spec.file).exists():
         return [f"{spec.file} exists already: choose another file, nothing is written over."]
     if not Path(spec.file).parent.is_dir():
