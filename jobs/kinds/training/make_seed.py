@@ -55,8 +55,8 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
-    folder = _folder(spec)
-    tokenizer, lm = copied.parts() if copied else _parts(spec, domains, folder)
+    given = _given_folder(spec)
+    tokenizer, lm = copied.parts() if copied else _parts(spec, domains, given)
     yield Progress(1, 2, "parts", "saving")
     if lm.config.vocab_size < tokenizer.vocab_size:
         raise TokenizerError(
@@ -77,7 +77,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
         register_seed(
             session,
             name=spec.name,
-            source=_source(spec, folder),
+            source=_source(spec, given),
             family=lm.config.model_type,
             config=config_json,
             num_parameters=num_parameters(lm),
@@ -105,7 +105,7 @@ def _copied(session: Session, work: Work, name: str) -> _Copied:
     return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))
 
 
-def _folder(spec: MakeSeed) -> Path | None:
+def _given_folder(spec: MakeSeed) -> Path | None:
     """The folder of a model from elsewhere, downloaded now if need be."""
     if spec.source == "hub":
         return download_model(*hub_name(spec.location))
