@@ -19,6 +19,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
+from workbench.analysis.retrained_baselines import unknown, unknown_by_base
 from workbench.errors import BadSpec
 from workbench.registry import experts, seeds
 from workbench.registry.cards import ExpertCard, JobCard
@@ -117,6 +118,22 @@ def test_a_seed_that_is_missing_is_named_with_the_way_to_get_it(
     assert "expert back" in capsys.readouterr().out
     first, back = card_of("thin/court"), card_of("back")
     assert (back.sha256, back.base_id, back.seed, back.domain) == (first.sha256, first.base_id, "seed", "court")
+
+
+def test_what_else_trained_a_base_is_unknown_in_another_workbench(
+    trained: Do, tmp_path: Path, there: Settings, corpora: dict[str, Path]
+) -> None:
+    parent = {"kind": "train-expert", "name": "copy", "domain": "kitchen", "mixture": "small", "parent": "small/court"}
+    done(trained({**parent, "training": {"num_steps": 2, "block_size": 32}}))
+    for name in ("court", "kitchen"):
+        done(work({"kind": "import-corpus", "name": name, "path": str(corpora[name])}, there))
+    done(unpack(pack(trained, "small/court", tmp_path / "court", with_seed=True), there))
+    done(unpack(pack(trained, "copy", tmp_path / "copy"), there))
+    with reading(there) as session:
+        rows = [experts.expert_row(session, name) for name in ("small/court", "copy")]
+        assert [row.domain.name if row.domain else "" for row in rows] == ["court", "kitchen"]
+        assert all(unknown_by_base(session, row) for row in rows)
+        assert [unknown(session, row, with_bases=False) != "" for row in rows] == [False, True]
 
 
 def test_a_file_names_no_folder_of_its_machine(trained: Do, tmp_path: Path, home: Path) -> None:

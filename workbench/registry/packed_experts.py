@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.errors import StorageError
 from workbench.hub_names import HUB
-from workbench.registry.experts import IMPORTED, domains_of
+from workbench.registry.experts import IMPORTED, domains_of, parts_of
 from workbench.tables import Expert, SeedModel
 
 _SHA256 = r"[0-9a-f]{64}"
@@ -37,6 +37,7 @@ class PackedExpert(_Part):
     data_sha256: str = _Text
     num_parameters: int = Field(ge=0, le=2**63 - 1)
     domains: list[str] = Field(max_length=10_000)
+    has_parents: bool = True  # it was made of other experts, whose training text is not packed
     config: dict[str, Any]
     metrics: dict[str, Any]
     code_version: str = _Text
@@ -54,6 +55,7 @@ def describe_packed(row: Expert) -> PackedExpert:
         data_sha256=row.data_sha256,
         num_parameters=row.num_parameters,
         domains=domains_of(row),
+        has_parents=bool(row.parent_id or parts_of(row)),
         config={name: value for name, value in row.config.items() if name != IMPORTED},
         metrics=row.metrics,
         code_version=row.code_version,

@@ -107,7 +107,7 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
     return f"{card['method']}-expert", {"experts": [row]}
 
 
-def config_of_card(card: Mapping[str, Any]) -> dict[str, Any]:
+def config_of_card(card: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the card in an expert's files says of the config of its row."""
     parts = [{**part, "domain": None, "domains": [], "of": None} for part in card.get("parts", ())]
     return {"domains": [], **({"shape": parts[0]["shape"], "parts": parts, "learning": "experts"} if parts else {})}

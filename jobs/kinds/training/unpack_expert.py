@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, Source
 from workbench.hub_names import HUB
 from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.names import clean_name, ensure_free, free_name
@@ -89,12 +90,13 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
             base = register_artifact(session, work.storage, ids[_BASE], "demix-base", job_id=work.job_id)
         else:
             base = _find_base(session, described.base_sha256)
+        domain = _same_domain(session, described.data_sha256)
         register_expert(
             session,
             id=ids[_EXPERT],
             name=name,
             method=unpacked.method.name,
-            domain_id=_same_domain(session, described.data_sha256),
+            domain_id=domain.id if domain else None,
             seed_id=seed.id if seed else None,
             parent_id=None,
             base=base,
@@ -106,6 +108,7 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
             num_parameters=described.num_parameters,
             config={
                 **_config(work.storage.path(ids[_EXPERT]), unpacked.method),
+                **_training_texts(domain, described, has_new_base=_BASE in ids),
                 IMPORTED: {"source": source, **described.model_dump(mode="json")},
             },
             metrics={},
@@ -117,7 +120,7 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
     return register
 
 
-def _config(folder: Path, method: Method) -> dict[str, Any]:
+def _config(folder: Path, method: Method) -> Mapping[str, Any]:
     """What the expert's own files say of its parts; the config in the packed file is for people alone."""
     return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
@@ -161,11 +164,19 @@ def _find_base(session: Session, sha256: str) -> Artifact:
     return session.scalars(select(Artifact).where(Artifact.sha256 == sha256).limit(1)).one()
 
 
-def _same_domain(session: Session, data_sha256: str) -> str | None:
+def _same_domain(session: Session, data_sha256: str) -> Domain | None:
     """The domain of this workbench whose text trained the expert; names alone prove nothing."""
     if not data_sha256:
         return None
-    return session.scalar(select(Domain.id).where(Domain.data_sha256 == data_sha256).limit(1))
+    return session.scalar(select(Domain).where(Domain.data_sha256 == data_sha256).limit(1))
+
+
+def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:
+    """The training texts of an expert and its base: unknown ones, where the other workbench alone knows them."""
+    texts: dict[str, Any] = {OF_BASE: [asdict(Source())]} if has_new_base else {}
+    if described.has_parents:
+        texts[OWN] = [asdict(source) for source in ([Source.of(domain)] if domain else []) + [Source()]]
+    return texts
 
 
 def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Path) -> _Unpacked:
