@@ -190,6 +190,12 @@ def pickle_only(folder: Path) -> None:
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
 
 
+def linked_elsewhere(folder: Path) -> None:
+    make_adapter(folder)
+    (folder / "adapter_model.safetensors").rename(folder.parent / "elsewhere")
+    (folder / "adapter_model.safetensors").symlink_to(folder.parent / "elsewhere")
+
+
 def on_the_head(folder: Path) -> None:
     make_adapter(folder, target_modules=["q_proj", "lm_head"], ensure_weight_tying=True)
 
@@ -224,6 +230,7 @@ def of_other_weights(folder: Path) -> None:
     ("make", "words"),
     [
         (pickle_only, "adapter_model.bin, a pickle"),
+        (linked_elsewhere, "a link that leads out of its folder"),
         (on_the_head, "lm_head.lora_A.weight”, where a LoRA expert of this seed has no map"),
         (of_a_wider_model, "does not fit its base"),
         (of_other_weights, "names other weights than the seed's"),

@@ -160,8 +160,11 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
 
 def _metadata(folder: Path) -> dict[str, str]:
     """What the file of tensors says of itself; empty where it cannot be read, which reading its tensors reports."""
+    file = confined(folder, WEIGHTS)
     try:
-        with safe_open(folder / WEIGHTS, framework="pt") as opened:
+        if file is None:
+            return {}
+        with safe_open(file, framework="pt") as opened:
             return opened.metadata() or {}
     except (OSError, SafetensorError):
         return {}
