@@ -98,6 +98,13 @@ def faults_in(folder: Path, sha256: str | None = None) -> Iterator[tuple[str, st
             yield name, "is not the file that was written: its bytes changed."
 
 
+def weights_sha256(folder: Path) -> str:
+    """The SHA-256 of a folder's safetensors as its manifest lists them; of several, that of their joined hashes."""
+    listed = sorted(_listed(folder / MANIFEST).items())
+    hashes = [file["sha256"] for name, file in listed if name.endswith(".safetensors")]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
 def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
     files: dict[str, dict[str, Any]] = json.loads(manifest.read_text(encoding="utf-8"))["files"]
     return files

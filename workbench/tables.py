@@ -120,7 +120,7 @@ class SeedModel(Base):
     __tablename__ = "seed_models"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name> | expert:<name>
+    source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
     family: Mapped[str] = mapped_column(String(32))
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)
     num_parameters: Mapped[int]

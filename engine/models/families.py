@@ -20,7 +20,6 @@ from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
-from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
 
@@ -278,25 +277,6 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
             raise ModelError(
                 f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}.", _MISMATCH
             )
-
-
-def download_model(name: str) -> Path:
-    """The local folder of a model on the Hugging Face hub, downloaded now: configuration, safetensors, tokenizer.
-
-    The small files come first, since they list the weights. Raises ModelError if the download fails.
-    """
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]))
-        read_config(folder)
-        weights = model_files.shard_names(folder) if (folder / model_files.INDEX).exists() else [model_files.WEIGHTS]
-        return Path(snapshot_download(name, revision=folder.name, allow_patterns=weights))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"The model “{name}” cannot be downloaded: {short(error)}",
-            "Check its name and the network, or give a local folder.",
-        ) from error
 
 
 _PIECE = 1 << 22  # numbers looked at in one go

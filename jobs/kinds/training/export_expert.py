@@ -15,10 +15,9 @@ from engine.methods.export import export_model
 from engine.methods.registry import method_of
 from jobs.attempt.work import Register, Work
 from workbench.errors import StorageError
+from workbench.hub_names import hub_origin
 from workbench.kinds.training.export_expert import ExportExpert
 from workbench.registry.experts import expert_row
-
-_HUB = "hub:"  # begins the source of a seed model that was downloaded
 
 
 def run(work: Work, spec: ExportExpert) -> Generator[Event, None, Register]:
@@ -28,11 +27,11 @@ def run(work: Work, spec: ExportExpert) -> Generator[Event, None, Register]:
         method = method_of(row.method)
         base, expert = work.storage.kept(row.base), work.storage.kept(row.artifact)
         source = row.seed.source if row.seed else ""
-    base_model = source.removeprefix(_HUB) if source.startswith(_HUB) else str(base.folder)
+    hub_name, commit = hub_origin(source)
     yield Progress(0, 1, "folders", "writing")
     with _new_folder(Path(spec.folder)) as folder:
         if spec.format == "peft":
-            method.export_adapter(base, expert, folder, base_model=base_model)
+            method.export_adapter(base, expert, folder, base_model=hub_name or str(base.folder), revision=commit)
         else:
             export_model(method, base, expert, folder)
         num_bytes = sum(file.stat().st_size for file in folder.iterdir())
