@@ -32,6 +32,7 @@ class NextStep(StrEnum):
     EVALUATE_AGAIN = "Evaluate the mixture again."
     NAME_TEXT_FIELD = "Say which field holds the text."
     NAME_DOMAIN_FIELD = "Say which field holds the domain."
+    IMPORT_AS_CHAT = "Import it in the format chat."
     NAME_GROUP_FIELD = "Say which field holds the group."
     FEWER_SHOTS = "Add examples, or choose fewer demonstrations."
     FEWER_VALIDATION_EXAMPLES = "Add examples, or choose fewer validation examples."
