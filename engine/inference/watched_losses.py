@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from engine.errors import TrainingError
-from engine.inference.scores import as_blocks, score_text
+from engine.inference.scores import Floats, as_blocks, score_text
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
+from engine.text.blocks import COUNTED, Tokens
 from engine.text.eval_sample import EvalSample
 
 if TYPE_CHECKING:
@@ -39,7 +39,13 @@ def losses_of(
 
     `in_turn` computes one forward pass at a time, for models with experts in other processes.
     """
-    return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
+    return {name: _loss(score_text(model, key, text, in_turn=in_turn), text) for name, text in texts.items()}
+
+
+def _loss(logprobs_X: Floats, text: EvalSample) -> float:
+    """The mean over the tokens that count."""
+    marks_X = text.marks_X
+    return -float((logprobs_X if marks_X is None else logprobs_X[marks_X == COUNTED]).mean())
 
 
 def losses_mixed(
@@ -59,5 +65,9 @@ def losses_mixed(
     for name, text in texts.items():
         newest_1X = torch.from_numpy(score_text(model, key, text))[None]
         blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
-        losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+        if text.tokens.marks is None:
+            losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+        else:
+            mixed_X = gate.mixed(blocks_ENT, distances.get(name)).flatten()[: newest_1X.numel()]
+            losses[name] = _loss(mixed_X.numpy(), text)
     return losses

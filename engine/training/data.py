@@ -1,6 +1,6 @@
 """Samples blocks of text. The order depends only on seed and step, so a resumed training needs no stored state.
 
-Shapes: B rows, T positions.
+Shapes: B rows, N rows of all processes together, T positions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class PackedDomain:
 class Batch:
     """This process's rows [B, T] of a batch, their experts, and their indices among all rows.
 
-    `domains` has the domain of every row of the full batch.
+    `domains` has the domain of every row of the full batch, and `counted_NT` which of its targets are in the loss (of
+    conversations only answers); None: all.
     """
 
     inputs_BT: Tensor
@@ -59,11 +60,19 @@ class Batch:
     rows: Rows
     places: tuple[int, ...]
     domains: tuple[str, ...]
+    counted_NT: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
         """The number of rows of the full batch."""
         return len(self.domains)
+
+    @property
+    def counted_BT(self) -> Tensor:
+        """Which targets of this process's rows are in the loss."""
+        if self.counted_NT is None:
+            return torch.ones_like(self.targets_BT, dtype=torch.bool)
+        return self.counted_NT[list(self.places)]
 
     @property
     def share(self) -> float:
@@ -162,7 +171,13 @@ class BlockSampler:
         both_B2T = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2, self.block_size))
         rows = Rows(tuple(counts), tuple(counts.values()))
         domains = tuple(text.name for text, _, _ in blocks)
-        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains)
+        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains, self._counted(blocks))
+
+    def _counted(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Tensor | None:
+        """Which targets [N, T] of all rows count, the same in every process; None when all tokens of all domains do."""
+        if all(text.train.marks is None for text in self.texts):
+            return None
+        return torch.from_numpy(np.stack([tokens.counted(i, self.block_size) for _, tokens, i in blocks]))
 
     def _drawn(self, name: str, num_blocks: int, draw: int) -> int:
         """The block for this draw from the text of that name, counted over the full training."""

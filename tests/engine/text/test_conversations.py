@@ -31,7 +31,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no answer": ({"messages": [USER]}, "has no answer"),
     "no messages": ({"messages": []}, "has no messages"),
     "an unknown role": ({"messages": [{"role": "narrator", "content": "x"}, ANSWER]}, "unknown role “narrator”"),
-    "another unknown role": ({"conversations": [{"from": "bard", "value": "x"}]}, "unknown role “bard”"),
+    "another unknown role": ({"messages": [{"from": "bard", "value": "x"}]}, "unknown role “bard”"),
     "an empty message": ({"messages": [USER, {"role": "assistant", "content": " "}]}, "“assistant” is empty"),
     "a call of a tool": ({"messages": [USER, {**ANSWER, "tool_calls": [{"id": "1"}]}]}, "calls a tool"),
     "an answer of a tool": ({"messages": [USER, {"role": "tool", "content": "3"}, ANSWER]}, "unknown role “tool”"),
