@@ -57,9 +57,8 @@ class EvalSample:
     def documents_N(self) -> NDArray[np.int32]:
         """The index, within the split, of the document in which each block begins."""
         documents_N = np.searchsorted(self.tokens.starts, self.starts_N, side="right") - 1
-        if self.tokens.documents is not None:
-            documents_N = self.tokens.documents[documents_N]
-        return documents_N.astype(np.int32)
+        order = self.tokens.documents
+        return (documents_N if order is None else order[documents_N]).astype(np.int32)
 
     @property
     def marks_X(self) -> NDArray[np.uint8] | None:

@@ -40,7 +40,7 @@ def measure_missing(
     tokenizer = load_tokenizer(base.folder)
     clustering = open_clustering(route.clustering, route.seed)
     for domain in texts:
-        packed = yield from pack(work, domain, tokenizer)
+        packed = yield from pack(work, domain, tokenizer, base.folder, block_size)
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)

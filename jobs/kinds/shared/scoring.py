@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
-from engine.inference.scores import score_tokens, token_hits
+from engine.inference.scores import counted_tokens, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
@@ -39,8 +39,9 @@ class Scored:
     block_size: int
     artifact_id: str
     num_tokens: int
-    log_likelihood: float  # of all its tokens, nats
-    num_correct: int | None  # tokens that were the most probable ones
+    log_likelihood: float  # of all its tokens that count, nats
+    num_correct: int | None  # of these the most probable ones
+    num_counted: int | None  # None: all count
 
 
 def score_missing(
@@ -67,7 +68,7 @@ def score_missing(
     tokenizer = load_tokenizer(first.folder)  # that of all
     texts = {}
     for domain in inputs.domains:
-        folder = yield from pack(work, domain, tokenizer)
+        folder = yield from pack(work, domain, tokenizer, first.folder, block_size)
         texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
         done = set() if again else _done(session, split)
@@ -90,6 +91,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
             num_tokens=one.num_tokens,
             log_likelihood=one.log_likelihood,
             num_correct=one.num_correct,
+            num_counted=one.num_counted,
             artifact=artifact,
             job_id=work.job_id,
         )
@@ -169,6 +171,8 @@ def _scored(work: Work, one: _Missing, split: str) -> Scored:
     folder = work.storage.path(one.artifact_id)
     logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
     hits = token_hits(folder)  # None in the folder of a job that began before hits were kept
+    counted = counted_tokens(folder)
+    is_counted = slice(None) if counted is None else counted.numpy()
     return Scored(
         one.expert_id,
         one.domain.id,
@@ -176,8 +180,9 @@ def _scored(work: Work, one: _Missing, split: str) -> Scored:
         one.text.block_size,
         one.artifact_id,
         len(logprobs),
-        log_likelihood=float(logprobs.sum(dtype=np.float64)),
-        num_correct=None if hits is None else int(np.count_nonzero(hits)),
+        log_likelihood=float(logprobs[is_counted].sum(dtype=np.float64)),
+        num_correct=None if hits is None else int(np.count_nonzero(hits[is_counted])),
+        num_counted=None if counted is None else int(counted.sum()),
     )
 
 
