@@ -126,6 +126,25 @@ class Tokenizer:
                 ids_by_text[i].extend(encoding.ids)
         return ids_by_text
 
+    @cached_property
+    def control_tokens(self) -> frozenset[str]:
+        """The texts of the special tokens."""
+        return frozenset(self.written(id) for id in self.special_ids)
+
+    def encode_rendered(self, text: str, *, with_control: bool) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a rendered template, control tokens included, and the characters of each.
+
+        Never for untrusted text: without `with_control` special tokens in it are ordinary characters.
+        """
+        with refused_as("The tokenizer cannot read a text"):
+            encoding = (self._with_control if with_control else self._inner).encode(text, add_special_tokens=False)
+        return list(encoding.ids), list(encoding.offsets)
+
+    @cached_property
+    def _with_control(self) -> tokenizers.Tokenizer:
+        """A copy that recognises special tokens."""
+        return tokenizers.Tokenizer.from_str(self._inner.to_str())
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids without special tokens; each invalid byte is a `�`."""
         with refused_as("The tokenizer cannot write a text"):
