@@ -4,7 +4,7 @@ Problem                      what is wrong, and what to do next
 └── EngineError
     ├── CorpusError          text that cannot be read as documents (path, line)
     ├── TokenizerError       a tokenizer that is missing, broken or not the one expected
-    ├── ChatTemplateError    a chat template that cannot be read, or that refuses a conversation
+    │   └── ChatTemplateError  a chat template that cannot be read or does not write a conversation
     ├── ModelError           a model that cannot be loaded, split or matched
     ├── DamagedFile          a file that differs from its manifest
     ├── TrainingError        a training that cannot start or must not go on
@@ -86,8 +86,8 @@ class TokenizerError(EngineError):
     """A tokenizer that is missing, broken or not the one expected."""
 
 
-class ChatTemplateError(EngineError):
-    """A chat template that cannot be read, or that refuses a conversation."""
+class ChatTemplateError(TokenizerError):
+    """A chat template that cannot be read, or that does not write a conversation."""
 
 
 class ModelError(EngineError):

@@ -1,7 +1,7 @@
-"""A model's chat template: shows messages as the text that the model was trained on, rendered in a sandbox.
+"""Conversations as the ids that a model was taught them in, by the chat template of its folder.
 
-Rendering is that of transformers (Jinja in an immutable sandbox, without access to files or code). Control tokens are
-those that the template writes: the same letters inside a message stay ordinary text.
+Ids equal those of transformers' `apply_chat_template`, but for one thing: a message that contains the text of a special
+token (`<|im_end|>`) keeps it as ordinary characters, so that nobody can end a turn or begin one in another's name.
 """
 
 from __future__ import annotations
@@ -9,159 +9,241 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
-from engine.text.conversations import Message
+from engine.text.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
 
-_FILE, _CONFIG, _MAP = "chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json"
+Message: TypeAlias = Mapping[str, Any]  # role, content and whatever else a template reads
+
+_FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
+_TOKENS = "special_tokens_map.json"
 _MAX_BYTES = 16 << 20
-_MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
-_BREAK = "\N{INVISIBLE SEPARATOR}"  # is put into what would be a control token inside a message, and taken out again
+_OPEN, _CLOSE = "\U000f0000", "\U000f0001"  # around text that must stay text; of the private use area
+_MARKED = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|[{_OPEN}{_CLOSE}]")
+_QUESTION, _REPLY = "Is it so?", "It is so indeed."
+_CHANGE = "Change the roles or the order of the messages, or choose a model with another chat template."
+_REPAIR = "Give the folder of a model with a chat template that transformers can render."
 
-Span = tuple[int, int]  # characters
+
+class _Token(NamedTuple):
+    """An id and the characters (start, end) of the rendered text that it stands for."""
+
+    id: int
+    start: int
+    end: int
 
 
-@dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template and the special tokens that it may write, by their names (`bos_token`)."""
+    """How one model writes conversations. `special_tokens` are the texts by name that the template may ask for."""
 
-    source: str
-    special: Mapping[str, str]
+    def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
+        self.source = source
+        self._special_tokens = dict(special_tokens)
+        self._place = place
+        self._turn_ends: dict[str, tuple[int, ...]] = {}
 
     @property
     def sha256(self) -> str:
-        """The hash of the template and of its special tokens."""
-        canonical = json.dumps([self.source, dict(sorted(self.special.items()))])
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """Equal for two templates that render every conversation alike."""
+        asked = {name: text for name, text in self._special_tokens.items() if name in self.source}
+        return hashlib.sha256(json.dumps([self.source, asked], sort_keys=True).encode()).hexdigest()
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-        """The messages as text; raises ChatTemplateError with what the template says."""
-        return self._render(messages, add_generation_prompt=add_generation_prompt)[0]
+        """The text of a conversation; with `add_generation_prompt` up to where the answer begins.
+
+        Raises ChatTemplateError, in bounded time, when the template refuses the messages or does not come to an end.
+        """
+        return self._rendered(messages, add_generation_prompt).text
 
     def encode(
         self, tokenizer: Tokenizer, messages: Sequence[Message], *, add_generation_prompt: bool = False
     ) -> list[int]:
-        """The ids of the rendered messages, control tokens included."""
-        safe = [_harmless(message, tokenizer) for message in messages]
-        text = self.render(safe, add_generation_prompt=add_generation_prompt)
-        return _encode(tokenizer, text, [], has_breaks=safe != list(messages))[0]
+        """The ids of a conversation. Control tokens are written by the template alone, never by a message."""
+        rendered = self._rendered(self._harmless(tokenizer, messages), add_generation_prompt)
+        return [token.id for token in _encoded(tokenizer, rendered.text)]
 
     def encode_answers(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """The ids of the rendered messages, and which of them are of the assistant's turns, the end token included."""
-        safe = [_harmless(message, tokenizer) for message in messages]
-        if _MARKS.search(self.source):
-            text, spans = self._render(safe, with_marks=True)
+        """The ids of a conversation, and which of them are the assistant's: its words and the end of its turn.
+
+        Raises ChatTemplateError when the template does not show where the answers are.
+        """
+        marked = self._harmless(tokenizer, messages)
+        rendered = self._rendered(marked, False)
+        tokens = _encoded(tokenizer, rendered.text)
+        if "endgeneration" in self.source:
+            is_answer = _within(tokens, rendered.answers)
         else:
-            text = self.render(safe)
-            spans = self._turns(tokenizer, safe, text)
-        return _encode(tokenizer, text, spans, has_breaks=safe != list(messages))
+            is_answer = self._answers_by_prefix(tokenizer, marked, rendered.text, tokens)
+        return [token.id for token in tokens], is_answer
 
-    def _turns(self, tokenizer: Tokenizer, messages: Sequence[Message], text: str) -> list[Span]:
-        """The characters of each answer: what the turn adds to the text that asks for it."""
-        spans = []
-        for number, message in enumerate(messages):
-            if message["role"] == "assistant":
-                asked = self.render(messages[:number], add_generation_prompt=True)
-                answered = self.render(messages[: number + 1])
-                if not (text.startswith(answered) and answered.startswith(asked)):
-                    raise ChatTemplateError(
-                        "The chat template shows an earlier turn in another way when more follow, and it does not mark "
-                        "the answers ({% generation %}).",
-                        "Use a template with these marks, or conversations of one answer.",
-                    )
-                spans.append((len(asked), _end_of_turn(tokenizer, answered, len(asked))))
-        return spans
+    def turn_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The control tokens that the template writes after an answer, the end of the turn first; maybe none."""
+        if tokenizer.sha256 not in self._turn_ends:
+            messages = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _REPLY}]
+            text = self.render(messages)
+            if (start := text.rfind(_REPLY)) < 0:
+                raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
+            tokens = _encoded(tokenizer, text)
+            ends = (one.id for one in tokens if one.start >= start + len(_REPLY) and one.id in tokenizer.control_ids)
+            self._turn_ends[tokenizer.sha256] = tuple(dict.fromkeys(ends))
+        return self._turn_ends[tokenizer.sha256]
 
-    def _render(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = False, with_marks: bool = False
-    ) -> tuple[str, list[Span]]:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        special: dict[str, Any] = dict(self.special)
+    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
+        if not messages:
+            raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
+        # As transformers: many templates write a None as a word
+        plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
         try:
-            rendered: Any = render_jinja_template(
-                conversations=[[dict(message) for message in messages]],
-                chat_template=self.source,
-                add_generation_prompt=add_generation_prompt,
-                return_assistant_tokens_mask=with_marks,
-                **special,
-            )
-        except Exception as error:  # whatever an untrusted template raises
+            return render(self.source, plain, self._special_tokens, opens_answer=add_generation_prompt)
+        except NotRendered as error:
             raise ChatTemplateError(
-                f"The chat template refuses the conversation ({short(error)}).",
-                "Change the order or the roles of its messages, or choose another model.",
+                f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}.",
+                _CHANGE,
             ) from None
-        texts, spans = rendered
-        return str(texts[0]), [(int(a), int(b)) for a, b in spans[0]] if with_marks else []
+
+    def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages, with marks around every text of a control token; the same messages if there is none."""
+        texts = {tokenizer.written(id) for id in tokenizer.special_ids.union(self.turn_ends(tokenizer))} - {""}
+        pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
+        if not any(pattern.search(text) for text in _strings(messages)):
+            return messages
+
+        def mark(text: str) -> str:
+            return pattern.sub(f"{_OPEN}\\g<0>{_CLOSE}", text.replace(_OPEN, "").replace(_CLOSE, ""))
+
+        return [_mapped(message, mark) for message in messages]
+
+    def _answers_by_prefix(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], text: str, tokens: Sequence[_Token]
+    ) -> list[bool]:
+        """Which tokens are answers: from where the prompt for one ends to the end of its turn."""
+        ends, spans = self.turn_ends(tokenizer)[:1], []
+        for i, message in enumerate(messages):
+            if message.get("role") != "assistant":
+                continue
+            start = len(self._prefix(text, messages[:i], True))
+            end = next((token.end for token in tokens if token.start >= start and token.id in ends), None)
+            spans.append((start, len(self._prefix(text, messages[: i + 1], False)) if end is None else end))
+        return _within(tokens, spans)
+
+    def _prefix(self, text: str, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+        """The part of the text that these first messages are."""
+        prefix = self._rendered(messages, add_generation_prompt).text if messages else ""
+        if text.startswith(prefix):
+            return prefix
+        raise ChatTemplateError(
+            f"The chat template of {self._place} writes the first {len(messages)} messages differently when others "
+            "follow, so it cannot be seen where the answer begins.",
+            "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
+        )
 
 
 def load_chat_template(folder: Path) -> ChatTemplate | None:
-    """The chat template in a model's folder; None where there is none."""
-    config = read_object(folder, _CONFIG, _MAX_BYTES, ChatTemplateError) or {}
-    source = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError) or _in_config(config.get("chat_template"))
-    if not source:
-        return None
-    special: dict[str, str] = {}
-    for settings in (read_object(folder, _MAP, _MAX_BYTES, ChatTemplateError) or {}, config):
-        for name, token in settings.items():
-            written = token.get("content") if isinstance(token, dict) else token
-            if name.endswith("_token") and isinstance(written, str):
-                special[name] = written
-    return ChatTemplate(source, special)
+    """The chat template of a model's folder; None if it has none. Nothing of it is run."""
+    source = _source(folder)
+    return None if source is None else ChatTemplate(source, _special_tokens(folder), str(folder))
 
 
-def _in_config(value: Any) -> str | None:
-    """The template in older configurations: a text, or several with names."""
+def _source(folder: Path) -> str | None:
+    """In the order of AutoTokenizer, which does not know the last place: older processors wrote it."""
+    text = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
+    if text is not None:
+        return text
+    for name in (_CONFIG, _OLDER):
+        value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
+        if value is not None:
+            return _default(value, folder / name)
+    return None
+
+
+def _default(value: Any, place: Path) -> str:
+    """The template of a configuration: a text, or the one of several that is named `default`."""
     if isinstance(value, list):
-        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
-        value = named.get("default")
-    return value if isinstance(value, str) else None
+        value = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+    if isinstance(value, dict):
+        value = value.get("default")
+    if not isinstance(value, str):
+        raise ChatTemplateError(f"chat_template in {place} is no text and names no default template.", _REPAIR)
+    return value
 
 
-def _harmless(message: Message, tokenizer: Tokenizer) -> Message:
-    """The message with a break inside of what reads as a control token."""
-    content = message["content"]
-    for token in tokenizer.control_tokens:
-        if token in content:
-            content = content.replace(token, f"{token[0]}{_BREAK}{token[1:]}")
-    return {**message, "content": content}
+def _special_tokens(folder: Path) -> dict[str, str]:
+    """The texts of the special tokens by the names that a template uses (`bos_token`)."""
+    config = read_object(folder, _CONFIG, _MAX_BYTES, ChatTemplateError) or {}
+    older = read_object(folder, _TOKENS, _MAX_BYTES, ChatTemplateError) or {}
+    values = config if "added_tokens_decoder" in config else {**config, **older}  # as transformers reads them
+    named = {name: value for name, value in values.items() if name.endswith("_token")}
+    if isinstance(extra := values.get("extra_special_tokens"), dict):
+        named |= extra
+    texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in named.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _OTHERS}
 
 
-def _end_of_turn(tokenizer: Tokenizer, text: str, start: int) -> int:
-    """The end of an answer that begins at `start`: white space after its last control token belongs to no answer."""
-    bare = text.rstrip()
-    is_closed = len(bare) > start and any(bare.endswith(token) for token in tokenizer.control_tokens)
-    return len(bare) if is_closed else len(text)
+_OTHERS = ("messages", "tools", "documents", "chat_template", "conversations")  # arguments of another meaning
 
 
-def _encode(
-    tokenizer: Tokenizer, text: str, spans: Sequence[Span], *, has_breaks: bool
-) -> tuple[list[int], list[bool]]:
-    """The ids of a rendered text, and which of them hold a character of one of the spans."""
+def _encoded(tokenizer: Tokenizer, text: str) -> list[_Token]:
+    """The tokens of a rendered text: those of the template, and ordinary ones for what is marked."""
+    tokens: list[_Token] = []
+    for start, piece, is_marked in _split(text):
+        ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
+        if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
+            ids, offsets = _by_character(tokenizer, piece)
+        tokens += [_Token(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
+    return tokens
+
+
+def _by_character(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """The ids of each character alone, so that none is of several."""
     ids: list[int] = []
-    is_inside: list[bool] = []
-    starts = [0]
-    if has_breaks:  # control tokens are found while the breaks are there; between them the breaks are taken out
-        starts = [0, *sorted({at for token in tokenizer.control_tokens for at in _borders(text, token)})]
-    for first, end in pairwise([*starts, len(text)]):
-        piece = text[first:end]
-        kept = [i for i, character in enumerate(piece) if not has_breaks or character != _BREAK]
-        is_control = piece in tokenizer.control_tokens or not has_breaks
-        new_ids, offsets = tokenizer.encode_rendered("".join(piece[i] for i in kept), with_control=is_control)
-        ids += new_ids
-        for a, b in offsets:
-            chars = {first + kept[i] for i in (a, max(a, b - 1))} if a < b else set()
-            is_inside.append(any(s <= char < e for s, e in spans for char in chars))
-    return ids, is_inside
+    offsets: list[tuple[int, int]] = []
+    for i, character in enumerate(text):
+        of_one, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
+        ids += of_one
+        offsets += [(i, i + 1)] * len(of_one)
+    return ids, offsets
 
 
-def _borders(text: str, token: str) -> list[int]:
-    """Where a control token begins and ends."""
-    return [at for match in re.finditer(re.escape(token), text) for at in match.span()]
+def _split(text: str) -> Iterator[tuple[int, str, bool]]:
+    """The pieces of a rendered text: where each starts, and whether it is marked. A mark that lost its other is cut."""
+    if _OPEN not in text and _CLOSE not in text:
+        yield 0, text, False
+        return
+    start = 0
+    for mark in _MARKED.finditer(text):
+        if start < mark.start():
+            yield start, text[start : mark.start()], False
+        if mark.group(1):
+            yield mark.start(1), mark.group(1), True
+        start = mark.end()
+    if start < len(text):
+        yield start, text[start:], False
+
+
+def _within(tokens: Sequence[_Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
+    """Which tokens share a character with one of the spans."""
+    return [any(token.start < end and token.end > start for start, end in spans) for token in tokens]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text in a message, but for the names of its fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for one in value.values() for text in _strings(one))
+    elif isinstance(value, Sequence):
+        yield from (text for one in value for text in _strings(one))
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """The same, with every text changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: _mapped(one, change) for name, one in value.items()}
+    return [_mapped(one, change) for one in value] if isinstance(value, (list, tuple)) else value
