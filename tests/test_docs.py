@@ -40,6 +40,7 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/forget_and_remove.md",
     "how_to/find_clusters.md",
     "how_to/classify.md",
+    "how_to/chat_data.md",
     "how_to/backups_and_trash.md",
 ]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -101,6 +101,16 @@ def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_
     assert "this base has no chat template" in str(card.error)
 
 
+def test_clusters_of_conversations_are_domains_of_conversations(imported: Do) -> None:
+    find = {"kind": "find-clusters", "name": "topics", "num_clusters": 2, "dimension": 3, "map_size": 0}
+    done(imported({**find, "domains": [*ANSWERS]}))
+    done(imported({"kind": "make-cluster-domains", "clustering": "topics"}))
+    with reading() as session:
+        parts = [one for one in corpora.list_domains(session) if one.name not in ANSWERS]
+        assert [one.format for one in parts] == ["chat", "chat"]
+        assert sum(one.num_documents for one in parts) == 122
+
+
 def test_a_domain_of_conversations_is_shown_as_one_reads_it(imported: Do, capsys) -> None:
     with reading() as session:
         assert {domain.format for domain in corpora.list_domains(session)} == {"chat"}
