@@ -99,6 +99,14 @@ def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_
     card = train(imported, seed_model="bare")
     assert card.state == "failed"
     assert "this base has no chat template" in str(card.error)
+    path = tmp_path / "notes.jsonl"
+    path.write_text("".join(json.dumps({"text": f"gull {n} tide " * 40}) + "\n" for n in range(12)), encoding="utf-8")
+    done(imported({"kind": "import-corpus", "name": "notes", "path": str(path)}))
+    done(train(imported, seed_model="bare", domains=["notes"], name="plain"))
+    card = done(imported({"kind": "evaluate", "mixture": "plain", "block_size": BLOCK, "max_tokens": 400}))
+    assert card.result["scored"] == 1  # what it cannot show is left out, and named
+    with reading() as session:
+        assert any("no chat template: oven, sea" in event.message for event in jobs.events(session, card.id))
 
 
 def test_clusters_of_conversations_are_domains_of_conversations(imported: Do) -> None:

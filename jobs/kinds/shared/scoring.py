@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.events import Event, Progress
+from engine.errors import MixtureError
+from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
 from engine.inference.scores import counted_tokens, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
+from engine.text.chat_template import load_chat_template
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import Experts, load_experts
 from jobs.kinds.shared.stable_ids import stable_id
-from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
@@ -67,7 +69,12 @@ def score_missing(
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
     texts = {}
-    for domain in inputs.domains:
+    shown = [domain for domain in inputs.domains if domains or can_show(first.folder, domain)]
+    if left := sorted({domain.name for domain in inputs.domains} - {domain.name for domain in shown}):
+        yield Note(f"Without scores, since the base has no chat template: {', '.join(left)}.")
+    if any(domain.is_chat for domain in shown):
+        _require_one_template(inputs.experts)
+    for domain in shown:
         folder = yield from pack(work, domain, tokenizer, first.folder, block_size)
         texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
@@ -75,6 +82,17 @@ def score_missing(
     todo = _missing(work, inputs, texts, split, done)
     yield from _score_all(work, inputs.experts, todo, block_size)
     return [_scored(work, one, split) for one in todo]
+
+
+def _require_one_template(bases: Iterable[ArtifactRef]) -> None:
+    """Raises MixtureError if the bases show conversations in different ways: their tokens would differ."""
+    templates = (load_chat_template(base.folder) for base in bases)
+    if len({None if template is None else template.sha256 for template in templates}) > 1:
+        raise MixtureError(
+            "The experts of this mixture have different chat templates, so they do not read the same tokens of a "
+            "conversation.",
+            "Evaluate experts of one chat template, or on domains of texts.",
+        )
 
 
 def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:

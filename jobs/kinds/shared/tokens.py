@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from engine.text.chat_template import load_chat_template
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
@@ -20,6 +19,7 @@ from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.chat_blocks import ChatEncoder, pack_conversations
+from engine.text.chat_template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -56,6 +56,11 @@ def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
     """Reads a domain by name; raises NotFound. Nothing is hashed, to keep the transaction short."""
     row = domain_row(session, name)
     return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder, row.format == "chat")
+
+
+def can_show(base: Path, domain: DomainFiles) -> bool:
+    """Whether a base can show a domain's documents: conversations need a chat template."""
+    return not domain.is_chat or load_chat_template(base) is not None
 
 
 def pack(
