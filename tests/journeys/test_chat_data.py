@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.config import ModelConfig
+from engine.methods.registry import methods
 from engine.models.families import fresh_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_folders import CHATML, chat_folder
@@ -107,6 +108,25 @@ def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_
     assert card.result["scored"] == 1  # what it cannot show is left out, and named
     with reading() as session:
         assert any("no chat template: oven, sea" in event.message for event in jobs.events(session, card.id))
+
+
+def test_every_method_trains_on_conversations(imported: Do) -> None:
+    """The loss before any training is that of the seed model on answers, whatever the method."""
+    training = {**TRAINING, "block_size": BLOCK, "num_steps": 1, "evaluate_every": 1}
+    first = {}
+    for name, method in methods().items():
+        if method.is_joint and method.is_trainable:
+            first[name] = _first_loss(train(imported, method=name, name=f"of {name}", training=training))
+    shape = {"num_blocks": 2, "expert_layers": 1}
+    mode = {"kind": "train-mode", "name": "of mode", "seed_model": "seed", "domains": [*ANSWERS], "shape": shape}
+    first["mode"] = _first_loss(imported({**mode, "training": training}))
+    assert len(first) > 5
+    assert first == pytest.approx(dict.fromkeys(first, first["dense"]), rel=0.02)
+
+
+def _first_loss(card: JobCard) -> float:
+    with reading() as session:
+        return jobs.metrics(session, done(card).id, "loss")[0].value
 
 
 def test_clusters_of_conversations_are_domains_of_conversations(imported: Do) -> None:
