@@ -17,6 +17,7 @@ from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import COUNTED, Tokens
 from engine.text.eval_sample import EvalSample
+from engine.training.data import no_answers
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -29,7 +30,11 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
             f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
             "Watch another domain, or choose a smaller block size.",
         )
-    return EvalSample.of_blocks(tokens, block_size, num_blocks)
+    text = EvalSample.of_blocks(tokens, block_size, num_blocks)
+    marks_X = text.marks_X
+    if marks_X is not None and COUNTED not in marks_X:
+        raise no_answers(name)
+    return text
 
 
 def losses_of(

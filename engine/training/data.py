@@ -80,6 +80,14 @@ class Batch:
         return len(self.places) / self.num_rows
 
 
+def no_answers(domain: str) -> TrainingError:
+    """The error for held-out conversations of which no token counts: each was cut, or is all question."""
+    return TrainingError(
+        f"The held-out blocks of domain “{domain}” hold no token of an answer.",
+        "Choose a larger block size, or more evaluation blocks.",
+    )
+
+
 _ALL = ""  # all domains' text in one row; no domain has this name
 
 
@@ -130,7 +138,10 @@ class BlockSampler:
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """Held-out blocks of one domain, evenly spaced over its documents."""
         places = evenly_spaced(text.dev.num_blocks(self.block_size), num_blocks)
-        return self._take([(text, text.dev, int(i)) for i in places])
+        batch = self._take([(text, text.dev, int(i)) for i in places])
+        if batch.counted_NT is not None and not batch.counted_NT.any():
+            raise no_answers(text.name)
+        return batch
 
     def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
         """The blocks of a batch: as many of every domain."""

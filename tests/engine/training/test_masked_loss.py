@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from engine.config import TrainingConfig
+from engine.errors import TrainingError
 from engine.events import Evaluated, Step
 from engine.inference.scores import counted_tokens, mixed_perplexity, open_scores, perplexity, score_tokens
-from engine.inference.watched_losses import losses_mixed, losses_of
+from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
 from engine.mixing.posterior import PosteriorGate
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -111,6 +112,15 @@ def test_a_text_without_marks_trains_as_one_of_which_all_counts(make_model, make
         losses.append([list(e.loss_by_domain.values()) for e in events if isinstance(e, Step | Evaluated)])
     for ours, theirs in zip(*losses, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_held_out_blocks_without_an_answer_are_refused(make_texts) -> None:
+    (text,) = marked_texts(make_texts, ["law"])
+    text = replace(text, dev=marked(text.dev, 0, 0.0))
+    with pytest.raises(TrainingError, match="no token of an answer"):
+        BlockSampler([text], BLOCK, 2, 0).held_out(text, 3)
+    with pytest.raises(TrainingError, match="no token of an answer"):
+        watched_blocks("law", text.dev, BLOCK, 3)
 
 
 def test_an_experts_gradient_is_the_mean_over_its_own_answers(make_texts) -> None:
