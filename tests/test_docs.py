@@ -41,6 +41,7 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/forget_and_remove.md",
     "how_to/find_clusters.md",
     "how_to/classify.md",
+    "how_to/chat_data.md",
     "how_to/backups_and_trash.md",
 ]
 FIRST = ROOT / "docs" / RUN_IN_ORDER[0]  # by the installed command; the others by forks, which spares its imports

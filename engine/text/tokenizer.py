@@ -81,7 +81,9 @@ class Tokenizer:
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
-        self.special_ids = frozenset(id for id, token in inner.get_added_tokens_decoder().items() if token.special)
+        added = inner.get_added_tokens_decoder()
+        self.special_ids = frozenset(id for id, token in added.items() if token.special)
+        self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
         self.sha256 = _fingerprint(inner, bos_id)
         self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
@@ -112,9 +114,37 @@ class Tokenizer:
         """The ids of a prompt: `prefix` and the ids of its text; the BOS id if both are empty."""
         return [*self.prefix, *ids] or [self.bos_id]
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text without special tokens."""
-        return self.encode_many([text])[0]
+    def encode(self, text: str, *, control_tokens: bool = False) -> list[int]:
+        """The ids of a text without special tokens; with `control_tokens` those that it spells, as AutoTokenizer does.
+
+        Never ask for control tokens in a text that somebody else wrote: it could end a turn or begin one.
+        """
+        return self.encode_with_offsets(text, control_tokens=True)[0] if control_tokens else self.encode_many([text])[0]
+
+    def encode_with_offsets(
+        self, text: str, *, control_tokens: bool, continues: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text and the characters (start, end) of each.
+
+        A text that `continues` another gets no blank before its first word, which some tokenizers put there.
+        """
+        inner = self._with_control_tokens if control_tokens else self._inner
+        with refused_as("The tokenizer cannot read a text"):
+            if continues:  # as transformers does: after a line end, whose own tokens are taken away again
+                before = inner.encode("\n", add_special_tokens=False).ids
+                encoding = inner.encode("\n" + text, add_special_tokens=False)
+                if encoding.ids[: len(before)] == before:
+                    size = len(before)
+                    return encoding.ids[size:], [(max(a - 1, 0), b - 1) for a, b in encoding.offsets[size:]]
+            encoding = inner.encode(text, add_special_tokens=False)
+            return encoding.ids, encoding.offsets
+
+    @cached_property
+    def _with_control_tokens(self) -> tokenizers.Tokenizer:
+        """A copy that reads special tokens in texts; the original never does, not even for a moment."""
+        copy = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        copy.encode_special_tokens = False
+        return copy
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""

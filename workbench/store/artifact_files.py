@@ -52,6 +52,7 @@ def _corpus(folder: Path) -> Rows:
                 "corpus_id": corpus["id"],
                 "name": one["name"] or corpus["name"],
                 "role": "train",
+                "format": one.get("format", "text"),
                 "artifact_id": folder.name,
                 **{key: one[key] for key in same},
                 **common,
