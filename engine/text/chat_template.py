@@ -149,6 +149,15 @@ def load_chat_template(folder: Path) -> ChatTemplate | None:
     return None if source is None else ChatTemplate(source, _special_tokens(folder), str(folder))
 
 
+def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end a turn of a model; none without a template, or with one that cannot be rendered."""
+    try:
+        template = load_chat_template(folder)
+        return frozenset(template.turn_ends(tokenizer)) if template else frozenset()
+    except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
+        return frozenset()
+
+
 def _source(folder: Path) -> str | None:
     """In the order of AutoTokenizer, which does not know the last place: older processors wrote it."""
     text = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
