@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -119,6 +120,15 @@ def test_an_answer_ends_with_the_turn(client: openai.OpenAI, monkeypatch: pytest
         answer = client.chat.completions.create(model="talk", messages=TALK)
         assert answer.usage is not None
         assert (answer.choices[0].finish_reason, answer.usage.completion_tokens) == ("stop", 2)
+
+
+def test_the_conversation_in_the_documentation(client: openai.OpenAI, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how_to" / "http_api.md"
+    [code] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    url = "http://127.0.0.1:8000/v1"
+    assert url in code
+    exec(code.replace(url, str(client.base_url)), {})
+    assert "{'talk/court': " in capsys.readouterr().out
 
 
 def refusal(client: openai.OpenAI, **settings: Any) -> tuple[str | None, str]:
