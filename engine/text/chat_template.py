@@ -50,8 +50,8 @@ class ChatTemplate:
     @property
     def sha256(self) -> str:
         """Equal for two templates that render every conversation alike."""
-        asked = {name: text for name, text in self._special_tokens.items() if name in self.source}
-        return hashlib.sha256(json.dumps([self.source, asked], sort_keys=True).encode()).hexdigest()
+        used = {name: text for name, text in self._special_tokens.items() if name in self.source}
+        return hashlib.sha256(json.dumps([self.source, used], sort_keys=True).encode()).hexdigest()
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """The text of a conversation; with `add_generation_prompt` up to where the answer begins.

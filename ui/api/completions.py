@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from workbench.generation import GenerationPlan
 
-Whole = TypeVar("Whole", Completion, ChatCompletion)
+Result = TypeVar("Result", Completion, ChatCompletion)
 Chunk = TypeVar("Chunk", CompletionChunk, ChatCompletionChunk)
 router = APIRouter()
 log = logging.getLogger(__name__)
@@ -100,12 +100,12 @@ async def chat(body: ChatRequest, request: Request, state: State) -> ChatComplet
 
 
 async def _respond(
-    request: Request, answer: AnswerBuilder[Whole, Chunk], pieces: AsyncGenerator[Piece, None]
-) -> Whole | Response:
+    request: Request, answer: AnswerBuilder[Result, Chunk], pieces: AsyncGenerator[Piece, None]
+) -> Result | Response:
     """The answer, or a stream of its chunks."""
     try:
         if not answer.body.stream:
-            return await unless_gone(request, answer.whole(pieces))
+            return await unless_gone(request, answer.result(pieces))
         # The first piece is awaited here: what fails before it is still an honest status.
         first = await unless_gone(request, anext(pieces))
     except Gone:
@@ -144,7 +144,7 @@ def _scored(echo: Echo) -> list[Scored]:
     return list(map(Scored, echo.tokens, echo.logprobs, echo.best))
 
 
-class AnswerBuilder(ABC, Generic[Whole, Chunk]):
+class AnswerBuilder(ABC, Generic[Result, Chunk]):
     """Makes an answer, or its chunks, of pieces."""
 
     def __init__(self, plan: GenerationPlan, body: Generating, num_choices: int) -> None:
@@ -155,20 +155,20 @@ class AnswerBuilder(ABC, Generic[Whole, Chunk]):
         self._done: list[Done] = []
 
     @abstractmethod
-    def _whole(self, pieces: Sequence[Sequence[Piece]]) -> Whole:
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Result:
         """The answer made of the pieces of each choice."""
 
     @abstractmethod
     def _chunk(self, piece: Piece | None, **extras: Any) -> Chunk:
         """A piece of the stream; None is the chunk that has only counts. Fields that it does not carry are unset."""
 
-    async def whole(self, pieces: AsyncGenerator[Piece, None]) -> Whole:
+    async def result(self, pieces: AsyncGenerator[Piece, None]) -> Result:
         """The answer in one object."""
         by_choice: list[list[Piece]] = [[] for _ in range(self._num_choices)]
         async with aclosing(pieces):
             async for piece in pieces:
                 by_choice[piece.index].append(piece)
-        return self._whole(by_choice)
+        return self._result(by_choice)
 
     def chunks(self, piece: Piece) -> list[Chunk]:
         """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
@@ -216,7 +216,7 @@ class CompletionBuilder(AnswerBuilder[Completion, CompletionChunk]):
         self._head = dict(CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=self._created, model=body.model))
         self._offsets = [0] * len(body.prompt)
 
-    def _whole(self, pieces: Sequence[Sequence[Piece]]) -> Completion:
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Completion:
         choices = [self._choice(own) for own in pieces]
         done = [own[-1].done for own in pieces if own[-1].done is not None]
         return Completion(**self._head, choices=choices, usage=usage(done), manifest=self._manifest)
@@ -271,7 +271,7 @@ class ChatBuilder(AnswerBuilder[ChatCompletion, ChatCompletionChunk]):
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._role: list[Literal["assistant"]] = ["assistant"]  # of the first chunk
 
-    def _whole(self, pieces: Sequence[Sequence[Piece]]) -> ChatCompletion:
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> ChatCompletion:
         [own] = pieces
         joined = _joined(own)
         choice = ChatChoice(
@@ -346,7 +346,7 @@ class EventStream(StreamingResponse):
 
 
 async def _events(
-    answer: AnswerBuilder[Whole, Chunk], first: Piece, rest: AsyncGenerator[Piece, None]
+    answer: AnswerBuilder[Result, Chunk], first: Piece, rest: AsyncGenerator[Piece, None]
 ) -> AsyncGenerator[str, None]:
     async with aclosing(rest):
         try:
