@@ -86,7 +86,10 @@ class Tokenizer:
         self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
         state = json.loads(inner.to_str())
         self.sha256 = _fingerprint(state, bos_id)
-        self._never_of_text = self.special_ids - {_unknown_id(state["model"], inner)}
+        unknown = _unknown_id(state["model"], inner)
+        self._never_of_text = frozenset(  # one character, such as a line end, is a text whatever it is called
+            id for id in self.special_ids if id != unknown and len(added[id].content) > 1
+        )
         self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
     @property
