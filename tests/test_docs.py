@@ -178,7 +178,10 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
     assert codes == [(code, status) for code, status, _ in rows]
     long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
-    assert "do not support chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
+    messages = [{"role": "user", "content": "x"}]
+    for path, body in (("/v1/chat/completions", {"model": "duo", "messages": messages}), ("/v1/nothing", {})):
+        refused = served.post(path, json=body)
+        assert re.search(rf"`{refused.json()['error']['code']}` \({refused.status_code}\)", text)
     refused_headers = [
         {"host": "evil.example"},
         {"origin": "http://evil.example"},

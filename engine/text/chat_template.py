@@ -50,8 +50,8 @@ class ChatTemplate:
     @property
     def sha256(self) -> str:
         """Equal for two templates that render every conversation alike."""
-        asked = {name: text for name, text in self._special_tokens.items() if name in self.source}
-        return hashlib.sha256(json.dumps([self.source, asked], sort_keys=True).encode()).hexdigest()
+        used = {name: text for name, text in self._special_tokens.items() if name in self.source}
+        return hashlib.sha256(json.dumps([self.source, used], sort_keys=True).encode()).hexdigest()
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """The text of a conversation; with `add_generation_prompt` up to where the answer begins.
@@ -93,6 +93,13 @@ class ChatTemplate:
             self._turn_ends[tokenizer.sha256] = tuple(dict.fromkeys(ends))
         return self._turn_ends[tokenizer.sha256]
 
+    def _known_ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """The same as a set; empty for a template that cannot write a question and its answer."""
+        try:
+            return frozenset(self.turn_ends(tokenizer))
+        except ChatTemplateError:  # it may write other conversations
+            return frozenset()
+
     def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
         if not messages:
             raise ChatTemplateError("The conversation has no messages.", "Give at least one.")
@@ -108,7 +115,7 @@ class ChatTemplate:
 
     def _harmless(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages, with marks around every text of a control token; the same messages if there is none."""
-        texts = {tokenizer.written(id) for id in tokenizer.special_ids.union(self.turn_ends(tokenizer))} - {""}
+        texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._known_ends(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
         if not any(pattern.search(text) for text in _strings(messages)):
             return messages
@@ -147,6 +154,15 @@ def load_chat_template(folder: Path) -> ChatTemplate | None:
     """The chat template of a model's folder; None if it has none. Nothing of it is run."""
     source = _source(folder)
     return None if source is None else ChatTemplate(source, _special_tokens(folder), str(folder))
+
+
+def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end a turn of a model; none without a template, or with one that cannot be rendered."""
+    try:
+        template = load_chat_template(folder)
+    except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
+        return frozenset()
+    return template._known_ends(tokenizer) if template else frozenset()
 
 
 def _source(folder: Path) -> str | None:
