@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     )
     data_folders: str = Field(
         "",
-        description="Folders that paths typed in the studio may lead into, separated by “:” (“;” on Windows); "
-        "empty: the folder where the workbench was started.",
+        description="Folders that paths typed in the studio or sent to the API may lead into, separated by “:” "
+        "(“;” on Windows); empty: the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0: one per core.")
