@@ -71,6 +71,11 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
     )
+    trackers: str = Field(
+        "",
+        description="Trackers that curves are sent to as well, separated by commas: tensorboard, trackio, wandb, "
+        "mlflow; empty: none.",
+    )
 
     @field_validator("token")
     @classmethod
@@ -95,6 +100,11 @@ class Settings(BaseSettings):
         """The folders of `data_folders`, with links resolved."""
         named = [Path(one).expanduser() for one in self.data_folders.split(os.pathsep) if one.strip()]
         return [one.resolve() for one in named or [Path.cwd()]]
+
+    @property
+    def tracker_names(self) -> list[str]:
+        """The names in `trackers`, each once."""
+        return list(dict.fromkeys(one.strip() for one in self.trackers.split(",") if one.strip()))
 
     @property
     def jobs_folder(self) -> Path:

@@ -22,8 +22,8 @@ from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.readable_folders import require_readable
 from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
 from workbench.answers.metrics import JobMetrics
-from workbench.answers.registry import JobHistory, JobList
 from workbench.job_records import jobs
+from workbench.registry.card_lists import JobHistory, JobList
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings

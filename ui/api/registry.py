@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ui.api.deps import State
-from workbench.answers.registry import (
+from workbench.registry import clusterings, corpora, experts, mixtures, priors, seeds
+from workbench.registry.card_lists import (
     ClusteringList,
     CorpusList,
     DomainList,
@@ -14,7 +15,6 @@ from workbench.answers.registry import (
     PriorList,
     SeedList,
 )
-from workbench.registry import clusterings, corpora, experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard, MixtureCard
 from workbench.registry.database import reading
 
