@@ -44,8 +44,13 @@ def require_extras(*extras: str) -> None:
         if missing:
             raise MissingExtra(
                 f"The {_USERS[extra]} needs what is not installed: {', '.join(dict.fromkeys(missing))}.",
-                f"Install it with: pip install 'expert-workbench[{extra}]'",
+                install_line(extra),
             )
+
+
+def install_line(extra: str) -> str:
+    """The next step where an extra is missing."""
+    return f"Install it with: pip install 'expert-workbench[{extra}]'"
 
 
 def _is_installed(name: str) -> bool:

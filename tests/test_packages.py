@@ -95,7 +95,7 @@ def test_the_wheel_needs_the_engine_s_libraries_alone_and_offers_the_rest_as_ext
         assert "workbench = ui.cli.start:main" in file.read(name).decode()
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
     assert {one.name for one in requirements if one.marker is None} == ENGINE
-    assert set(metadata.get_all("Provides-Extra")) >= {*LIBRARIES, "hub", "redis", "postgres", "all"}
+    assert set(metadata.get_all("Provides-Extra")) >= {*LIBRARIES, "hub", "redis", "postgres", "trackers", "all"}
     assert metadata["Requires-Python"] == ">=3.11"
     assert "Typing :: Typed" in metadata.get_all("Classifier")
 
