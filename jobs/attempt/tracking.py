@@ -29,8 +29,9 @@ _ENDED = ("done", "failed", "cancelled", "paused")
 class Tracking:
     """The trackers of one attempt. Adding points never waits for them."""
 
-    def __init__(self, work: Work, names: Sequence[str], run: Run) -> None:
-        self._threads = [_TrackerThread(name, run, work) for name in names]
+    def __init__(self, work: Work, names: Sequence[str] = (), run: Run | None = None) -> None:
+        """`run` is what the trackers show, if there are any."""
+        self._threads = [_TrackerThread(name, run, work) for name in names if run]
         for thread in self._threads:
             thread.start()
 
@@ -56,16 +57,21 @@ class Tracking:
 def tracked(work: Work) -> Iterator[Tracking]:
     """The trackers of a job while it runs; with the state of its row they end."""
     names = work.settings.tracker_names
-    if not names:
-        yield Tracking(work, (), Run(work.job_id, "", {}, work.settings.root))
-        return
-    with work.reading() as session:
-        card = rows.get_job(session, work.job_id)
-    tracking = Tracking(work, names, Run(work.job_id, card.title, card.spec, work.settings.root / "trackers"))
+    tracking = Tracking(work, names, _run_of(work)) if names else Tracking(work)
     try:
         yield tracking
     finally:
-        tracking.end(_state_of(work))
+        if names:
+            tracking.end(_state_of(work))
+
+
+def _run_of(work: Work) -> Run:
+    """The run of a job; without its title and its spec while the registry does not answer."""
+    folder = work.settings.root / "trackers"
+    with suppress(Problem), work.reading() as session:
+        card = rows.get_job(session, work.job_id)
+        return Run(work.job_id, card.title, card.spec, folder)
+    return Run(work.job_id, work.job_id, {}, folder)
 
 
 def _state_of(work: Work) -> str:
