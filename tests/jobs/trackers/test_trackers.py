@@ -30,6 +30,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # those of the trackers' lib
 def _quick_job(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert home
     monkeypatch.setitem(known_kinds(), "evaluate", tiny_evaluate())
+    monkeypatch.setattr(tracking, "DONE_SECONDS", 100.0)  # on a busy machine
     monkeypatch.setattr("tiny_kind.time", SimpleNamespace(sleep=lambda _: None))
     monkeypatch.setattr("jobs.queue.submit.validate_against_registry", lambda *_: None)
 
