@@ -1,6 +1,7 @@
 """Failures a person can act on.
 
 Problem                      what is wrong, and what to do next
+├── MissingExtra             libraries of an extra are not installed (engine.extras)
 └── EngineError
     ├── CorpusError          text that cannot be read as documents (path, line)
     ├── TokenizerError       a tokenizer that is missing, broken or not the one expected

@@ -22,6 +22,7 @@ from httpx import Response
 from starlette.testclient import TestClient
 from typer.main import get_command
 
+from jobs.attempt.attempt import run_here
 from tests.forked_commands import run_forked
 from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
@@ -141,11 +142,30 @@ def call(client: TestClient, line: str) -> Response:
     return client.post(url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"})
 
 
+def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:
+    """The response to each line. A job that a line submits is run before the next line, which names it $JOB."""
+    answers, job = {}, ""
+    for line in lines:
+        answers[line] = call(client, line.replace("$JOB", job))
+        if answers[line].status_code == 202:
+            job = answers[line].json()["id"]
+            for _ in run_here(job, client.app.state.workbench.settings):  # type: ignore[attr-defined]
+                pass
+    return answers
+
+
 @pytest.mark.timeout(900)
 def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     lines = commands(HTTP, "$ curl")
-    answers = {line: call(served, line) for line in lines}
-    assert {line: answer.status_code for line, answer in answers.items()} == dict.fromkeys(lines, 200)
+    answers = call_in_order(served, lines)
+    accepted = [line for line in lines if '"spec"' in line]
+    expected = dict.fromkeys(lines, 200) | dict.fromkeys(accepted, 202)
+    assert {line: answer.status_code for line, answer in answers.items()} == expected
+    [followed] = [answer.text for line, answer in answers.items() if "follow" in line]
+    assert '"state":"done"' in followed
+    [table] = [answer.text for line, answer in answers.items() if "format=csv" in line]
+    assert table.startswith("metric,step,value,unit\n")
+    assert "\nloss,20," in table
     [echoed] = [answer.json()["choices"] for line, answer in answers.items() if '"echo"' in line]
     assert [one["logprobs"]["tokens"][0] for one in echoed] == ["<s>", "<s>"]
     assert all(nats < 0 for one in echoed for nats in one["logprobs"]["token_logprobs"][1:])

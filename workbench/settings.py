@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     )
     data_folders: str = Field(
         "",
-        description="Folders that paths typed in the studio may lead into, separated by “:” (“;” on Windows); "
-        "empty: the folder where the workbench was started.",
+        description="Folders that paths typed in the studio or sent to the API may lead into, separated by “:” "
+        "(“;” on Windows); empty: the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0: one per core.")
@@ -70,6 +70,11 @@ class Settings(BaseSettings):
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
+    )
+    trackers: str = Field(
+        "",
+        description="Trackers that curves are sent to as well, separated by commas: tensorboard, trackio, wandb, "
+        "mlflow; empty: none.",
     )
 
     @field_validator("token")
@@ -95,6 +100,11 @@ class Settings(BaseSettings):
         """The folders of `data_folders`, with links resolved."""
         named = [Path(one).expanduser() for one in self.data_folders.split(os.pathsep) if one.strip()]
         return [one.resolve() for one in named or [Path.cwd()]]
+
+    @property
+    def tracker_names(self) -> list[str]:
+        """The names in `trackers`, each once."""
+        return list(dict.fromkeys(one.strip() for one in self.trackers.split(",") if one.strip()))
 
     @property
     def jobs_folder(self) -> Path:

@@ -40,8 +40,20 @@ def report(card: JobCard, as_json: bool) -> None:
 
     The command exits with code 1 if the job is done and reports that a check failed.
     """
+    if card.state not in ("failed", "cancelled"):
+        _print_state(card, as_json)
+    exit_as(card)
+
+
+def exit_as(card: JobCard) -> None:
+    """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in ("failed", "cancelled"):
         raise _failure(card)
+    if card.state == "done" and card.result.get("ok") is False:
+        raise typer.Exit(1)
+
+
+def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
@@ -54,8 +66,6 @@ def report(card: JobCard, as_json: bool) -> None:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _has_local_worker():
             print_note("No worker runs on this machine. Start one with: workbench up")
-    if card.state == "done" and card.result.get("ok") is False:
-        raise typer.Exit(1)
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:

@@ -24,9 +24,6 @@ class ExportExpert(Spec):
         "hf", description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone."
     )
 
-    def local_paths(self) -> list[str]:
-        return []  # nothing is read
-
 
 def _complaints(session: Session, spec: ExportExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
