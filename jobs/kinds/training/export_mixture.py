@@ -21,7 +21,7 @@ from workbench.errors import BadSpec
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
 from workbench.gate_configs import load_gate
-from workbench.kinds.training.export_mixture import ExportMixture, mixture_complaints
+from workbench.kinds.training.export_mixture import OF_NETWORKS, ExportMixture, mixture_complaints
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.tables import Expert, Mixture
 
@@ -44,7 +44,7 @@ def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
     with work.reading() as session:
         parts, card = _read(session, work, spec)
     yield writing()
-    lm = yield from last_of(as_moe if spec.format == "moe" else average, parts)
+    lm = yield from last_of(as_moe if spec.format == OF_NETWORKS else average, parts)
     with export_folder(work, Path(spec.folder)) as folder:
         yield from write_model(work, lm, parts[0].base.folder, card, folder)
         num_bytes = written_bytes(folder)
@@ -68,10 +68,10 @@ def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[Weigh
     if complaints := mixture_complaints(row, spec.format):
         raise BadSpec(complaints)
     shares = _shares(row, spec.format)
-    if spec.format != "moe":
+    if spec.format != OF_NETWORKS:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
-    made_by = _MOE if spec.format == "moe" else _AVERAGE
+    made_by = _MOE if spec.format == OF_NETWORKS else _AVERAGE
     parts = [weighed_expert(work, one, share) for one, share in shares.items()]
     return parts, CardFacts(spec.mixture, spec.format, facts, tuple(shares.values()), made_by)
 
@@ -80,7 +80,7 @@ def _shares(row: Mixture, format: str) -> dict[Expert, float]:
     """The share of each expert that takes part: of the gate where it is exported, of the prior for an average."""
     experts = taking_part(row)
     weights = {member.expert: member.weight for member in row.members if member.expert in experts}
-    if format == "moe":  # a gate of the k largest weights leaves the others out
+    if format == OF_NETWORKS:  # a gate of the k largest weights leaves the others out
         logs = build_gate(load_gate(row.gate), [*weights.values()]).start().log_weights().tolist()
         weights = {one: weights[one] for one, log in zip(weights, logs, strict=True) if math.isfinite(log)}
     return {one: weight / sum(weights.values()) for one, weight in weights.items()}

@@ -62,6 +62,7 @@ def _hub_errors(repository: str) -> Iterator[None]:
     """Turns the errors of the hub and of the network into one sentence."""
     from huggingface_hub.errors import HfHubHTTPError
 
+    unreachable: tuple[type[Exception], ...] = HfHubHTTPError.__bases__
     try:
         yield
     except HfHubHTTPError as error:
@@ -70,7 +71,7 @@ def _hub_errors(repository: str) -> Iterator[None]:
             f"The Hugging Face hub refused the upload to “{repository}” ({status}): {_reason(error)}",
             "Check the repository's name, and that your token may write to it.",
         ) from error
-    except HfHubHTTPError.__bases__ as error:  # OSError, and the errors of the HTTP library of this version
+    except unreachable as error:  # OSError, and the errors of the HTTP library of this version
         raise StorageError(
             f"The Hugging Face hub cannot be reached: {_reason(error)}", "Check the network, then retry the job."
         ) from error

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from workbench.tables import Mixture
 
+OF_NETWORKS = "moe"  # the format of one model that adds the outputs of several networks
+
 
 class ExportMixture(Spec):
     """Export the experts of a mixture as one model: their average, or a mixture of experts of transformers."""
@@ -37,19 +39,19 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
     from engine.methods.registry import method_of
     from engine.mixing.gate_registry import gate_type
     from workbench.gate_configs import load_gate
-    from workbench.registry.mixtures import taking_part
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if format == "moe" and not gate.is_constant:
+    if format == OF_NETWORKS and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
         )
-    for expert in taking_part(row):
+    members = [one for one in row.members if one.active and one.expert.enabled and one.weight > 0]
+    for expert in (one.expert for one in members):
         if because := method_of(expert.method).no_decoder_because:
             complaints.append(f"“{expert.name}” cannot become a part of one model: it {because}.")
-    if not taking_part(row):
+    if not members:
         complaints.append(f"“{row.name}” has no active expert: switch one on.")
     return complaints
 

@@ -13,6 +13,8 @@ from workbench.spec_base import ExpertName, Spec
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from workbench.tables import Expert
+
 
 class PushExpert(Spec):
     """Upload an expert with its model card to a repository of the Hugging Face hub."""
@@ -39,13 +41,16 @@ class PushExpert(Spec):
 def _complaints(session: Session, spec: PushExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.exports.facts import seed_on_hub
     from workbench.tables import Expert
 
     row = session.scalar(select(Expert).where(Expert.name == spec.expert))
-    if row is not None and spec.format == "peft" and not seed_on_hub(row):
+    if row is not None and spec.format == "peft" and not _is_from_hub(row):
         return [f"The seed model of “{spec.expert}” is not from the hub, where nobody could find it: push it as hf."]
     return format_complaints(session, spec.expert, spec.format)
+
+
+def _is_from_hub(row: Expert) -> bool:
+    return row.seed is not None and row.seed.source.startswith("hub:")
 
 
 KIND = Kind(
