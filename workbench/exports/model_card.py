@@ -49,12 +49,12 @@ def _metadata(facts: CardFacts):  # type: ignore[no-untyped-def]  # ModelCardDat
     scores = facts.experts[0].scores if facts.is_single else ()
     bases = sorted({one.seed_on_hub for one in facts.experts} - {""})
     relation = {"peft": "adapter"}.get(facts.format, "finetune" if facts.is_single else "merge")
-    datasets = sorted({domain.dataset for one in facts.experts for domain in one.domains} - {""})
+    datasets = sorted({one_line(domain.dataset) for one in facts.experts for domain in one.domains} - {""})
     results = [
         EvalResult(
             task_type="text-generation",
-            dataset_type=score.domain,
-            dataset_name=score.domain,
+            dataset_type=one_line(score.domain),
+            dataset_name=one_line(score.domain),
             dataset_split=score.split,
             metric_type="perplexity",
             metric_name="Perplexity per token",
@@ -68,16 +68,20 @@ def _metadata(facts: CardFacts):  # type: ignore[no-untyped-def]  # ModelCardDat
         datasets=datasets or None,
         eval_results=results or None,
         library_name=_LIBRARY[facts.format],
-        model_name=facts.title if results else None,
+        model_name=one_line(facts.title) if results else None,
         pipeline_tag="text-generation",
         tags=[_CARD_TAG, *dict.fromkeys(one.method for one in facts.experts)],
     )
 
 
+def one_line(text: str) -> str:
+    """Text without control characters and line breaks, which YAML and Markdown read as more than text."""
+    return " ".join("".join(letter if letter.isprintable() else "�" for letter in text).split())
+
+
 def plain(text: str) -> str:
     """Text as Markdown that shows it as it is, on one line, without links, HTML or cells of a table."""
-    one_line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return _SPECIAL.sub(r"\\\1", one_line)
+    return _SPECIAL.sub(r"\\\1", one_line(text))
 
 
 def _body(facts: CardFacts) -> Iterator[str]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 from huggingface_hub import EvalResult, ModelCard
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from workbench.exports.facts import DomainFacts, ExpertFacts, Score
-from workbench.exports.model_card import CardFacts, model_card
+from workbench.exports.model_card import CardFacts, model_card, one_line
 
 LAW = ExpertFacts(
     name="duo/law",
@@ -114,13 +114,15 @@ def _hostile(name: str) -> CardFacts:
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@settings(deadline=None)
 @given(st.sampled_from(NAMES) | st.text(max_size=40))
 @example("---\nlicense: mit")
+@example("     spaces, then code")
 def test_names_are_data(name: str) -> None:
     text = model_card(_hostile(name))
     card, plain = ModelCard(text), ModelCard(model_card(_hostile("law")))
-    assert card.data.model_name == name
-    assert card.data.eval_results[0].dataset_name == name
+    assert card.data.model_name == one_line(name)
+    assert card.data.eval_results[0].dataset_name == one_line(name)
     assert set(card.data.to_dict()) == set(plain.data.to_dict())  # no key was added, and none replaced
     assert [one.type for one in tokens(text) if one.type not in ("text", "text_special", "softbreak")] == [
         one.type for one in tokens(model_card(_hostile("law"))) if one.type not in ("text", "text_special")
