@@ -41,19 +41,20 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, replace: bool = True, mark: str = "") -> Iterator[Path]:
     """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
-    An existing `path` is replaced only then. When the block fails, the new folder is deleted.
+    An existing `path` is replaced only then, or raises FileExistsError without `replace`. When the block fails, the new
+    folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside = path.with_name(f".{path.name}.{mark or os.getpid()}.new")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         yield aside
         write_manifest(aside)
         _sync(aside)
-        _put(aside, path)
+        _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -127,7 +128,9 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _put(aside: Path, path: Path) -> None:
+def _put(aside: Path, path: Path, replace: bool) -> None:
+    if not replace and os.path.lexists(path):
+        raise FileExistsError(path)
     if path.exists():
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         shutil.rmtree(old, ignore_errors=True)

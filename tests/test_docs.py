@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 RUN_IN_ORDER = [  # one registry for all
     "first_expert.md",
     "how_to/cheaper_experts.md",
+    "how_to/export.md",
     "how_to/mode.md",
     "how_to/switch_parts.md",
     "how_to/explain_experts.md",

@@ -68,6 +68,10 @@ class Settings(BaseSettings):
     cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
     max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
+    gguf_converter: str = Field(
+        "",
+        description="Program of llama.cpp that converts a model to GGUF; empty: `convert_hf_to_gguf.py` in the PATH.",
+    )
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
     )

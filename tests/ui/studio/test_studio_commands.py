@@ -77,6 +77,8 @@ ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
         ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
+    "export-mixture": {("mixture",): NAME, ("folder",): "/data/a folder", ("format",): "moe"},
+    "push-expert": {("expert",): NAME, ("repository",): "you/law", ("public",): True},
     "export-expert": {("expert",): NAME, ("folder",): "/data/a folder", ("format",): "peft"},
     "pack-expert": {("expert",): NAME, ("file",): "/data/an expert", ("with_seed",): True},
     "unpack-expert": {("file",): "/data/an expert", ("name",): NAME},

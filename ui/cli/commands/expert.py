@@ -22,6 +22,7 @@ from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
 from workbench.kinds.training.import_expert import ImportExpert
 from workbench.kinds.training.pack_expert import PackExpert
+from workbench.kinds.training.push_expert import PushExpert
 from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.registry.cards import ExpertCard
 
@@ -178,7 +179,17 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
 @app.command("export")
 @takes(ExportExpert, "expert", "folder")
 def export(spec: ExportExpert, run_options: RunOptions) -> None:
-    """Export an expert as a new folder, for transformers (--format hf) or, a LoRA expert, for PEFT (--format peft)."""
+    """Export an expert with a model card as a new folder, for transformers (hf), PEFT (peft) or llama.cpp (gguf)."""
+    submit(spec, run_options)
+
+
+@app.command("push")
+@takes(PushExpert, "expert", "repository")
+def push(spec: PushExpert, run_options: RunOptions) -> None:
+    """Upload an expert with a model card to a repository of the Hugging Face hub, private unless --public is given.
+
+    The token is that of HF_TOKEN or of `hf auth login`.
+    """
     submit(spec, run_options)
 
 

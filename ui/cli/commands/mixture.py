@@ -36,6 +36,7 @@ from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.export_mixture import ExportMixture
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
@@ -291,6 +292,13 @@ def cost(
 @takes(AverageExperts, "name")
 def average(spec: AverageExperts, run_options: RunOptions) -> None:
     """Average the parameters of several experts, with weights, into one model."""
+    submit(spec, run_options)
+
+
+@app.command("export")
+@takes(ExportMixture, "mixture", "folder")
+def export(spec: ExportMixture, run_options: RunOptions) -> None:
+    """Export the experts of a mixture as one model: their average (hf, gguf), or a mixture of experts (moe)."""
     submit(spec, run_options)
 
 
