@@ -55,12 +55,12 @@ def last_of(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Genera
 
 def require_averageable(rows: Sequence[Expert]) -> None:
     """Raises ModelError unless these experts are full models of one seed model with one tokenizer."""
-    require_full_models(rows)
+    _require_full_models(rows)
     _require_one_tokenizer(rows)
     _require_one_seed(rows)
 
 
-def require_full_models(rows: Sequence[Expert]) -> None:
+def _require_full_models(rows: Sequence[Expert]) -> None:
     for row in rows:
         if not (method := method_of(row.method)).is_full_model:
             raise ModelError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,8 +129,6 @@ def written() -> Progress:
 @contextmanager
 def _scratch(work: Work) -> Iterator[Path]:
     """A folder of the job for a model that is converted, and removed then."""
-    import shutil
-
     folder = work.folder / "model"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
