@@ -22,8 +22,9 @@ import pandas as pd
 from engine.config import SamplingConfig
 from engine.device import prepare_process
 from engine.errors import ScoresError
-from engine.events import Done, Token
-from jobs.queue.submit import request_stop, run_now, submit, wait
+from engine.events import Done, Event, Token
+from jobs.attempt.attempt import run_here
+from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.generation.model_host import ModelHost, mix_scores
 from ui.kinds.job_results import result_sentence
@@ -97,13 +98,7 @@ class Workbench:
         if not here:
             return Job(self, submit(spec, settings=self.settings))
         job_id, events = run_now(spec, settings=self.settings)
-        job, shown_at = Job(self, job_id), time.monotonic()
-        with closing(events):  # type: ignore[type-var]  # a generator, so that an interrupt pauses the job
-            for _ in events:
-                if time.monotonic() - shown_at > REDRAW_SECONDS:
-                    shown_at = time.monotonic()
-                    job.show_progress(job.card)
-        return job.wait()
+        return Job(self, job_id).follow(events)
 
     def perplexities(self, mixture: str | Mixture | None = None, split: str = "test") -> pd.DataFrame:
         """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
@@ -323,6 +318,21 @@ class Job(Shown):
         if card.state in ("failed", "cancelled"):
             raise failure_of(card)
         return self
+
+    def follow(self, events: Iterator[Event]) -> Job:
+        """Runs it here to its end. An interrupt pauses it. Raises the reason why it failed."""
+        shown_at = time.monotonic()
+        with closing(events):  # type: ignore[type-var]  # a generator: closing it pauses the job
+            for _ in events:
+                if time.monotonic() - shown_at > REDRAW_SECONDS:
+                    shown_at = time.monotonic()
+                    self.show_progress(self.card)
+        return self.wait()
+
+    def resume(self, *, here: bool = True) -> Job:
+        """Continues a paused job from its last checkpoint."""
+        resume(self.name, settings=self.workbench.settings)
+        return self.follow(run_here(self.name, self.workbench.settings)) if here else self
 
     def cancel(self) -> None:
         """Requests it to stop."""

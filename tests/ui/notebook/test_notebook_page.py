@@ -12,9 +12,11 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.test_vocabulary import prose_of, refused_in_prose
+from ui.notebook import Job, Mixture, Workbench
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "notebook.ipynb"
+HOW_TO = ROOT / "docs" / "how_to" / "notebook.md"
 FIGURE = "application/vnd.plotly.v1+json"
 
 
@@ -61,6 +63,14 @@ def test_each_step_is_explained_and_each_figure_says_what_to_read_in_it(page: An
     for number, cell in enumerate(page.cells):
         if ".plot(" in cell.source or ".perplexit" in cell.source:
             assert "**What to read in the" in page.cells[number - 1].source
+
+
+def test_what_the_how_to_page_writes_exists() -> None:
+    rows = re.findall(r"^\| .* \| (.*`.*`.*) \|$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE)
+    classes = {"wb": Workbench, "job": Job, "mixture": Mixture}
+    calls = [(classes[one], verb) for row in rows for one, verb in re.findall(r"\b(wb|job|mixture)\.(\w+)\(", row)]
+    assert len(calls) > 18
+    assert [call for call in calls if not callable(getattr(*call, None))] == []
 
 
 def test_its_words_and_links_are_those_of_the_documents(page: Any) -> None:

@@ -18,7 +18,7 @@ from jobs.attempt.attempt import run_here
 from tests.journeys.conftest import SHAPE, TRAINING, trained_home, write_domain
 from ui.cli.app import main
 from ui.errors import JobFailed
-from ui.notebook import Mixture, Workbench
+from ui.notebook import Job, Mixture, Workbench
 from workbench.errors import BadSettings, BadSpec, NameTaken, NoRegistry, NotFound
 from workbench.registry.database import close_engines, transaction
 from workbench.registry.experts import set_enabled
@@ -169,6 +169,23 @@ def test_a_queued_job_is_waited_for(wb: Workbench) -> None:
     assert job.wait() is job
     assert wb.job(job.name).card.state == "done"
     assert wb.expert("late/sea").card.job_id == job.name
+
+
+def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    settings = {"seed_model": "seed", "domains": ["sea"], **TRAINING}
+    whole = wb.train("whole", **settings)
+    monkeypatch.setattr("ui.notebook.REDRAW_SECONDS", 0)
+    with monkeypatch.context() as stopping:
+        stopping.setattr(Job, "show_progress", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            wb.train("parts", **settings)
+    job = wb.job(wb.jobs().index[0])
+    assert job.card.state == "paused"
+    assert job.resume().card.state == "done"
+    assert job.curve()["loss"].to_list() == whole.curve()["loss"].to_list()
 
 
 def test_a_cancelled_job_says_how_to_retry_it(wb: Workbench) -> None:
