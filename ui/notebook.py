@@ -30,7 +30,7 @@ from ui.generation.model_host import ModelHost, mix_scores
 from ui.kinds.job_results import result_sentence
 from ui.present.failure_text import cause_of
 from ui.present.job_failure import failure_of
-from ui.present.job_status import percent_of, sentence_of
+from ui.present.job_status import is_over, percent_of, sentence_of
 from ui.present.spec_of_options import spec_of_options
 from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
@@ -352,8 +352,9 @@ class Job(Shown):
     def show_progress(self, card: JobCard) -> None:
         """Writes one line over the last one, and ends it with the job."""
         if not self.workbench.quiet:
-            line = f"{card.title}: {card.state}, {percent_of(card)} %. {sentence_of(card)}"
-            print(f"\r{line[:110]:<110}", end="" if card.state in ("queued", "running") else "\n", flush=True)
+            note = result_sentence(card) if is_over(card) else sentence_of(card)
+            line = f"{card.title}: {card.state}, {percent_of(card)} %. {note}"
+            print(f"\r{line[:110]:<110}", end="\n" if is_over(card) or card.state == "paused" else "", flush=True)
 
 
 def _plain(value: Any) -> Any:

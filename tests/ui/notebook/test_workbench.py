@@ -210,7 +210,7 @@ def test_progress_is_one_line_and_can_be_left_out(
     loud = Workbench(wb.settings.home)
     loud.expert("small/court").export(tmp_path / "one")
     shown = capsys.readouterr().out
-    assert shown.startswith("\rExport expert small/court: done, 100 %.")
+    assert shown.startswith("\rExport expert small/court: done, 100 %. small/court is in ")
     assert shown.endswith("\n")
     wb.expert("small/court").export(tmp_path / "two")
     assert capsys.readouterr().out == ""
