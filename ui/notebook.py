@@ -78,8 +78,9 @@ class Workbench:
     def mixture(self, name: str, **settings: Any) -> Mixture:
         """Creates a mixture of existing experts; with its name only, the mixture that exists."""
         if settings:
-            gate = {"gate": with_clustering_id(settings["gate"], self.settings)} if "gate" in settings else {}
-            spec = parse_as(MixtureSpec, {"name": name, **_plain(settings), **gate})
+            if isinstance(gate := settings.get("gate"), dict):
+                settings["gate"] = with_clustering_id(gate, self.settings)
+            spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
             with transaction(self.settings) as session:
                 mixtures.create_mixture(session, spec)
         return Mixture(self, name)
@@ -377,6 +378,8 @@ def _text(value: Any) -> str:
 
 def _frame(card: type[Card], cards: Sequence[Card]) -> pd.DataFrame:
     frame = pd.DataFrame([one.model_dump() for one in cards], columns=list(card.model_fields))
+    for column in (name for name in card.model_fields if name.endswith("_at")):
+        frame[column] = pd.to_datetime(frame[column], unit="s", utc=True)
     return frame.set_index("name" if "name" in card.model_fields else "id")
 
 

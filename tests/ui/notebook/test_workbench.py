@@ -104,6 +104,7 @@ def test_from_text_to_a_mixture(empty: Workbench, tmp_path: Path) -> None:
     assert list(empty.seeds().index) == ["seed"]
     assert sorted(empty.experts()["method"]) == ["demix", "demix"]
     assert list(empty.mixtures().index) == ["small"]
+    assert abs(pd.Timestamp.now("UTC") - empty.jobs()["finished_at"].min()) < pd.Timedelta(hours=1)
     assert list(empty.jobs()["kind"]) == ["train-joint", "make-seed", "import-corpus", "import-corpus"]
 
 
@@ -180,10 +181,11 @@ def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypa
     monkeypatch.setattr("ui.notebook.REDRAW_SECONDS", 0)
     with monkeypatch.context() as stopping:
         stopping.setattr(Job, "show_progress", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as raised:
             wb.train("parts", **settings)
     job = wb.job(wb.jobs().index[0])
     assert job.card.state == "paused"
+    assert raised.tb  # a notebook keeps it, and all its variables, to show it
     assert job.resume().card.state == "done"
     assert job.curve()["loss"].to_list() == whole.curve()["loss"].to_list()
 
@@ -299,6 +301,10 @@ def test_another_gate_is_another_object(wb: Workbench, small: Mixture) -> None:
         fixed.with_gate(evidence="prefix")
     stored = wb.mixture("level", experts=small.experts, gate=fixed.gate)
     assert (stored.gate["kind"], stored.active) == ("fixed", small.active)
+    with pytest.raises(BadSpec, match="gate: "):
+        wb.mixture("other", experts=small.experts, gate="fixed")
+    with pytest.raises(NotFound, match="There is no clustering called “moon”"):
+        small.with_gate("cluster", clustering="moon")
 
 
 def test_a_posterior_has_a_row_for_each_token(small: Mixture) -> None:
