@@ -147,7 +147,7 @@ class Workbench:
 
     def _made(self, kind: str, name: str, settings: dict[str, Any]) -> str:
         if settings:
-            self.run(kind, name=name, **settings)
+            self.run(kind, name=name, **settings).ended()
         return name
 
 
@@ -248,7 +248,8 @@ class Expert(Model):
 
     def export(self, folder: str | Path, **settings: Any) -> Path:
         """Writes a new folder that transformers (`format="hf"`) or PEFT (`format="peft"`) loads."""
-        return Path(self.workbench.run("export-expert", expert=self, folder=folder, **settings).card.result["folder"])
+        job = self.workbench.run("export-expert", expert=self, folder=folder, **settings)
+        return Path(job.ended().card.result["folder"])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -319,6 +320,10 @@ class Job(Shown):
         if card.state in ("failed", "cancelled"):
             raise failure_of(card)
         return self
+
+    def ended(self) -> Job:
+        """The same when it has ended: waits only for a job that was queued."""
+        return self if is_over(self.card) else self.wait()
 
     def follow(self, events: Iterator[Event]) -> Job:
         """Runs it here to its end. An interrupt pauses it. Raises the reason why it failed."""

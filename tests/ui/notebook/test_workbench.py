@@ -20,9 +20,10 @@ from ui.cli.app import main
 from ui.errors import JobFailed
 from ui.notebook import Job, Mixture, Workbench
 from workbench.errors import BadSettings, BadSpec, NameTaken, NoRegistry, NotFound
+from workbench.registry.cards import JobCard
 from workbench.registry.database import close_engines, transaction
 from workbench.registry.experts import set_enabled
-from workbench.settings import get_settings
+from workbench.settings import Settings, get_settings
 
 __all__ = ["trained_home"]  # a fixture
 SAMPLING = {"max_tokens": 12, "seed": 4}
@@ -170,6 +171,23 @@ def test_a_queued_job_is_waited_for(wb: Workbench) -> None:
     assert job.wait() is job
     assert wb.job(job.name).card.state == "done"
     assert wb.expert("late/sea").card.job_id == job.name
+
+
+def test_what_is_returned_exists_even_if_a_worker_makes_it(
+    wb: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = []
+
+    def with_worker(job_id: str, *_: float, settings: Settings) -> Iterator[JobCard]:
+        states.append(wb.job(job_id).card.state)
+        list(run_here(job_id, settings))
+        yield wb.job(job_id).card
+
+    monkeypatch.setattr("ui.notebook.wait", with_worker)
+    folder = wb.expert("small/court").export(tmp_path / "court", here=False)
+    assert (folder / "config.json").is_file()
+    assert wb.domain("more", write_domain(tmp_path, "sea"), here=False).card.num_documents == 60
+    assert states == ["queued", "queued"]
 
 
 def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
