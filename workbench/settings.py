@@ -123,7 +123,12 @@ class Settings(BaseSettings):
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
     """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettings."""
+    return read_settings()
+
+
+def read_settings(home: Path | None = None) -> Settings:
+    """The settings as the environment has them, with another home if one is given. Raises BadSettings."""
     try:
-        return Settings()
+        return Settings() if home is None else Settings(home=home)
     except ValidationError as error:
         raise BadSettings(error.errors()) from None

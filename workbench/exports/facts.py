@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
-from engine.statistics.perplexity import perplexity_of
+from workbench.analysis.perplexity_tables import perplexity
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import domains_of
 from workbench.registry.reports import list_reports
@@ -113,4 +113,4 @@ def _scores(session: Session, row: Expert) -> Iterator[Score]:
     query = select(Evaluation).where(Evaluation.expert_id == row.id).order_by(Evaluation.created_at)
     newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
     for (domain, split), one in sorted(newest.items()):
-        yield Score(domain, split, one.num_tokens, perplexity_of(-one.log_likelihood / one.num_tokens))
+        yield Score(domain, split, one.num_tokens, perplexity(one))

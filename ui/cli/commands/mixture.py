@@ -20,16 +20,15 @@ from ui.cli.mix_options import (
     NewestWeight,
     Off,
     Prior,
-    find,
     members_of,
     mix_request,
     number,
     takes_gate,
     weight_of,
-    with_clustering_id,
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
@@ -156,7 +155,7 @@ def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
 
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
-        card = mixtures.remove_member(session, name, find(members, expert))
+        card = mixtures.remove_member(session, name, find_member(members, expert))
     _print(card, as_json)
 
 
@@ -176,7 +175,7 @@ def toggle(
 
     with transaction() as session:
         before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
-        expert_name = find({one.expert: one.domain for one in before.values()}, expert)
+        expert_name = find_member({one.expert: one.domain for one in before.values()}, expert)
         mixtures.set_active(session, name, expert_name, not before[expert_name].active if on is None else on)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
@@ -196,7 +195,7 @@ def weights(
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
         for expert, weight in new_weights:
-            mixtures.set_weight(session, name, find(members, expert), weight)
+            mixtures.set_weight(session, name, find_member(members, expert), weight)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
 
