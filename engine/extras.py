@@ -29,8 +29,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     ),
     "api": ("fastapi", "gradio", "starlette", "uvicorn"),
     "studio": ("pandas", "starlette", "streamlit", "uvicorn"),
+    "notebook": ("pandas",),
 }
-_USERS = {"jobs": "command line", "api": "API", "studio": "studio"}
+_USERS = {"jobs": "command line", "api": "API", "studio": "studio", "notebook": "notebook"}
 
 
 class MissingExtra(Problem):
