@@ -17,7 +17,7 @@ install: .venv/installed
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv: about 2 GB, some minutes the first time."
 	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[api,studio]'
 	touch $@
 
 install-test: .venv/installed-test
@@ -38,8 +38,8 @@ types:
 layers:
 	$(BIN)/lint-imports
 
-tests:
-	$(BIN)/pytest -n 2 --dist loadfile
+tests:  ## Two processes of one thread each: threads of both on two cores wait for each other
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 lowest: install-test  ## The screens, the API and the command line on the lowest versions that pyproject.toml promises
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest

@@ -1,9 +1,11 @@
 """Failures a person can act on.
 
 Problem                      what is wrong, and what to do next
+├── MissingExtra             libraries of an extra are not installed (engine.extras)
 └── EngineError
     ├── CorpusError          text that cannot be read as documents (path, line)
     ├── TokenizerError       a tokenizer that is missing, broken or not the one expected
+    │   └── ChatTemplateError  a chat template that cannot be read or does not write a conversation
     ├── ModelError           a model that cannot be loaded, split or matched
     ├── DamagedFile          a file that differs from its manifest
     ├── TrainingError        a training that cannot start or must not go on
@@ -32,6 +34,7 @@ class NextStep(StrEnum):
     EVALUATE_AGAIN = "Evaluate the mixture again."
     NAME_TEXT_FIELD = "Say which field holds the text."
     NAME_DOMAIN_FIELD = "Say which field holds the domain."
+    IMPORT_AS_CHAT = "Import it in the format chat."
     NAME_GROUP_FIELD = "Say which field holds the group."
     FEWER_SHOTS = "Add examples, or choose fewer demonstrations."
     FEWER_VALIDATION_EXAMPLES = "Add examples, or choose fewer validation examples."
@@ -82,6 +85,10 @@ class CorpusError(EngineError):
 
 class TokenizerError(EngineError):
     """A tokenizer that is missing, broken or not the one expected."""
+
+
+class ChatTemplateError(TokenizerError):
+    """A chat template that cannot be read, or that does not write a conversation."""
 
 
 class ModelError(EngineError):

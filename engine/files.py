@@ -41,19 +41,20 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, replace: bool = True, mark: str = "") -> Iterator[Path]:
     """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
-    An existing `path` is replaced only then. When the block fails, the new folder is deleted.
+    An existing `path` is replaced only then, or raises FileExistsError without `replace`. When the block fails, the new
+    folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside = path.with_name(f".{path.name}.{mark or os.getpid()}.new")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         yield aside
         write_manifest(aside)
         _sync(aside)
-        _put(aside, path)
+        _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -98,6 +99,13 @@ def faults_in(folder: Path, sha256: str | None = None) -> Iterator[tuple[str, st
             yield name, "is not the file that was written: its bytes changed."
 
 
+def weights_sha256(folder: Path) -> str:
+    """The SHA-256 of a folder's safetensors as its manifest lists them; of several, that of their joined hashes."""
+    listed = sorted(_listed(folder / MANIFEST).items())
+    hashes = [file["sha256"] for name, file in listed if name.endswith(".safetensors")]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
 def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
     files: dict[str, dict[str, Any]] = json.loads(manifest.read_text(encoding="utf-8"))["files"]
     return files
@@ -120,7 +128,9 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _put(aside: Path, path: Path) -> None:
+def _put(aside: Path, path: Path, replace: bool) -> None:
+    if not replace and os.path.lexists(path):
+        raise FileExistsError(path)
     if path.exists():
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         shutil.rmtree(old, ignore_errors=True)

@@ -39,15 +39,16 @@ def foreign_imports() -> list[tuple[str, str, str]]:
 
 
 def declared(*extras: str) -> dict[str, Requirement]:
-    """The requirements by canonical name, with those of these extras."""
+    """The requirements by canonical name, with those of these extras and of the extras that they name."""
     lines = [*PROJECT["dependencies"], *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
-    result = [Requirement(line) for line in lines]
-    return {canonicalize_name(one.name): one for one in result}
+    result = {canonicalize_name(one.name): one for one in map(Requirement, lines)}
+    own = result.pop(canonicalize_name(PROJECT["name"]), None)
+    return result | (declared(*own.extras) if own else {})
 
 
 def test_every_library_that_is_imported_is_declared() -> None:
     names = packages_distributions()
-    requirements = declared("hub", "redis", "postgres").keys()
+    requirements = declared("all").keys()
     missing = {
         f"{file}: {top}"
         for file, top, _ in foreign_imports()
@@ -57,7 +58,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
 
 
 def test_every_requirement_has_a_lower_bound() -> None:
-    assert [name for name, one in declared("hub", "redis", "postgres").items() if not one.specifier] == []
+    assert [name for name, one in declared("all").items() if not one.specifier] == []
 
 
 def test_no_private_module_or_name_of_a_library_is_imported() -> None:
@@ -72,7 +73,7 @@ def test_no_private_module_or_name_of_a_library_is_imported() -> None:
 def test_the_lowest_versions_that_are_tested_are_the_lower_bounds() -> None:
     lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    requirements = declared()
+    requirements = declared("all")
     bounds = {
         canonicalize_name(pin.name): (str(pin.specifier), str(requirements[canonicalize_name(pin.name)].specifier))
         for pin in pins

@@ -22,6 +22,8 @@ from httpx import Response
 from starlette.testclient import TestClient
 from typer.main import get_command
 
+from jobs.attempt.attempt import run_here
+from tests.forked_commands import run_forked
 from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.cli.app import app
@@ -34,14 +36,17 @@ ROOT = Path(__file__).parents[1]
 RUN_IN_ORDER = [  # one registry for all
     "first_expert.md",
     "how_to/cheaper_experts.md",
+    "how_to/export.md",
     "how_to/mode.md",
     "how_to/switch_parts.md",
     "how_to/explain_experts.md",
     "how_to/forget_and_remove.md",
     "how_to/find_clusters.md",
     "how_to/classify.md",
+    "how_to/chat_data.md",
     "how_to/backups_and_trash.md",
 ]
+FIRST = ROOT / "docs" / RUN_IN_ORDER[0]  # by the installed command; the others by forks, which spares its imports
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -57,6 +62,14 @@ def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reader")
 
 
+def run(line: str, folder: Path, environment: dict[str, str], timeout: float) -> tuple[int, str]:
+    """The exit status of the installed command and what it printed."""
+    ended = subprocess.run(
+        shlex.split(line), cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return ended.returncode, f"{ended.stdout}\n{ended.stderr}"
+
+
 @pytest.fixture(scope="module")
 def reader(reader_folder: Path) -> Callable[[Path], None]:
     """Runs every command of a document; all documents share one folder."""
@@ -68,10 +81,8 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
 
     def follow(document: Path) -> None:
         for line in commands(document):
-            ended = subprocess.run(
-                shlex.split(line), cwd=folder, env=clean, capture_output=True, text=True, timeout=240, check=False
-            )
-            assert ended.returncode == 0, f"{line}\n{ended.stdout}\n{ended.stderr}"
+            status, output = (run if document == FIRST else run_forked)(line, folder, clean, timeout=240)
+            assert status == 0, f"{line}\n{output}"
         assert (folder / ".workbench" / "registry.db").is_file()
 
     return follow
@@ -132,11 +143,30 @@ def call(client: TestClient, line: str) -> Response:
     return client.post(url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"})
 
 
+def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:
+    """The response to each line. A job that a line submits is run before the next line, which names it $JOB."""
+    answers, job = {}, ""
+    for line in lines:
+        answers[line] = call(client, line.replace("$JOB", job))
+        if answers[line].status_code == 202:
+            job = answers[line].json()["id"]
+            for _ in run_here(job, client.app.state.workbench.settings):  # type: ignore[attr-defined]
+                pass
+    return answers
+
+
 @pytest.mark.timeout(900)
 def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     lines = commands(HTTP, "$ curl")
-    answers = {line: call(served, line) for line in lines}
-    assert {line: answer.status_code for line, answer in answers.items()} == dict.fromkeys(lines, 200)
+    answers = call_in_order(served, lines)
+    accepted = [line for line in lines if '"spec"' in line]
+    expected = dict.fromkeys(lines, 200) | dict.fromkeys(accepted, 202)
+    assert {line: answer.status_code for line, answer in answers.items()} == expected
+    [followed] = [answer.text for line, answer in answers.items() if "follow" in line]
+    assert '"state":"done"' in followed
+    [table] = [answer.text for line, answer in answers.items() if "format=csv" in line]
+    assert table.startswith("metric,step,value,unit\n")
+    assert "\nloss,20," in table
     [echoed] = [answer.json()["choices"] for line, answer in answers.items() if '"echo"' in line]
     assert [one["logprobs"]["tokens"][0] for one in echoed] == ["<s>", "<s>"]
     assert all(nats < 0 for one in echoed for nats in one["logprobs"]["token_logprobs"][1:])
@@ -169,7 +199,10 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
     assert codes == [(code, status) for code, status, _ in rows]
     long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
-    assert "do not support chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
+    messages = [{"role": "user", "content": "x"}]
+    for path, body in (("/v1/chat/completions", {"model": "duo", "messages": messages}), ("/v1/nothing", {})):
+        refused = served.post(path, json=body)
+        assert re.search(rf"`{refused.json()['error']['code']}` \({refused.status_code}\)", text)
     refused_headers = [
         {"host": "evil.example"},
         {"origin": "http://evil.example"},

@@ -13,11 +13,14 @@ import time
 import venv
 import zipfile
 from collections.abc import Iterator
+from email.parser import Parser
 from pathlib import Path
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
 
+from engine.extras import LIBRARIES
 from workbench.job_records.jobs import create_job, get_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import reading, transaction
@@ -25,6 +28,17 @@ from workbench.registry.database import reading, transaction
 ROOT = Path(__file__).parents[1]
 
 
+ENGINE = {
+    "torch",
+    "transformers",
+    "tokenizers",
+    "huggingface_hub",
+    "safetensors",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pyarrow",
+}
 PAGES = ("engine", "workbench", "jobs", "ui", "alembic")
 
 
@@ -71,6 +85,19 @@ def test_the_wheel_holds_every_file_of_the_house(wheel: Path) -> None:
     files = {str(path.relative_to(ROOT)) for page in PAGES for path in (ROOT / page).rglob("*") if path.is_file()}
     kept = {name for name in files if "__pycache__" not in name and not name.endswith(".mako")}
     assert held == {name.replace("alembic/", "workbench/migrations/", 1) for name in kept}
+
+
+def test_the_wheel_needs_the_engine_s_libraries_alone_and_offers_the_rest_as_extras(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(file.read(name).decode())
+        [name] = [name for name in file.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        assert "workbench = ui.cli.start:main" in file.read(name).decode()
+    requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
+    assert {one.name for one in requirements if one.marker is None} == ENGINE
+    assert set(metadata.get_all("Provides-Extra")) >= {*LIBRARIES, "hub", "redis", "postgres", "trackers", "all"}
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
 
 
 def test_the_installed_workbench_starts_from_any_folder(installed: Path, tmp_path: Path, home: Path) -> None:

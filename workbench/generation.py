@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
-from engine.errors import MixtureError
+from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.mixing.base import Gate
     from engine.models.context_length import Limits
+    from engine.text.chat_template import ChatTemplate, Message
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -277,6 +278,7 @@ class Host:
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
+        self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
         self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
@@ -302,6 +304,16 @@ class Host:
 
         limits = [self._limits_of(base) for base in plan.by_base()]
         require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
+
+    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Message]) -> list[int]:
+        """The prompt for the next answer in a conversation. Loads no weights.
+
+        Raises ChatTemplateError without a template, or for a conversation that it refuses; MixtureError for experts
+        whose templates differ; ContextLengthExceeded for messages that cannot fit.
+        """
+        template = self._template(plan)
+        self.require_readable(plan, "".join(str(message.get("content", "")) for message in messages))
+        return template.encode(self._tokenizer(plan), messages, add_generation_prompt=True)
 
     def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo:
         """Scores a prompt: its tokens, with the mixture's log-probability of each (nats)."""
@@ -366,11 +378,37 @@ class Host:
             self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
         return self._tokenizers[plan.base]
 
+    def _template(self, plan: GenerationPlan) -> ChatTemplate:
+        """The chat template that all experts of a plan have."""
+        from engine.text.chat_template import load_chat_template
+
+        for base in plan.by_base():
+            if base not in self._templates:
+                self._templates[base] = load_chat_template(base.folder)
+        first = plan.experts[0]
+        template = self._templates[first.base]
+        for expert in plan.experts:
+            other = self._templates[expert.base]
+            if (other and other.sha256) != (template and template.sha256):
+                raise MixtureError(
+                    f"“{expert.name}” and “{first.name}” have different chat templates, so no prompt suits both.",
+                    "Switch one of them off, or ask for the completion of a text.",
+                )
+        if template is None:
+            raise ChatTemplateError(
+                f"“{plan.model}” has no chat template: its seed model came without one.",
+                "Ask for the completion of a text, or make experts of a seed model that has learnt to chat.",
+            )
+        return template
+
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
-        """The stop tokens of all bases together."""
+        """The stop tokens of all bases together, with those that end a turn."""
+        from engine.text.chat_template import turn_ends_of
+
+        tokenizer = self._tokenizer(plan)
         for base in plan.by_base():
             if base not in self._stops:
-                self._stops[base] = self._tokenizer(plan).stop_ids_of(base.folder)
+                self._stops[base] = tokenizer.stop_ids_of(base.folder) | turn_ends_of(base.folder, tokenizer)
         return frozenset().union(*(self._stops[base] for base in plan.by_base()))
 
 

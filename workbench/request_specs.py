@@ -42,6 +42,8 @@ class MixtureSpec(Spec):
     """A named composition of experts, made immediately and without a job."""
 
     name: Name = Field(description="Name of the mixture.")
-    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
+    experts: list[ExpertName] = Field(
+        min_length=1, description="Experts that share a tokenizer; seed:NAME is a seed model as it is."
+    )
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
     gate: AnyGate = Field(default_factory=default_gate, description="Gate that weighs the experts.")

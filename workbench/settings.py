@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     )
     data_folders: str = Field(
         "",
-        description="Folders that paths typed in the studio may lead into, separated by “:” (“;” on Windows); "
-        "empty: the folder where the workbench was started.",
+        description="Folders that paths typed in the studio or sent to the API may lead into, separated by “:” "
+        "(“;” on Windows); empty: the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0: one per core.")
@@ -68,8 +68,17 @@ class Settings(BaseSettings):
     cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
     max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
+    gguf_converter: str = Field(
+        "",
+        description="Program of llama.cpp that converts a model to GGUF; empty: `convert_hf_to_gguf.py` in the PATH.",
+    )
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
+    )
+    trackers: str = Field(
+        "",
+        description="Trackers that curves are sent to as well, separated by commas: tensorboard, trackio, wandb, "
+        "mlflow; empty: none.",
     )
 
     @field_validator("token")
@@ -97,6 +106,11 @@ class Settings(BaseSettings):
         return [one.resolve() for one in named or [Path.cwd()]]
 
     @property
+    def tracker_names(self) -> list[str]:
+        """The names in `trackers`, each once."""
+        return list(dict.fromkeys(one.strip() for one in self.trackers.split(",") if one.strip()))
+
+    @property
     def jobs_folder(self) -> Path:
         """Checkpoints and logs of jobs, one folder each, named by the job's id."""
         return self.root / "jobs"
@@ -109,7 +123,12 @@ class Settings(BaseSettings):
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
     """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettings."""
+    return read_settings()
+
+
+def read_settings(home: Path | None = None) -> Settings:
+    """The settings as the environment has them, with another home if one is given. Raises BadSettings."""
     try:
-        return Settings()
+        return Settings() if home is None else Settings(home=home)
     except ValidationError as error:
         raise BadSettings(error.errors()) from None

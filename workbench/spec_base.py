@@ -68,7 +68,7 @@ class Spec(Sane):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def local_paths(self) -> list[str]:
-        """All local paths that the job will read."""
+        """All local paths that the job will read or write."""
         names = [name for name, field in type(self).model_fields.items() if _ABSOLUTE in field.metadata]
         return [path for path in (getattr(self, name) for name in names) if path]
 

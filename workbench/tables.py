@@ -101,6 +101,7 @@ class Domain(Base):
     corpus_id: Mapped[str] = mapped_column(ForeignKey("corpora.id"))
     name: Mapped[str] = mapped_column(String(120), unique=True)
     role: Mapped[str] = mapped_column(String(16), default="train")  # train | novel
+    format: Mapped[str] = mapped_column(String(16), default="text", server_default="text")  # text | chat
     num_documents: Mapped[int]
     num_words: Mapped[int]
     num_bytes: Mapped[int]
@@ -120,7 +121,7 @@ class SeedModel(Base):
     __tablename__ = "seed_models"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name> | expert:<name>
+    source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
     family: Mapped[str] = mapped_column(String(32))
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)
     num_parameters: Mapped[int]
@@ -266,8 +267,9 @@ class Evaluation(Base):
     split: Mapped[str] = mapped_column(String(16))
     block_size: Mapped[int]
     num_tokens: Mapped[int]
-    log_likelihood: Mapped[float]  # nats, summed
-    num_correct: Mapped[int | None]  # tokens that were the most probable ones; None: scored before they were counted
+    num_counted: Mapped[int | None]  # tokens that count, of conversations those of answers; None: all
+    log_likelihood: Mapped[float]  # nats, summed over the tokens that count
+    num_correct: Mapped[int | None]  # of these the most probable ones; None: scored before they were counted
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=time.time)

@@ -26,7 +26,7 @@ from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.rows import Rows
 from engine.statistics.intervals import Interval, bootstrap_mean
-from engine.text.blocks import Tokens
+from engine.text.blocks import PADDING, Tokens
 
 CONFIDENCE = 0.95  # of the intervals
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × N × P × V) held at once: 64 MiB
@@ -67,7 +67,10 @@ def choose_pieces(tokens: Tokens, num_pieces: int, prefix_length: int, continuat
     Pieces do not overlap. Raises CorpusError when there are too few.
     """
     span = prefix_length + continuation_length
-    counts = np.diff(tokens.starts, append=len(tokens)) // span
+    lengths = np.diff(tokens.starts, append=len(tokens))
+    if tokens.marks is not None:  # after its last token a conversation may have padding
+        lengths = lengths - np.add.reduceat(tokens.marks == PADDING, tokens.starts)
+    counts = lengths // span
     documents = np.repeat(np.arange(len(counts)), counts)
     if len(documents) < num_pieces:
         raise CorpusError(

@@ -36,14 +36,18 @@ def compare_inference_modes(
     cached_prior_E: Tensor | None = None,
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
+    counted_X: Tensor | None = None,
 ) -> InferenceModes:
-    """All modes from the scores [E, tokens] of the experts; `own` is the row of the domain's own expert."""
+    """All modes from the scores [E, tokens] of the experts; `own` is the row of the domain's own expert.
+
+    Perplexities are of the tokens that count; None: of all.
+    """
     equal = [1.0] * len(scores_EX)
 
     def perplexity_with(gate: Gate) -> float:
-        return mixed_perplexity(gate, scores_EX, block_size)
+        return mixed_perplexity(gate, scores_EX, block_size, counted_X=counted_X)
 
-    by_expert = [perplexity(row) for row in scores_EX]
+    by_expert = [perplexity(row, counted_X) for row in scores_EX]
     updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
     cached = None if cached_prior_E is None else perplexity_with(PosteriorGate(cached_prior_E.tolist(), evidence))
     return InferenceModes(
@@ -53,18 +57,21 @@ def compare_inference_modes(
         uniform=perplexity_with(PosteriorGate(equal, evidence)),
         updating=perplexity_with(updating),
         cached=cached,
-        oracle=oracle_perplexity(scores_EX, block_size),
+        oracle=oracle_perplexity(scores_EX, block_size, counted_X),
     )
 
 
-def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
+def oracle_perplexity(scores_EX: Tensor, block_size: int, counted_X: Tensor | None = None) -> float:
     """The perplexity of choosing for every block the one expert that gave it the highest likelihood.
 
     No choice of one expert per block is better, so it is never above naive or label, nor above a posterior with prefix
     evidence. A mixture whose weights change within a block may be better: then the gap is negative.
     """
+    num_tokens = scores_EX.shape[1]
+    if counted_X is not None:
+        scores_EX, num_tokens = scores_EX * counted_X, int(counted_X.sum())
     best_N = as_blocks(scores_EX, block_size).sum(-1, dtype=torch.float64).amax(0)
-    return perplexity_of(-float(best_N.sum()) / scores_EX.shape[1])
+    return perplexity_of(-float(best_N.sum()) / num_tokens)
 
 
 def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tokens]: whether the token was the most
 probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
 document in `documents.npy`; and `scores.json` has the block size and the text's hash. Older folders have no hits.
+Of conversations `counted.npy`, bool [tokens], says which tokens perplexities are of: those of answers. The others are
+evidence for a gate as they are in generation; what only fills a block has the log-likelihood 0, which is none.
 The blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
 Log-likelihoods of several experts can be mixed, hits cannot: what a mixture finds most probable depends on all tokens.
 Shapes: E experts, N blocks, T positions.
@@ -11,7 +13,7 @@ Shapes: E experts, N blocks, T positions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +28,14 @@ from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
 from engine.statistics.perplexity import perplexity_of
+from engine.text.blocks import COUNTED, PADDING
 from engine.text.eval_sample import EvalSample
 from engine.threads import side_by_side
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
+
+_COUNTED = "counted.npy"
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -54,6 +59,8 @@ def score_tokens(
         logprobs[these], hits[these] = some_logprobs, some_hits
         done = these.stop
         yield Progress(done, total, "tokens")
+    if (marks_X := text.marks_X) is not None:
+        np.save(folder / _COUNTED, marks_X == COUNTED)
     logprobs.flush()
     hits.flush()
     np.save(folder / "starts.npy", text.starts_N)
@@ -86,13 +93,30 @@ def _score(
         return scores.logprobs_BT.flatten().cpu().numpy(), scores.hits_BT.flatten().cpu().numpy()
 
     batches = text.batches(batch_size)
-    return side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
+    scored = side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
+    return scored if text.tokens.marks is None else _without_padding(scored, text)
+
+
+def _without_padding(scored: Iterable[tuple[Floats, Bools]], text: EvalSample) -> Iterator[tuple[Floats, Bools]]:
+    """The same, with the log-likelihood 0 where a token only fills a block."""
+    marks_X, done = text.marks_X, 0
+    assert marks_X is not None
+    for logprobs, hits in scored:
+        is_padding = marks_X[done : done + len(hits)] == PADDING
+        done += len(hits)
+        yield np.where(is_padding, np.float32(0), logprobs), hits & ~is_padding
 
 
 def token_hits(folder: Path) -> Bools | None:
     """True for tokens that were the most probable [tokens], in the order of the scores; None for older folders."""
     path = folder / "hits.npy"
     return np.asarray(np.load(path, allow_pickle=False), dtype=np.bool_) if path.exists() else None
+
+
+def counted_tokens(folder: Path) -> Tensor | None:
+    """Which tokens count in perplexities [tokens]; None: all."""
+    path = folder / _COUNTED
+    return torch.from_numpy(np.load(path, allow_pickle=False)) if path.exists() else None
 
 
 def block_documents(folder: Path) -> NDArray[np.int32]:
@@ -139,11 +163,19 @@ def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distan
     return gate.mixed(as_blocks(scores_EX, block_size), distances).flatten()[: scores_EX.shape[1]]
 
 
-def perplexity(logprobs: Tensor) -> float:
-    """exp of the mean negative log-likelihood per token."""
-    return perplexity_of(-float(logprobs.mean(dtype=torch.float64)))
+def perplexity(logprobs: Tensor, counted_X: Tensor | None = None) -> float:
+    """exp of the mean negative log-likelihood per token, of those that count."""
+    return perplexity_of(-float((logprobs if counted_X is None else logprobs[counted_X]).mean(dtype=torch.float64)))
 
 
-def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> float:
-    """The perplexity of a mixture: that of `mix_scores`, computed from block sums where the gate can."""
+def mixed_perplexity(
+    gate: Gate,
+    scores_EX: Tensor,
+    block_size: int,
+    distances: Distances | None = None,
+    counted_X: Tensor | None = None,
+) -> float:
+    """The perplexity of a mixture: that of `mix_scores`, computed from block sums where all tokens count."""
+    if counted_X is not None:
+        return perplexity(mix_scores(gate, scores_EX, block_size, distances), counted_X)
     return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])

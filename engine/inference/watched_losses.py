@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from engine.errors import TrainingError
-from engine.inference.scores import as_blocks, score_text
+from engine.inference.scores import Floats, as_blocks, score_text
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
-from engine.text.blocks import Tokens
+from engine.text.blocks import COUNTED, Tokens
 from engine.text.eval_sample import EvalSample
+from engine.training.data import no_answers
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -29,7 +30,11 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
             f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
             "Watch another domain, or choose a smaller block size.",
         )
-    return EvalSample.of_blocks(tokens, block_size, num_blocks)
+    text = EvalSample.of_blocks(tokens, block_size, num_blocks)
+    marks_X = text.marks_X
+    if marks_X is not None and COUNTED not in marks_X:
+        raise no_answers(name)
+    return text
 
 
 def losses_of(
@@ -39,7 +44,13 @@ def losses_of(
 
     `in_turn` computes one forward pass at a time, for models with experts in other processes.
     """
-    return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
+    return {name: _loss(score_text(model, key, text, in_turn=in_turn), text) for name, text in texts.items()}
+
+
+def _loss(logprobs_X: Floats, text: EvalSample) -> float:
+    """The mean over the tokens that count."""
+    marks_X = text.marks_X
+    return -float((logprobs_X if marks_X is None else logprobs_X[marks_X == COUNTED]).mean())
 
 
 def losses_mixed(
@@ -59,5 +70,9 @@ def losses_mixed(
     for name, text in texts.items():
         newest_1X = torch.from_numpy(score_text(model, key, text))[None]
         blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
-        losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+        if text.tokens.marks is None:
+            losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+        else:
+            mixed_X = gate.mixed(blocks_ENT, distances.get(name)).flatten()[: newest_1X.numel()]
+            losses[name] = _loss(mixed_X.numpy(), text)
     return losses

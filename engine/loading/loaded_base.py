@@ -58,7 +58,8 @@ class LoadedBase:
         for method, chosen in self._by_method(experts):
             host = self._hosts.get(method.host_key) or method.open(self._base, self._device)
             num_bodies += host.num_bodies_to_load(chosen)
-        return stored_bytes(*[self._base] * num_bodies, *experts.values())
+        own = [kept for kept in experts.values() if kept != self._base]  # the bare seed has nothing of its own
+        return stored_bytes(*[self._base] * num_bodies, *own)
 
     def num_bytes(self) -> int:
         """Bytes of all parameters."""

@@ -31,6 +31,14 @@ class StoredExpert:
     config: Mapping[str, Any] = field(default_factory=dict)  # of its row
 
 
+@dataclass(frozen=True)
+class SeedOrigin:
+    """Where a seed model was downloaded from: its name on the hub and its commit; empty for other seeds."""
+
+    hub_name: str = ""
+    commit: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A method of training experts. The fields tell jobs, pages and files what they can do with its experts."""
@@ -50,6 +58,7 @@ class Method:
     method_of_copy: str = ""  # the method of that copy; empty: the same
     no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
     is_adapter: bool = False  # an expert can be exported as a PEFT adapter
+    imports: str = ""  # what of another tool's folder becomes an expert: an adapter, the networks or the model
     has_parts: bool = False  # an expert has parts beside its base, which can be composed and switched
     artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
@@ -102,9 +111,18 @@ class Method:
         """Loads an expert with its base as a plain decoder."""
         raise self._refusal("made a model of its own")
 
-    def export_adapter(self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str) -> None:
+    def export_adapter(
+        self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""
+    ) -> None:
         """Writes an expert as a PEFT adapter for `base_model`, a folder or hub name; every byte is checked."""
         raise self._refusal("exported as a PEFT adapter")
+
+    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+        """A model with the expert of another tool's folder; `lm` is the model in the folder, None for an adapter.
+
+        Raises ModelError for what such an expert does not hold exactly.
+        """
+        raise self._refusal("imported")
 
     def save_base(self, model: Any, folder: Path) -> None:
         """Writes the shared parameters of a model. Methods with a frozen base need none: their base is the seed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.files import ArtifactRef
 from engine.methods.base import Method
@@ -15,7 +16,12 @@ def export_model(method: Method, base: ArtifactRef, expert: ArtifactRef, folder:
 
     Raises ModelError for an expert that is no plain decoder with its base, DamagedFile before a damaged byte is used.
     """
-    lm, tokenizer = method.load_full_model(base, expert), load_tokenizer(base.folder)
+    save_model(method.load_full_model(base, expert), base.folder, folder)
+
+
+def save_model(lm: Any, tokenizer_folder: Path, folder: Path) -> None:
+    """Writes a decoder with the tokenizer of another folder."""
+    tokenizer = load_tokenizer(tokenizer_folder)
     set_special_tokens(lm, tokenizer)
     lm.save_pretrained(folder, safe_serialization=True)
     tokenizer.save(folder)

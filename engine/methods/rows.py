@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.files import ArtifactRef
-from engine.methods.base import Method, StoredExpert
+from engine.methods.base import Method, SeedOrigin, StoredExpert
 from engine.methods.base_card import CARD_METHOD, stored_placement
 from engine.models import flops
 from engine.models.flops import Shape
@@ -64,6 +64,11 @@ class RowMethod(Method):
         from engine.methods.multi_expert_files import load_experts
 
         return load_experts(base, {"expert": expert}, self.new_placement()).full_model("expert")
+
+    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+        from engine.models.multi_expert import MultiExpertModel
+
+        return MultiExpertModel(lm, [key], self.new_placement())
 
     def save_base(self, model: Any, folder: Path) -> None:
         from engine.methods.multi_expert_files import save_base

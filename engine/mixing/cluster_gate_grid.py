@@ -30,11 +30,14 @@ def cluster_gate_grid(
     top_ks: Sequence[int],
     *,
     distance_power: float = 2,
+    counted_X: Tensor | None = None,
 ) -> Tensor:
-    """Perplexities [G, J], float64, of the mixture under equal priors.
+    """Perplexities [G, J], float64, of the mixture under equal priors, over the tokens that count (None: all).
 
     `squared_EX` are the squared distances before each token to the cluster of each expert. A top-k above E keeps all.
     """
+    if counted_X is not None:  # the weights of a token do not depend on the scores of others
+        scores_EX, squared_EX = scores_EX[:, counted_X], squared_EX[:, counted_X]
     kept_J = torch.tensor([min(k, len(scores_EX)) - 1 for k in top_ks])
     total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
     for scores_Ex, squared_Ex in zip(
@@ -59,10 +62,12 @@ def any_gate_grid(
     num_tokens: int,
     temperatures: Sequence[float],
     top_ks: Sequence[int],
+    counted_X: Tensor | None = None,
 ) -> Tensor:
     """Perplexities [G, J], float64, of any gate without a top-k that `gate_at` makes at a temperature.
 
-    `blocks_ENT` are the scores of `num_tokens` tokens, the last block padded. A top-k above E keeps all.
+    They are over the tokens that count; None: all. `blocks_ENT` are the scores of `num_tokens` tokens, the last block
+    padded. A top-k above E keeps all.
     """
     kept_J = [min(k, len(blocks_ENT)) - 1 for k in top_ks]
     total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
@@ -71,5 +76,6 @@ def any_gate_grid(
         scores_EX = blocks_ENT.flatten(1)[:, :num_tokens].double().clamp(min=FLOOR)
         sorted_EX, order_EX = log_weights_EX.sort(dim=0, descending=True, stable=True)
         likeliest_EX = (sorted_EX + scores_EX.gather(0, order_EX)).logcumsumexp(0)
-        total_GJ[row] = (likeliest_EX - sorted_EX.logcumsumexp(0))[kept_J].sum(1)
-    return (-total_GJ / num_tokens).exp()
+        mixed_JX = (likeliest_EX - sorted_EX.logcumsumexp(0))[kept_J]
+        total_GJ[row] = (mixed_JX if counted_X is None else mixed_JX[:, counted_X]).sum(1)
+    return (-total_GJ / (num_tokens if counted_X is None else int(counted_X.sum()))).exp()

@@ -56,6 +56,7 @@ class GateType:
     sentence: str  # how weights come about, without a full stop
     config: type[GateConfig]
     build: Build
+    is_constant: bool = False  # whether its weights are the same for every text
     weighs_unclustered: bool = False  # of a gate that needs a clustering: also experts that are of no cluster
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ Surgery, training and mixing follow `layout_of` alone, which finds the places by
 from __future__ import annotations
 
 import copy
-import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.models.stored_tensors import Unread
-from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
 
@@ -35,14 +33,22 @@ def layout_of(lm: nn.Module) -> Layout:
     return layout
 
 
-@functools.cache
-def families() -> frozenset[str]:
-    """The model types of the causal LMs that transformers knows, without those that wrap other models."""
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+def is_family(model_type: str) -> bool:
+    """Whether transformers knows causal LMs of this model type that do not wrap other models.
 
-    return frozenset(
-        kind for kind, one in CONFIG_MAPPING.items() if one in MODEL_FOR_CAUSAL_LM_MAPPING and not one.sub_configs
-    )
+    Asked of one type, since transformers imports the module of every type that is looked at.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not CONFIG_MAPPING[model_type].sub_configs
+
+
+def families() -> list[str]:
+    """The model types of all such causal LMs; takes seconds."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return sorted(filter(is_family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
@@ -171,7 +177,7 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
 
 def read_config(folder: Path) -> Any:
     """The configuration of a model in a local folder; raises ModelError with the cause."""
-    return model_files.read_config(folder, families())
+    return model_files.read_config(folder, is_family)
 
 
 def load_model(folder: Path) -> Any:
@@ -309,25 +315,6 @@ def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
             raise ModelError(
                 f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}.", _MISMATCH
             )
-
-
-def download_model(name: str) -> Path:
-    """The local folder of a model on the Hugging Face hub, downloaded now: configuration, safetensors, tokenizer.
-
-    The small files come first, since they list the weights. Raises ModelError if the download fails.
-    """
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]))
-        read_config(folder)
-        weights = model_files.shard_names(folder) if (folder / model_files.INDEX).exists() else [model_files.WEIGHTS]
-        return Path(snapshot_download(name, revision=folder.name, allow_patterns=weights))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"The model “{name}” cannot be downloaded: {short(error)}",
-            "Check its name and the network, or give a local folder.",
-        ) from error
 
 
 _PIECE = 1 << 22  # numbers looked at in one go

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,8 @@ _MAY_BE_ZERO = frozenset(("max_window_layers", "sliding_window"))
 _FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "partial_rotary_factor")
 
 
-def read_config(folder: Path, families: Collection[str]) -> Any:
-    """The transformers configuration of a model of one of these families; raises ModelError with the cause.
+def read_config(folder: Path, is_supported: Callable[[str], bool]) -> Any:
+    """The transformers configuration of a model of a supported family; raises ModelError with the cause.
 
     Known fields only, each of its type and within bounds; others are left out.
     """
@@ -100,10 +100,11 @@ def read_config(folder: Path, families: Collection[str]) -> Any:
     if config is None:
         raise ModelError(f"{folder} has no {CONFIG}.", "Give a model's folder.")
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in families:
+    if not isinstance(kind, str) or not is_supported(kind):
         raise ModelError(
-            f"The model's family “{short(kind)}” is not supported; choose one of {', '.join(sorted(families))}.",
-            "Choose a seed of one of these families.",
+            f"The model's family “{short(kind)}” is not supported: the installed transformers knows no causal language "
+            "model of this name.",
+            "Choose a seed of one of the families in docs/models.md.",
         )
     _refuse_other_weights(folder, config)
     return _build_config(folder, kind, config)
@@ -140,7 +141,10 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
     known = {*inspect.get_annotations(config_class), *config_class.attribute_map, *_FORMER_NAMES}
     fields = {name: value for name, value in values.items() if name in known}
     for name, value in fields.items():
-        _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
+        if not (isinstance(value, list) and _is_by_layer(config_class, name)):
+            _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
+        else:
+            _check_by_layer(folder, name, value)
     try:
         config = config_class(**{name: _without_tags(value) for name, value in fields.items()})
     except MemoryError:
@@ -178,10 +182,6 @@ def _check_others(folder: Path, name: str, value: Any) -> None:
 def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) -> None:
     """Raises ModelError for an invalid size, and for any other value that is not plain and small."""
     smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
-    if isinstance(value, list) and 0 < len(value) <= _LAYERS and name in _BY_LAYER:
-        for one in value:
-            _check(folder, name, one)
-        return
     if largest is None:
         _check_others(folder, name, value)
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
@@ -193,6 +193,18 @@ def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) ->
             f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, not {short(value)}.",
             _AGAIN,
         )
+
+
+def _is_by_layer(config_class: Any, name: str) -> bool:
+    """Whether this family may give a size for each layer."""
+    return name in _BY_LAYER and "list" in str(inspect.get_annotations(config_class).get(name))
+
+
+def _check_by_layer(folder: Path, name: str, values: list[Any]) -> None:
+    """Raises ModelError for an invalid size of a layer, or for too many layers."""
+    _check(folder, "num_hidden_layers", len(values))
+    for one in values:
+        _check(folder, name, one)
 
 
 def _is_plain(value: Any, depth: int = 3) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,50 +19,81 @@ from engine.text.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # tokenized together
 TOKENIZE_AGAIN = "Tokenize the domain again."
+PADDING, CONTEXT, COUNTED = 0, 1, 2  # marks: fills a block; is read, but is not in the loss; is in the loss
 
 
 def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> Iterator[Progress]:
     """Writes {split}.npy and {split}.starts.npy for each split and tokens.json; yields progress in documents."""
     folder.mkdir(parents=True, exist_ok=True)
     total = sum(count_documents(documents_folder, split) for split in SPLITS)
-    dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
+    dtype = ids_dtype(tokenizer)
     splits: dict[str, dict[str, int]] = {}
     done = 0
     for split in SPLITS:
         with (
-            _Growing(folder / f"{split}.npy", dtype) as tokens,
-            _Growing(_starts(folder, split), np.dtype("<i8")) as starts,
+            GrowingArray(folder / f"{split}.npy", dtype) as tokens,
+            GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
         ):
             for texts in _batches(documents_folder, split):
                 _pack(texts, tokenizer, tokens, starts)
                 done += len(texts)
                 yield Progress(done, total, "documents", split, is_first=True)
             splits[split] = {"documents": len(starts), "tokens": len(tokens)}
-    facts = {
+    write_facts(folder, tokenizer, {"splits": splits})
+
+
+def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    """The smallest type of numbers that holds every id."""
+    return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
+
+
+def write_facts(folder: Path, tokenizer: Tokenizer, facts: Mapping[str, Any]) -> None:
+    """Writes tokens.json."""
+    common = {
         "tokenizer_sha256": tokenizer.sha256,
         "vocab_size": tokenizer.vocab_size,
         "bos_id": tokenizer.bos_id,
-        "dtype": dtype.name,
-        "splits": splits,
+        "dtype": ids_dtype(tokenizer).name,
     }
-    (folder / "tokens.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(common | dict(facts), indent=1), encoding="utf-8")
 
 
 class Tokens:
-    """A split as one flat array of token ids: each document follows its BOS token."""
+    """A split as one flat array of token ids: each document follows its BOS token.
 
-    def __init__(self, array: NDArray[Any], starts: NDArray[np.int64]) -> None:
+    Conversations lie in blocks of the size that they were packed for, and `marks` has the mark of each token: only
+    what counts is in the loss and in perplexities. Of a text without marks all tokens count.
+    """
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        starts: NDArray[np.int64],
+        marks: NDArray[np.uint8] | None = None,
+        documents: NDArray[np.int32] | None = None,
+    ) -> None:
         self.array = array
-        self.starts = starts  # the position of each document's BOS token
+        self.starts = starts  # the position of each document's first token
+        self.marks = marks
+        self.documents = documents  # the index of each of these documents in its split; None: in order
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
         """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
-        return cls(array, _open(_starts(folder, split), ("int64",)))
+        starts = _open(starts_file(folder, split), ("int64",))
+        if not marks_file(folder, split).exists():
+            return cls(array, starts)
+        marks = _open(marks_file(folder, split), ("uint8",))
+        return cls(array, starts, marks, _open(documents_file(folder, split), ("int32",)))
 
     def __len__(self) -> int:
         return len(self.array)
+
+    def first(self, num_tokens: int) -> Tokens:
+        """The first tokens of the split."""
+        marks = None if self.marks is None else self.marks[:num_tokens]
+        return Tokens(self.array[:num_tokens], self.starts, marks, self.documents)
 
     def num_blocks(self, block_size: int) -> int:
         """The number of full blocks; the last token of the array is only a target."""
@@ -75,8 +106,25 @@ class Tokens:
         window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
         return window[:-1], window[1:]
 
+    def counted(self, i: int, block_size: int) -> NDArray[np.bool_]:
+        """Which targets [T] of block i count in the loss."""
+        if self.marks is None:
+            return np.ones(block_size, dtype=np.bool_)
+        return np.asarray(self.marks[i * block_size + 1 : (i + 1) * block_size + 1] == COUNTED)
 
-def _starts(folder: Path, split: str) -> Path:
+
+def marks_file(folder: Path, split: str) -> Path:
+    """The marks of a split's tokens; missing where all count."""
+    return folder / f"{split}.marks.npy"
+
+
+def documents_file(folder: Path, split: str) -> Path:
+    """The indices of a split's documents in the order of their tokens; missing where that is their own."""
+    return folder / f"{split}.documents.npy"
+
+
+def starts_file(folder: Path, split: str) -> Path:
+    """The position of each document's first token."""
     return folder / f"{split}.starts.npy"
 
 
@@ -105,13 +153,13 @@ def _batches(documents_folder: Path, split: str) -> Iterator[list[str]]:
         yield texts
 
 
-def _pack(texts: list[str], tokenizer: Tokenizer, tokens: _Growing, starts: _Growing) -> None:
+def _pack(texts: list[str], tokenizer: Tokenizer, tokens: GrowingArray, starts: GrowingArray) -> None:
     for ids in tokenizer.encode_many(texts):
         starts.extend([len(tokens)])
         tokens.extend([tokenizer.bos_id, *ids])
 
 
-class _Growing:
+class GrowingArray:
     """A flat .npy file written by appending; closing it corrects the header."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
@@ -123,7 +171,7 @@ class _Growing:
     def __len__(self) -> int:
         return self._length
 
-    def __enter__(self) -> _Growing:
+    def __enter__(self) -> GrowingArray:
         return self
 
     def __exit__(
@@ -136,7 +184,7 @@ class _Growing:
         finally:
             self._file.close()
 
-    def extend(self, values: list[int]) -> None:
+    def extend(self, values: Sequence[int] | NDArray[Any]) -> None:
         """Appends values."""
         self._file.write(np.asarray(values, dtype=self._dtype).tobytes())
         self._length += len(values)

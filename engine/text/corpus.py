@@ -7,31 +7,49 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine.errors import CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chunking import pieces
+from engine.text.conversations import (
+    OPTIONAL_FIELDS,
+    SHAPES,
+    Message,
+    as_stored,
+    as_text,
+    conversation_of,
+    from_stored,
+    shape_of,
+)
 from engine.text.formats import read_records
 from engine.text.records import Record, Records
 from engine.text.streams import TextFile, find_files, printable
+from engine.text.valid_text import require_encodable, valid_text
 
 MAX_LISTED = 50  # refusals listed one by one; all are counted
 MAX_NAME = 80  # characters of a domain's name
 
+Format = Literal["text", "chat"]
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and its source. Its id is the hash of its text, so moving files changes nothing."""
+    """A text and its source. Its id is the hash of its text, so moving files changes nothing.
+
+    A conversation also has its messages, as JSON: they are what it trains on and what its id is the hash of.
+    """
 
     text: str
     domain: str | None = None
     group: str | None = None
     source: str = ""
+    messages: str | None = None
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", hashlib.sha256(self.text.encode()).hexdigest())
+        content = self.text if self.messages is None else self.messages
+        object.__setattr__(self, "id", hashlib.sha256(content.encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +62,19 @@ class ReadOptions:
     max_bytes: int | None = None
     skip_bad: bool = False
     anonymize: bool = False
-    piece_length: int | None = None  # characters
+    piece_length: int | None = None  # characters; of texts only
+    format: Format = "text"
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields a record must have, the text field first."""
-        return tuple(dict.fromkeys(name for name in (self.text_field, self.domain_field, self.group_field) if name))
+        """The fields a record must have, the text field first; those of a conversation are `either`."""
+        text_field = "" if self.format == "chat" else self.text_field
+        return tuple(dict.fromkeys(name for name in (text_field, self.domain_field, self.group_field) if name))
+
+    @property
+    def either(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of fields of which a record must have one."""
+        return SHAPES if self.format == "chat" else ()
 
 
 @dataclass(slots=True)
@@ -96,9 +121,8 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 
 def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Streams the documents of a Hugging Face data set's training split; `name` is NAME or NAME:CONFIG."""
-    rows = (
-        _document(Record(row, values), options, printable(name)) for row, values in enumerate(_dataset_rows(name), 1)
-    )
+    to_document = _Reader(options, printable(name))
+    rows = (to_document(Record(row, values)) for row, values in enumerate(_dataset_rows(name), 1))
     yield from admit(rows, options, report)
 
 
@@ -149,8 +173,20 @@ def _in_pieces(items: Iterable[Document | CorpusError], length: int) -> Iterator
 
 
 def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
+    if document.messages is not None:
+        return _anonymous_conversation(document, from_stored(document.messages))
     text, dummies = anonymize(document.text)
     return (replace(document, text=text) if dummies else document), dummies
+
+
+def _anonymous_conversation(document: Document, messages: list[Message]) -> tuple[Document, dict[str, int]]:
+    """The same, message by message: JSON escapes would hide what stands at the start of a line."""
+    total: dict[str, int] = {}
+    for message in messages:
+        message["content"], dummies = anonymize(message["content"])
+        for category, number in dummies.items():
+            total[category] = total.get(category, 0) + number
+    return replace(document, text=as_text(messages), messages=as_stored(messages)), total
 
 
 def _nothing(report: Report, path: Path | None) -> CorpusError:
@@ -169,8 +205,9 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
         if isinstance(file, CorpusError):
             report.refuse(file)
             continue
+        to_document = _Reader(options, file.name)
         for record in _records(file, options, report, done):
-            yield record if isinstance(record, CorpusError) else _document(record, options, file.name)
+            yield record if isinstance(record, CorpusError) else to_document(record)
         done += file.size_bytes
         report.bytes_read = done
 
@@ -182,7 +219,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         report.bytes_read = start + num_bytes
 
     try:
-        yield from read_records(file, options.fields, seen)
+        yield from read_records(file, options.fields, seen, options.either, OPTIONAL_FIELDS if options.either else ())
     except CorpusError as fault:
         yield fault
     except OSError as error:
@@ -192,18 +229,44 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         yield CorpusError(problem, "Check its permissions.", path=file.name)
 
 
-def _document(record: Record, options: ReadOptions, name: str) -> Document | CorpusError:
-    try:
-        text = checked_text(record.values, options.text_field, NextStep.NAME_TEXT_FIELD)
-        domain = label_of(record.values, options.domain_field, NextStep.NAME_DOMAIN_FIELD)
-        group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
-        if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
-            shown = printable(domain[:MAX_NAME])
-            raise CorpusError(f"The domain name “{shown}” is not allowed: use 1 to {MAX_NAME} printable characters.")
-    except CorpusError as fault:
-        remedy = fault.next_step or "Fix or remove the record."
-        return CorpusError(fault.problem, remedy, path=name, line=record.line)
-    return Document(text, domain, group, f"{name}:{record.line}")
+class _Reader:
+    """Makes documents of the records of one file; conversations of one file all have the first one's shape."""
+
+    def __init__(self, options: ReadOptions, name: str) -> None:
+        self._options, self._name = options, name
+        self._shape: tuple[str, ...] | None = None
+
+    def __call__(self, record: Record) -> Document | CorpusError:
+        options = self._options
+        try:
+            text, messages = self._content(record.values)
+            domain = label_of(record.values, options.domain_field, NextStep.NAME_DOMAIN_FIELD)
+            group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
+            if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
+                shown = printable(domain[:MAX_NAME])
+                raise CorpusError(
+                    f"The domain name “{shown}” is not allowed: use 1 to {MAX_NAME} printable characters."
+                )
+        except CorpusError as fault:
+            remedy = fault.next_step or "Fix or remove the record."
+            return CorpusError(fault.problem, remedy, path=self._name, line=record.line)
+        return Document(text, domain, group, f"{self._name}:{record.line}", messages)
+
+    def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:
+        """The text of a document, and the messages of a conversation."""
+        if self._options.format == "text":
+            if self._options.text_field not in values and "messages" in values:
+                raise CorpusError("The record is a conversation.", NextStep.IMPORT_AS_CHAT)
+            return checked_text(values, self._options.text_field, NextStep.NAME_TEXT_FIELD), None
+        shape = shape_of(values)
+        if self._shape not in (None, shape):
+            before, now = (" and ".join(f"“{name}”" for name in names) for names in (self._shape or (), shape))
+            raise CorpusError(
+                f"The record has {now}, the records before it {before}.", "Put different shapes into different files."
+            )
+        messages = conversation_of(values, shape)
+        self._shape = shape
+        return as_text(messages), as_stored(messages)
 
 
 def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str:
@@ -214,10 +277,7 @@ def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str
     text = _value(values, name, missing)
     if not isinstance(text, str):
         raise CorpusError(f"The field “{name}” must be text, got {_kind(text)}.")
-    if "\0" in text:
-        raise CorpusError("The text contains NUL characters.")
-    _require_encodable(text)
-    return text
+    return valid_text(text)
 
 
 def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | None:
@@ -228,7 +288,7 @@ def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | N
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise CorpusError(f"The field “{name}” must be text or a whole number, got {_kind(value)}.")
     label = str(value).strip()
-    _require_encodable(label)
+    require_encodable(label)
     return label
 
 
@@ -237,14 +297,6 @@ def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
         return values[name]
     fields = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no fields"
     raise CorpusError(f"The record has no field “{name}”; it has {fields}.", missing or f"Rename the field to {name}.")
-
-
-def _require_encodable(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        surrogate = f"\\u{ord(text[error.start]):04x}"
-        raise CorpusError(f"The text is not valid Unicode: it contains an unpaired surrogate ({surrogate}).") from None
 
 
 def _kind(value: Any) -> str:

@@ -37,7 +37,7 @@ class EvalSample:
         if max_tokens is None or total <= max_tokens:
             return cls(tokens, block_size, np.arange(0, total, block_size))
         if max_tokens < block_size:
-            return cls.of(Tokens(tokens.array[: max_tokens + 1], tokens.starts), block_size)
+            return cls.of(tokens.first(max_tokens + 1), block_size)
         return cls.of_blocks(tokens, block_size, max_tokens // block_size)
 
     @classmethod
@@ -57,14 +57,27 @@ class EvalSample:
     def documents_N(self) -> NDArray[np.int32]:
         """The index, within the split, of the document in which each block begins."""
         documents_N = np.searchsorted(self.tokens.starts, self.starts_N, side="right") - 1
-        return documents_N.astype(np.int32)
+        order = self.tokens.documents
+        return (documents_N if order is None else order[documents_N]).astype(np.int32)
+
+    @property
+    def marks_X(self) -> NDArray[np.uint8] | None:
+        """The mark of every predicted token, in order; None when all count."""
+        marks = self.tokens.marks
+        if marks is None:
+            return None
+        stops_N = self.starts_N + self.block_size + 1
+        pieces = zip(self.starts_N.tolist(), stops_N.tolist(), strict=True)
+        return np.concatenate([np.zeros(0, np.uint8), *(marks[start + 1 : stop] for start, stop in pieces)])
 
     @property
     def sha256(self) -> str:
-        """The hash of the sampled positions and tokens."""
+        """The hash of the sampled positions and tokens, and of the marks of conversations."""
         digest = hashlib.sha256(self.starts_N.astype("<i8").tobytes())
         for inputs, targets in self.batches(64):
             digest.update(inputs.astype("<i8").tobytes() + targets.astype("<i8").tobytes())
+        if (marks_X := self.marks_X) is not None:
+            digest.update(marks_X.tobytes())
         return digest.hexdigest()
 
     def block(self, n: int) -> tuple[Ids, Ids]:

@@ -16,8 +16,17 @@ from engine.text.records import Record, Records, Source, names_of
 from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
 
 
-def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], None]) -> Records:
-    """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk."""
+def read_records(
+    file: TextFile,
+    fields: tuple[str, ...],
+    seen: Callable[[int], None],
+    either: tuple[tuple[str, ...], ...] = (),
+    optional: tuple[str, ...] = (),
+) -> Records:
+    """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk.
+
+    A table must also have all columns of one of `either`, if given.
+    """
     reader = READERS.get(file.kind or "")
     if reader is None:
         raise _unknown(file)
@@ -25,7 +34,7 @@ def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], 
     with io.BufferedReader(raw, 1 << 20) as stream:
         if file.kind != "parquet":
             refuse_foreign(stream, file.name)
-        for record in reader(Source(file, stream, fields)):
+        for record in reader(Source(file, stream, fields, either, optional)):
             offset = record.offset if isinstance(record, Record) else None
             seen(raw.bytes_read if offset is None else offset)
             yield record

@@ -45,7 +45,8 @@ def _seekable(source: Source) -> Iterator[IO[bytes]]:
 
 def _open(source: Source, file: IO[bytes]) -> Any:
     schema = pq.read_schema(file)
-    for field in source.fields:
+    fields = source.columns(schema.names)
+    for field in fields:
         if field not in schema.names:
             problem = f"The table has no column “{field}”, only {names_of(schema.names)}."
             raise source.fault(problem, "Name the column to read.")
@@ -53,32 +54,33 @@ def _open(source: Source, file: IO[bytes]) -> Any:
             problem = f"The table has {schema.names.count(field)} columns “{field}”."
             raise source.fault(problem, "Rename one of them.")
     # read as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
-    kind = schema.field(source.fields[0]).type
+    kind = schema.field(fields[0]).type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     file.seek(0)
     return pq.ParquetFile(
-        file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(source.fields[:1]) if is_text else None
+        file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(fields[:1]) if is_text else None
     )
 
 
 def _rows(source: Source, table: Any) -> Records:
     num_rows, num_bytes = table.metadata.num_rows, source.file.size_bytes
+    fields = source.columns(table.schema_arrow.names)
     row = size = 0
-    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(source.fields), use_threads=False):
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(fields), use_threads=False):
         for i in range(batch.num_rows):
             row += 1
-            item = _row(source, batch, i, row, num_bytes * row // num_rows)
-            size += len(str(item.values[source.fields[0]])) if isinstance(item, Record) else 0
+            item = _row(source, fields, batch, i, row, num_bytes * row // num_rows)
+            size += len(str(item.values[fields[0]])) if isinstance(item, Record) else 0
             refuse_growth(source.file, size, num_bytes)
             yield item
 
 
-def _row(source: Source, batch: Any, i: int, row: int, offset: int) -> Record | CorpusError:
+def _row(source: Source, fields: tuple[str, ...], batch: Any, i: int, row: int, offset: int) -> Record | CorpusError:
     try:
-        values = {field: batch.column(field)[i].as_py() for field in source.fields}
+        values = {field: batch.column(field)[i].as_py() for field in fields}
     except UnicodeDecodeError as error:
         return source.not_utf8(row, error.start + 1)
-    text = values[source.fields[0]]
+    text = values[fields[0]]
     if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
         return source.too_long(row)
     return Record(row, values, offset)

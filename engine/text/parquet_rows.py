@@ -17,6 +17,7 @@ from engine.errors import CorpusError
 BATCH_BYTES = 4 << 20  # text in one row group
 MAX_RUNS = 256  # files merged at once; a process may open some thousand
 SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "text", "source", "group")])
+CHAT_SCHEMA = SCHEMA.append(pa.field("messages", pa.string()))  # of a domain of conversations, as JSON
 
 Row = dict[str, Any]
 
@@ -87,8 +88,9 @@ def _damaged(path: Path, error: Exception) -> CorpusError:
 class Table:
     """A parquet file written in row groups of bounded size."""
 
-    def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
+        self._schema = schema
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
         self._rows: list[Row] = []
         self._size = 0
 
@@ -115,16 +117,16 @@ class Table:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, SCHEMA))
+            self._writer.write_table(pa.Table.from_pylist(self._rows, self._schema))
         self._rows, self._size = [], 0
 
 
 class SortedRows:
     """An external merge sort: takes rows in any order, gives them back in the order of their ids."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA) -> None:
         self.waiting_bytes = 0
-        self._folder = folder
+        self._folder, self._schema = folder, schema
         self._waiting: list[Row] = []
         self._runs: list[Path] = []
         self._num_written = 0
@@ -159,7 +161,7 @@ class SortedRows:
 
     def _write(self, rows: Iterable[Row]) -> None:
         path = self._folder / f"{self._num_written}.parquet"
-        with Table(path) as table:
+        with Table(path, self._schema) as table:
             for row in rows:
                 table.add(row)
         self._num_written += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,26 @@ Records = Iterator[Record | CorpusError]  # a fault stands for a record that is 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An open file: its unpacked bytes, and the fields to read from it (the text field first)."""
+    """An open file: its unpacked bytes, and the fields to read from it (the text field first).
+
+    It must also have all fields of one of `either`, where that is not empty; it may have `optional` ones.
+    """
 
     file: TextFile
     stream: io.BufferedReader[Any]
     fields: tuple[str, ...]
+    either: tuple[tuple[str, ...], ...] = ()
+    optional: tuple[str, ...] = ()
+
+    def columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of a table's columns to read, the text first; raises CorpusError when one is missing."""
+        chosen = next((shape for shape in self.either if set(shape) <= set(names)), ())
+        if self.either and not chosen:
+            shapes = ", ".join(" with ".join(f"“{name}”" for name in shape) for shape in self.either)
+            problem = f"The table has no conversations: it has none of {shapes}, only {names_of(list(names))}."
+            raise self.fault(problem, "Rename the columns.")
+        optional = tuple(name for name in self.optional if name in names)
+        return tuple(dict.fromkeys((*chosen, *self.fields, *(optional if chosen else ()))))
 
     def fault(self, problem: str, next_step: str, line: int | None = None) -> CorpusError:
         """An error that names this file and a line."""

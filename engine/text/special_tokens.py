@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from engine.errors import TokenizerError
-from engine.foreign_files import read_object, short
+from engine.foreign_files import read_object, read_text, short
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 _NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
@@ -53,6 +53,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
 
     If a chat model's tokenizer has no BOS token (Qwen), the model's BOS token separated its training texts, while
     the tokenizer's EOS token ends turns. The model's counts only if it is a special token: transformers invents ids.
+    Where neither names one, it is an EOS token that the chat template does not write: `<|endoftext|>`.
     """
     named, model = [_read(folder, name) for name in _NAMED_BY], _read(folder, _MODEL)
     of_model = list(_known(_ids(model.get("bos_token_id")), inner))
@@ -60,6 +61,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
         [
             *(_id_of(config.get("bos_token"), inner) for config in named),
             *(id for id in of_model if _is_special(id, inner)),
+            *_not_in_turns(folder, inner),
             *(_id_of(config.get("eos_token"), inner) for config in named),
             *of_model,
             *_known(_ids(model.get("eos_token_id")), inner),
@@ -71,6 +73,22 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
             "Add bos_token to its tokenizer_config.json.",
         )
     return bos_id
+
+
+def _not_in_turns(folder: Path, inner: tokenizers.Tokenizer) -> Iterator[int]:
+    """The EOS ids that a chat template does not write; none without a template."""
+    template = _template(folder)
+    if template is None or "eos_token" in template:  # the EOS token itself ends turns
+        return
+    known = _known(_eos_ids(folder, inner), inner)
+    yield from (id for id in known if _is_special(id, inner) and str(inner.id_to_token(id)) not in template)
+
+
+def _template(folder: Path) -> str | None:
+    """The chat template, unread: only which tokens it names counts."""
+    text = read_text(folder, "chat_template.jinja", _MAX_BYTES, TokenizerError)
+    value = _read(folder, "tokenizer_config.json").get("chat_template") if text is None else text
+    return None if value is None else str(value)
 
 
 def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.parquet_rows import Row, SortedRows, Table, num_rows, read_groups, read_rows
+from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_groups, read_rows
 
 SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
@@ -41,6 +41,8 @@ def store_documents(
     split_of: SplitOf | None = None,
 ) -> Iterator[Progress]:
     """Writes folder/N/{train,dev,test}.parquet for each domain N and folder/summary.json.
+
+    A domain holds texts or conversations, never both: CorpusError.
 
     With `split_of` documents stay in their present split, and held-out text stays held out; a split that would be
     empty gets training documents.
@@ -63,7 +65,7 @@ def store_documents(
 
 
 def read_split(domain_folder: Path, split: str) -> Iterator[Row]:
-    """The rows of train, dev or test: id, text, source, group."""
+    """The rows of train, dev or test: id, text, source, group; of a domain of conversations also messages."""
     if split not in SPLITS:
         raise CorpusError(f"There is no split “{split}”.", f"Choose one of {', '.join(SPLITS)}.")
     yield from read_rows(domain_folder / f"{split}.parquet")
@@ -96,7 +98,8 @@ def _domain_of(
                 f"The domain field has more than {MAX_DOMAINS} values.",
                 "Choose a field whose values many records share.",
             )
-        domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}", split_of)
+        is_chat = document.messages is not None
+        domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}", split_of, is_chat)
     return domains[document.domain]
 
 
@@ -116,16 +119,24 @@ def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iter
 class _Domain:
     """A domain that is being written."""
 
-    def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None) -> None:
+    def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None, is_chat: bool) -> None:
         self.name = name
-        self.rows = SortedRows(unsorted)
+        self.is_chat = is_chat
+        self.schema = CHAT_SCHEMA if is_chat else SCHEMA
+        self.rows = SortedRows(unsorted, self.schema)
         self.summary: dict[str, Any] = {}
         self._split_of = split_of
         self._places: dict[str, set[float]] = {split: set() for split in SPLITS}  # all in train without split_of
 
     def add(self, document: Document) -> int:
         """Adds a document; returns the bytes of its text."""
+        if (document.messages is not None) != self.is_chat:
+            raise CorpusError(
+                f"{self._title} would hold both texts and conversations.",
+                "Make one domain of each: only answers count.",
+            )
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
+        fields |= {"messages": document.messages} if self.is_chat else {}
         self._places[self._split_of(document.id) if self._split_of else "train"].add(_place(fields))
         return self.rows.add(fields)
 
@@ -143,7 +154,7 @@ class _Domain:
         ids = hashlib.sha256()
         pending = 0
         with ExitStack() as stack:
-            tables = {split: stack.enter_context(Table(folder / f"{split}.parquet")) for split in SPLITS}
+            tables = {split: stack.enter_context(Table(folder / f"{split}.parquet", self.schema)) for split in SPLITS}
             for row in self.rows.read():
                 ids.update(row["id"].encode())
                 split = split_of(row)
@@ -152,6 +163,8 @@ class _Domain:
                     yield pending
                     pending = 0
         self.summary = _summary(self.name, folder.name, counts, ids.hexdigest())
+        if self.is_chat:
+            self.summary["format"] = "chat"
         yield pending
 
     def _splitter(self) -> Callable[[Row], str]:

@@ -81,8 +81,15 @@ class Tokenizer:
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
-        self.special_ids = frozenset(id for id, token in inner.get_added_tokens_decoder().items() if token.special)
-        self.sha256 = _fingerprint(inner, bos_id)
+        added = inner.get_added_tokens_decoder()
+        self.special_ids = frozenset(id for id, token in added.items() if token.special)
+        self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
+        state = json.loads(inner.to_str())
+        self.sha256 = _fingerprint(state, bos_id)
+        unknown = _unknown_id(state["model"], inner)
+        self._never_of_text = frozenset(  # one character, such as a line end, is a text whatever it is called
+            id for id in self.special_ids if id != unknown and len(added[id].content) > 1
+        )
         self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
     @property
@@ -112,9 +119,37 @@ class Tokenizer:
         """The ids of a prompt: `prefix` and the ids of its text; the BOS id if both are empty."""
         return [*self.prefix, *ids] or [self.bos_id]
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text without special tokens."""
-        return self.encode_many([text])[0]
+    def encode(self, text: str, *, control_tokens: bool = False) -> list[int]:
+        """The ids of a text without special tokens; with `control_tokens` those that it spells, as AutoTokenizer does.
+
+        Never ask for control tokens in a text that somebody else wrote: it could end a turn or begin one.
+        """
+        return self.encode_with_offsets(text, control_tokens=True)[0] if control_tokens else self.encode_many([text])[0]
+
+    def encode_with_offsets(
+        self, text: str, *, control_tokens: bool, continues: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text and the characters (start, end) of each.
+
+        A text that `continues` another gets no blank before its first word, which some tokenizers put there.
+        """
+        inner = self._with_control_tokens if control_tokens else self._inner
+        with refused_as("The tokenizer cannot read a text"):
+            if continues:  # as transformers does: after a line end, whose own tokens are taken away again
+                before = inner.encode("\n", add_special_tokens=False).ids
+                encoding = inner.encode("\n" + text, add_special_tokens=False)
+                if encoding.ids[: len(before)] == before:
+                    size = len(before)
+                    return encoding.ids[size:], [(max(a - 1, 0), b - 1) for a, b in encoding.offsets[size:]]
+            encoding = inner.encode(text, add_special_tokens=False)
+            return encoding.ids, encoding.offsets
+
+    @cached_property
+    def _with_control_tokens(self) -> tokenizers.Tokenizer:
+        """A copy that reads special tokens in texts; the original never does, not even for a moment."""
+        copy = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        copy.encode_special_tokens = False
+        return copy
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
@@ -122,9 +157,19 @@ class Tokenizer:
         for batch in _batches(texts):
             with refused_as("The tokenizer cannot read a text"):
                 encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
-            for (i, _), encoding in zip(batch, encodings, strict=True):
-                ids_by_text[i].extend(encoding.ids)
+            for (i, piece), encoding in zip(batch, encodings, strict=True):
+                ids = encoding.ids
+                ids_by_text[i].extend(ids if self._never_of_text.isdisjoint(ids) else self._by_characters(piece))
         return ids_by_text
+
+    def _by_characters(self, text: str) -> list[int]:
+        """The ids of a text in which the model found special tokens, as Unigram does: those are read by character."""
+        texts = sorted((self.written(id) for id in self._never_of_text), key=len, reverse=True)
+        parts = re.split(f"({'|'.join(map(re.escape, filter(None, texts)))})", text)
+        pieces = [piece for i, part in enumerate(parts) for piece in (part if i % 2 else [part]) if piece]
+        with refused_as("The tokenizer cannot read a text"):
+            encodings = self._inner.encode_batch(pieces, add_special_tokens=False)
+        return [id for encoding in encodings for id in encoding.ids if id not in self._never_of_text]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids without special tokens; each invalid byte is a `�`."""
@@ -367,9 +412,14 @@ def _settings(folder: Path, name: str) -> dict[str, Any]:
     return read_object(folder, name, _MAX_CONFIG_BYTES, TokenizerError) or {}
 
 
-def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
+def _unknown_id(model: dict[str, Any], inner: tokenizers.Tokenizer) -> int | None:
+    """The id that stands for what the vocabulary does not have."""
+    token = model.get("unk_token")
+    return model.get("unk_id") if token is None else inner.token_to_id(token)
+
+
+def _fingerprint(state: dict[str, Any], bos_id: int) -> str:
     """The hash of what decides the ids, independent of the file format and of decoding."""
-    state = json.loads(inner.to_str())
     parts = {name: state.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

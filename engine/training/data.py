@@ -1,6 +1,6 @@
 """Samples blocks of text. The order depends only on seed and step, so a resumed training needs no stored state.
 
-Shapes: B rows, T positions.
+Shapes: B rows, N rows of all processes together, T positions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class PackedDomain:
 class Batch:
     """This process's rows [B, T] of a batch, their experts, and their indices among all rows.
 
-    `domains` has the domain of every row of the full batch.
+    `domains` has the domain of every row of the full batch, and `counted_NT` which of its targets are in the loss (of
+    conversations only answers); None: all.
     """
 
     inputs_BT: Tensor
@@ -59,6 +60,7 @@ class Batch:
     rows: Rows
     places: tuple[int, ...]
     domains: tuple[str, ...]
+    counted_NT: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -66,9 +68,24 @@ class Batch:
         return len(self.domains)
 
     @property
+    def counted_BT(self) -> Tensor:
+        """Which targets of this process's rows are in the loss."""
+        if self.counted_NT is None:
+            return torch.ones_like(self.targets_BT, dtype=torch.bool)
+        return self.counted_NT[list(self.places)]
+
+    @property
     def share(self) -> float:
         """The share of the batch's rows that this process has."""
         return len(self.places) / self.num_rows
+
+
+def no_answers(domain: str) -> TrainingError:
+    """The error for held-out conversations of which no token counts: each was cut, or is all question."""
+    return TrainingError(
+        f"The held-out blocks of domain “{domain}” hold no token of an answer.",
+        "Choose a larger block size, or more evaluation blocks.",
+    )
 
 
 _ALL = ""  # all domains' text in one row; no domain has this name
@@ -121,7 +138,10 @@ class BlockSampler:
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """Held-out blocks of one domain, evenly spaced over its documents."""
         places = evenly_spaced(text.dev.num_blocks(self.block_size), num_blocks)
-        return self._take([(text, text.dev, int(i)) for i in places])
+        batch = self._take([(text, text.dev, int(i)) for i in places])
+        if batch.counted_NT is not None and not batch.counted_NT.any():
+            raise no_answers(text.name)
+        return batch
 
     def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
         """The blocks of a batch: as many of every domain."""
@@ -162,7 +182,13 @@ class BlockSampler:
         both_B2T = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2, self.block_size))
         rows = Rows(tuple(counts), tuple(counts.values()))
         domains = tuple(text.name for text, _, _ in blocks)
-        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains)
+        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains, self._counted(blocks))
+
+    def _counted(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Tensor | None:
+        """Which targets [N, T] of all rows count, the same in every process; None when all tokens of all domains do."""
+        if all(text.train.marks is None for text in self.texts):
+            return None
+        return torch.from_numpy(np.stack([tokens.counted(i, self.block_size) for _, tokens, i in blocks]))
 
     def _drawn(self, name: str, num_blocks: int, draw: int) -> int:
         """The block for this draw from the text of that name, counted over the full training."""

@@ -4,6 +4,9 @@ On the same CPU a resumed training is bit-identical to an uninterrupted one (law
 random state is seeded at every step, and Adam's moments and the state of early stopping are stored. The same loop
 runs in each process of a distributed training; its process group exchanges data.
 
+Of conversations only the tokens of answers are in the loss. It is their mean over the full batch: all accumulated
+batches of all processes together, as transformers' Trainer has it (`num_items_in_batch`).
+
 Shapes: A accumulated batches, B rows, T positions.
 """
 
@@ -13,9 +16,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ from engine.training.checkpoint import (
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
+from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -173,10 +175,10 @@ class _Training:
         self.model.train()
         batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
         losses_ABT = self._backward(batches)
-        losses_AB = losses_ABT.mean(2).tolist()
-        loss = fmean(chain.from_iterable(losses_AB))
+        losses = LossMeans(batches, losses_ABT)
+        loss = losses.mean()
         _require_finite(loss, f"The loss of step {step + 1}", "nothing was updated")
-        groups = gradient_groups(self.model, self.sampler.rows)
+        groups = gradient_groups(self.model, counted_rows(batches, self.sampler.rows))
         for group in groups:
             self.team.sum_gradients(group.key, group.gradients)
         self.team.step()
@@ -189,17 +191,22 @@ class _Training:
             learning_rate(step, config),
             num_tokens,
             num_tokens / (time.perf_counter() - began),
-            _by_domain(batches, losses_AB),
+            losses.by_domain(),
             num_tokens * self.flops_per_token,
         )
 
     def _backward(self, batches: Sequence[Batch]) -> Tensor:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""
-        losses = []
+        losses, num_counted = [], num_counted_tokens(batches)
         for batch in batches:
             with self.model.auxiliary_loss() as auxiliary:
                 losses_BT = self._losses(batch)
-            ((losses_BT.mean() + auxiliary.loss()) * batch.share / self.config.accumulate).backward()
+            if num_counted is None:
+                loss = (losses_BT.mean() + auxiliary.loss()) * batch.share / self.config.accumulate
+            else:
+                loss = losses_BT[batch.counted_BT.to(losses_BT.device)].sum() / max(num_counted, 1)
+                loss = loss + auxiliary.loss() * batch.share / self.config.accumulate
+            loss.backward()
             losses.append(losses_BT.detach())
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 
@@ -225,7 +232,7 @@ class _Training:
         batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
         losses = {name: self._held_out_losses(name, batch)[None] for name, batch in batches.items()}
         gathered = {name: self.team.gather_losses(losses[name], b.places, b.num_rows) for name, b in batches.items()}
-        means = {name: float(losses_1BT.mean()) for name, losses_1BT in gathered.items()}
+        means = {name: LossMeans([batches[name]], losses_1BT).held_out() for name, losses_1BT in gathered.items()}
         for name, loss in means.items():  # after the last update no step would notice
             _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not saved")
         self.history.evaluated_step, self.history.last_losses = step, means
@@ -253,15 +260,6 @@ def _require_finite(loss: float, what: str, consequence: str) -> None:
             f"{what} is {loss}; {consequence}.",
             "Lower the learning rate, or look for damaged text.",
         )
-
-
-def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -> dict[str, float]:
-    """The mean loss of every domain in the batches."""
-    losses_by_name: dict[str, list[float]] = {}
-    for batch, losses_B in zip(batches, losses_AB, strict=True):
-        for name, loss in zip(batch.domains, losses_B, strict=True):
-            losses_by_name.setdefault(name, []).append(loss)
-    return {name: fmean(losses) for name, losses in losses_by_name.items()}
 
 
 def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:

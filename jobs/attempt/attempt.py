@@ -20,6 +20,7 @@ from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
+from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs as rows
@@ -85,7 +86,14 @@ def attempt(
     `hard_exit` ends this process at once; `watch` are file descriptors that become readable to request a stop.
     """
     work = Work(claim, settings)
-    reporter = Reporter(Throughput.load(work.folder / THROUGHPUT))
+    with tracked(work) as tracking:
+        yield from _attempt(work, Reporter(Throughput.load(work.folder / THROUGHPUT), tracking.add), hard_exit, watch)
+
+
+def _attempt(
+    work: Work, reporter: Reporter, hard_exit: Callable[[], object], watch: Sequence[int]
+) -> Generator[Event, None, None]:
+    claim, settings = work.claim, work.settings
     try:
         with Heartbeat(claim, settings, reporter, hard_exit, watch) as heartbeat:
             register = yield from _drive(work, heartbeat, reporter)

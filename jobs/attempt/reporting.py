@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -88,8 +88,10 @@ class Throughput:
 class Reporter:
     """Collects events in the working thread; the heartbeat thread writes them about once a second."""
 
-    def __init__(self, throughput: Throughput | None = None) -> None:
-        """`throughput` is that of previous attempts, which this one continues."""
+    def __init__(
+        self, throughput: Throughput | None = None, forward: Callable[[Sequence[Point]], None] = lambda _: None
+    ) -> None:
+        """`throughput` is that of previous attempts, which this one continues; `forward` gets each step's points."""
         self._lock = threading.Lock()
         self._pace = Pace()
         self._latest: Progress | Step | None = None
@@ -97,19 +99,20 @@ class Reporter:
         self._messages: list[JobMessage] = []
         self._saved_at = float("-inf")
         self._throughput = throughput or Throughput()
+        self._forward = forward
 
     def add(self, event: Event) -> None:
         """Adds one event; fast, because the work waits."""
+        points = _points_of(event)
+        self._forward(points)
         with self._lock:
+            self._metrics += points
             match event:
                 case Progress() | Step():
                     self._latest = event
             match event:
                 case Step():
-                    self._metrics += _step_points(event)
                     self._throughput.see(event)
-                case Evaluated():
-                    self._metrics += _evaluated_points(event)
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(JobMessage(f"Checkpoint at step {event.step:,}.", CHECKPOINT))
@@ -165,6 +168,16 @@ def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
     if isinstance(event, Step):
         return event.step, event.num_steps, "steps"
     return event.done, event.total, (event.unit, event.total)
+
+
+def _points_of(event: Event) -> list[Point]:
+    """The points of curves that an event adds, all of one step."""
+    match event:
+        case Step():
+            return _step_points(event)
+        case Evaluated():
+            return _evaluated_points(event)
+    return []
 
 
 def _step_points(event: Step) -> list[Point]:

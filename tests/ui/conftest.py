@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ class FakeHost:
             yield from self._tokens(plan, _as_text(prompt), sampling, stop)
         finally:
             self._count(-1)
+
+    def conversation_ids(self, _: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Its template writes how long each message is."""
+        return [len(message.get("content", "")) for message in messages]
 
     def require_readable(self, _: GenerationPlan, prompt: Prompt) -> None:
         """Its context is a thousand characters, or ids."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from engine.device import prepare_process
 from engine.errors import Problem
-from ui.addresses import require_free_port
-from workbench.settings import Settings, get_settings
+from engine.extras import require_extras
+
+if TYPE_CHECKING:
+    from workbench.settings import Settings
 
 GRACE_SECONDS = 3  # for streams that run when the server is stopped
 STARTUP_FAILURE = 3  # uvicorn's exit code
@@ -18,6 +20,7 @@ def serve(settings: Settings) -> None:
     """Listens until it is stopped."""
     import uvicorn
 
+    from ui.addresses import require_free_port
     from ui.api.app import create_app
     from ui.api.server import Server
 
@@ -41,14 +44,22 @@ def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Gives the exit code; a problem is one sentence."""
-    settings = get_settings()
-    prepare_process(settings.threads)  # before anything wakes torch
     try:
-        serve(settings)
+        require_extras("api")
+        serve(_settings())
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
     return 0
+
+
+def _settings() -> Settings:
+    from engine.device import prepare_process
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    prepare_process(settings.threads)  # before anything wakes torch
+    return settings
 
 
 if __name__ == "__main__":

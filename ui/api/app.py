@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
-from ui.api import completions, insight, models
+from ui.api import completions, insight, jobs, models, registry
 from ui.api.error_responses import add_handlers
 from ui.generation.app_state import AppState
 from ui.generation.model_host import Host, ModelHost
@@ -36,7 +36,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
         lifespan=_lifespan,
     )
     app.state.workbench = state
-    for module in (models, completions, insight):
+    for module in (models, completions, insight, jobs, registry):
         app.include_router(module.router)
     add_handlers(app)
     if playground:

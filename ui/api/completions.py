@@ -1,4 +1,7 @@
-"""POST /v1/completions: OpenAI's shape, with the weight of every expert, and of its parts, behind every token."""
+"""POST /v1/completions and /v1/chat/completions: OpenAI's shapes, with the weights behind every token.
+
+Both plan a request, wait for a slot, and make an answer or its chunks of the same pieces.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import json
 import logging
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -21,21 +25,33 @@ from engine.errors import Problem
 from engine.events import Done, Echo, GateWeights, Token
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.error_responses import error_body
-from ui.api.schemas import CompletionRequest
+from ui.api.schemas import ChatRequest, CompletionRequest, Generating
 from ui.generation.model_host import ModelHost
 from workbench.answers.server import (
+    ChatAnswer,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprob,
+    ChatLogprobs,
     ChunkChoice,
     Completion,
     CompletionChoice,
     CompletionChunk,
     CompletionHead,
     Logprobs,
+    TopLogprob,
     Usage,
 )
 
 if TYPE_CHECKING:
+    from engine.inference.prompt import Prompt
     from workbench.generation import GenerationPlan
 
+Result = TypeVar("Result", Completion, ChatCompletion)
+Chunk = TypeVar("Chunk", CompletionChunk, ChatCompletionChunk)
 router = APIRouter()
 log = logging.getLogger(__name__)
 
@@ -69,10 +85,27 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
     plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
     await run_in_threadpool(state.generations.require_readable, plan, *body.prompt)
     # One slot for all prompts, one after the other: a request has one place in the queue.
-    pieces, answer = state.slots.stream(lambda: _pieces(state.generations, plan, body)), CompletionBuilder(plan, body)
+    pieces = state.slots.stream(lambda: _pieces(state.generations, plan, body))
+    return await _respond(request, CompletionBuilder(plan, body), pieces)
+
+
+@router.post("/v1/chat/completions", response_model=ChatCompletion)
+async def chat(body: ChatRequest, request: Request, state: State) -> ChatCompletion | Response:
+    """The model's next message in a conversation, whole or as server-sent events."""
+    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
+    ids = await run_in_threadpool(state.generations.conversation_ids, plan, body.conversation())
+    await run_in_threadpool(state.generations.require_readable, plan, ids)
+    pieces = state.slots.stream(lambda: _continued(state.generations, plan, body, ids))
+    return await _respond(request, ChatBuilder(plan, body), pieces)
+
+
+async def _respond(
+    request: Request, answer: AnswerBuilder[Result, Chunk], pieces: AsyncGenerator[Piece, None]
+) -> Result | Response:
+    """The answer, or a stream of its chunks."""
     try:
-        if not body.stream:
-            return await unless_gone(request, answer.completion(pieces))
+        if not answer.body.stream:
+            return await unless_gone(request, answer.result(pieces))
         # The first piece is awaited here: what fails before it is still an honest status.
         first = await unless_gone(request, anext(pieces))
     except Gone:
@@ -89,9 +122,15 @@ def _pieces(generations: ModelHost, plan: GenerationPlan, body: CompletionReques
             if body.max_tokens == 0:
                 yield Piece(index, "", done=Done("length", echo.num_tokens, 0))
                 continue
-        with closing(generations.stream(plan, prompt, body.sampling(), body.phrases())) as tokens:
-            for one in tokens:
-                yield _piece(index, one)
+        yield from _continued(generations, plan, body, prompt, index)
+
+
+def _continued(
+    generations: ModelHost, plan: GenerationPlan, body: CompletionRequest | ChatRequest, prompt: Prompt, index: int = 0
+) -> Generator[Piece, None, None]:
+    with closing(generations.stream(plan, prompt, body.sampling(), body.phrases())) as tokens:
+        for one in tokens:
+            yield _piece(index, one)
 
 
 def _piece(index: int, one: Token | Done) -> Piece:
@@ -105,73 +144,109 @@ def _scored(echo: Echo) -> list[Scored]:
     return list(map(Scored, echo.tokens, echo.logprobs, echo.best))
 
 
-class CompletionBuilder:
-    """Makes a completion, or its chunks, of the pieces of an answer."""
+class AnswerBuilder(ABC, Generic[Result, Chunk]):
+    """Makes an answer, or its chunks, of pieces."""
 
-    def __init__(self, plan: GenerationPlan, body: CompletionRequest) -> None:
-        self._body = body
+    def __init__(self, plan: GenerationPlan, body: Generating, num_choices: int) -> None:
+        self.body = body
         self._manifest = plan.manifest()
-        self._head = CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=int(time.time()), model=body.model)
-        self._offsets = [0] * len(body.prompt)
+        self._num_choices = num_choices
+        self._created = int(time.time())
         self._done: list[Done] = []
 
-    async def completion(self, pieces: AsyncGenerator[Piece, None]) -> Completion:
-        """The answer in one object, with a choice for each prompt."""
-        by_prompt: list[list[Piece]] = [[] for _ in self._body.prompt]
+    @abstractmethod
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Result:
+        """The answer made of the pieces of each choice."""
+
+    @abstractmethod
+    def _chunk(self, piece: Piece | None, **extras: Any) -> Chunk:
+        """A piece of the stream; None is the chunk that has only counts. Fields that it does not carry are unset."""
+
+    async def result(self, pieces: AsyncGenerator[Piece, None]) -> Result:
+        """The answer in one object."""
+        by_choice: list[list[Piece]] = [[] for _ in range(self._num_choices)]
         async with aclosing(pieces):
             async for piece in pieces:
-                by_prompt[piece.index].append(piece)
-        choices = [self._completion_choice(index, own) for index, own in enumerate(by_prompt)]
-        return Completion(**dict(self._head), choices=choices, usage=usage(self._done), manifest=self._manifest)
+                by_choice[piece.index].append(piece)
+        return self._result(by_choice)
 
-    def chunks(self, piece: Piece) -> list[CompletionChunk]:
-        """A piece of the stream; the last one carries the manifest, and the counts if they were requested.
+    def chunks(self, piece: Piece) -> list[Chunk]:
+        """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
+        if piece.done is not None:
+            self._done.append(piece.done)
+        if len(self._done) < self._num_choices:
+            return [self._chunk(piece)]
+        last, options = self._chunk(piece, manifest=self._manifest), self.body.stream_options
+        return [last, self._chunk(None, usage=usage(self._done))] if options and options.include_usage else [last]
 
-        Fields that a chunk does not carry are unset.
-        """
-        head, choice = dict(self._head), self._chunk_choice(piece)
-        if len(self._done) < len(self._body.prompt):
-            return [CompletionChunk(**head, choices=[choice])]
-        options = self._body.stream_options
-        last = CompletionChunk(**head, choices=[choice], manifest=self._manifest)
-        if not (options and options.include_usage):
-            return [last]
-        return [last, CompletionChunk(**head, choices=[], usage=usage(self._done))]
 
-    def _chunk_choice(self, piece: Piece) -> ChunkChoice:
-        return ChunkChoice(
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    """The text and the tokens of all pieces of a choice."""
+    text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
+    return Piece(pieces[0].index, text, tokens=tokens, done=pieces[-1].done)
+
+
+def _all_weights(pieces: Sequence[Piece]) -> list[dict[str, float]]:
+    return [dict(piece.weights) for piece in pieces if piece.weights is not None]
+
+
+def _all_gates(pieces: Sequence[Piece]) -> list[dict[str, GateWeights]]:
+    return [dict(piece.gates) for piece in pieces if piece.gates is not None]
+
+
+def _weights(piece: Piece) -> dict[str, float] | None:
+    return None if piece.weights is None else dict(piece.weights)
+
+
+def _gates(piece: Piece) -> dict[str, GateWeights] | None:
+    return None if piece.gates is None else dict(piece.gates)
+
+
+def _finish_reason(piece: Piece) -> str | None:
+    return None if piece.done is None else FINISH[piece.done.reason]
+
+
+class CompletionBuilder(AnswerBuilder[Completion, CompletionChunk]):
+    """Makes a completion, with a choice for each prompt."""
+
+    body: CompletionRequest
+
+    def __init__(self, plan: GenerationPlan, body: CompletionRequest) -> None:
+        super().__init__(plan, body, len(body.prompt))
+        self._head = dict(CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=self._created, model=body.model))
+        self._offsets = [0] * len(body.prompt)
+
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Completion:
+        choices = [self._choice(own) for own in pieces]
+        done = [own[-1].done for own in pieces if own[-1].done is not None]
+        return Completion(**self._head, choices=choices, usage=usage(done), manifest=self._manifest)
+
+    def _choice(self, pieces: Sequence[Piece]) -> CompletionChoice:
+        joined = _joined(pieces)
+        return CompletionChoice(
+            index=joined.index,
+            text=joined.text,
+            logprobs=self._logprobs(joined),
+            finish_reason=_finish_reason(joined),
+            expert_weights=_all_weights(pieces),
+            gate_weights=_all_gates(pieces),
+        )
+
+    def _chunk(self, piece: Piece | None, **extras: Any) -> CompletionChunk:
+        if piece is None:
+            return CompletionChunk(**self._head, choices=[], **extras)
+        choice = ChunkChoice(
             index=piece.index,
             text=piece.text,
             logprobs=self._logprobs(piece),
-            finish_reason=self._finish_reason(piece.done),
-            expert_weights=None if piece.weights is None else dict(piece.weights),
-            gate_weights=None if piece.gates is None else dict(piece.gates),
+            finish_reason=_finish_reason(piece),
+            expert_weights=_weights(piece),
+            gate_weights=_gates(piece),
         )
-
-    def _completion_choice(self, index: int, pieces: Sequence[Piece]) -> CompletionChoice:
-        joined = Piece(
-            index,
-            "".join(piece.text for piece in pieces),
-            tokens=[token for piece in pieces for token in piece.tokens],
-            done=pieces[-1].done,
-        )
-        return CompletionChoice(
-            index=index,
-            text=joined.text,
-            logprobs=self._logprobs(joined),
-            finish_reason=self._finish_reason(joined.done),
-            expert_weights=[dict(piece.weights) for piece in pieces if piece.weights is not None],
-            gate_weights=[dict(piece.gates) for piece in pieces if piece.gates is not None],
-        )
-
-    def _finish_reason(self, done: Done | None) -> str | None:
-        if done is None:
-            return None
-        self._done.append(done)
-        return FINISH[done.reason]
+        return CompletionChunk(**self._head, choices=[choice], **extras)
 
     def _logprobs(self, piece: Piece) -> Logprobs | None:
-        if self._body.logprobs is None:
+        if self.body.logprobs is None:
             return None
         offsets = []
         for token in piece.tokens:
@@ -181,8 +256,72 @@ class CompletionBuilder:
         return Logprobs(
             tokens=[token.text for token in piece.tokens],
             token_logprobs=[token.logprob for token in piece.tokens],
-            top_logprobs=best if self._body.logprobs else None,
+            top_logprobs=best if self.body.logprobs else None,
             text_offset=offsets,
+        )
+
+
+class ChatBuilder(AnswerBuilder[ChatCompletion, ChatCompletionChunk]):
+    """Makes the one answer to a conversation."""
+
+    body: ChatRequest
+
+    def __init__(self, plan: GenerationPlan, body: ChatRequest) -> None:
+        super().__init__(plan, body, 1)
+        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._role: list[Literal["assistant"]] = ["assistant"]  # of the first chunk
+
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> ChatCompletion:
+        [own] = pieces
+        joined = _joined(own)
+        choice = ChatChoice(
+            message=ChatAnswer(content=joined.text),
+            logprobs=self._logprobs(joined),
+            finish_reason=_finish_reason(joined),
+            expert_weights=_all_weights(own),
+            gate_weights=_all_gates(own),
+        )
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self.body.model,
+            choices=[choice],
+            usage=usage([joined.done] if joined.done else []),
+            manifest=self._manifest,
+        )
+
+    def _chunk(self, piece: Piece | None, **extras: Any) -> ChatCompletionChunk:
+        choices = [] if piece is None else [self._chunk_choice(piece)]
+        return ChatCompletionChunk(
+            id=self._id,
+            object="chat.completion.chunk",
+            created=self._created,
+            model=self.body.model,
+            choices=choices,
+            **extras,
+        )
+
+    def _chunk_choice(self, piece: Piece) -> ChatChunkChoice:
+        role = {"role": self._role.pop()} if self._role else {}
+        return ChatChunkChoice(
+            index=piece.index,
+            delta=ChatDelta(content=piece.text, **role),
+            logprobs=self._logprobs(piece),
+            finish_reason=_finish_reason(piece),
+            expert_weights=_weights(piece),
+            gate_weights=_gates(piece),
+        )
+
+    def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
+        return ChatLogprobs(content=list(map(self._logprob, piece.tokens))) if self.body.logprobs else None
+
+    def _logprob(self, token: Scored) -> ChatLogprob:
+        best = [token.best] if self.body.top_logprobs and token.best else []
+        return ChatLogprob(
+            token=token.text,
+            logprob=0.0 if token.logprob is None else token.logprob,
+            bytes=list(token.text.encode()),
+            top_logprobs=[TopLogprob(token=text, logprob=nats, bytes=list(text.encode())) for text, nats in best],
         )
 
 
@@ -207,7 +346,7 @@ class EventStream(StreamingResponse):
 
 
 async def _events(
-    answer: CompletionBuilder, first: Piece, rest: AsyncGenerator[Piece, None]
+    answer: AnswerBuilder[Result, Chunk], first: Piece, rest: AsyncGenerator[Piece, None]
 ) -> AsyncGenerator[str, None]:
     async with aclosing(rest):
         try:

@@ -16,6 +16,7 @@ from workbench.errors import (
     BadSpec,
     DiskFull,
     InUse,
+    JobError,
     NameTaken,
     NoModel,
     NoRegistry,
@@ -27,6 +28,7 @@ STATUS: dict[type[Problem], int] = {
     NotFound: 404,
     NameTaken: 409,
     InUse: 409,
+    JobError: 409,
     BadSpec: 422,
     NoRegistry: 503,
     DamagedFile: 500,
@@ -35,7 +37,6 @@ STATUS: dict[type[Problem], int] = {
     ServiceUnavailable: 503,
 }
 
-NO_CHAT = "The models complete text and do not support chat: send a prompt to POST /v1/completions."
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
@@ -86,17 +87,12 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
-        return JSONResponse(_body(_no_route(request), "invalid_request_error", "not_found"), error.status_code)
+        message = f"There is no {request.method} {request.url.path} here."
+        return JSONResponse(_body(message, "invalid_request_error", "not_found"), error.status_code)
     # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
     message = NO_OBJECT if error.status_code == 400 else error.detail
     code = "too_large" if error.status_code == 413 else "bad_request"
     return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
-
-
-def _no_route(request: Request) -> str:
-    message = f"There is no {request.method} {request.url.path} here."
-    is_chat = request.url.path.rstrip("/").endswith("/chat/completions")
-    return f"{message} {NO_CHAT}" if is_chat else message
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:

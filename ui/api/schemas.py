@@ -40,6 +40,12 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "add_special_tokens": (None, True),
     "skip_special_tokens": (None, True),
 }
+CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "tools": (None, []),
+    "tool_choice": (None, "auto", "none"),
+    "response_format": (None, {"type": "text"}),
+}
+MAX_MESSAGES = 4096  # of one conversation
 MAX_PROMPTS = 256  # of one request: they share one slot, one after the other
 MAX_NAMED = 1024  # experts of one request, or parts of one expert
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
@@ -215,15 +221,10 @@ Prompts = Annotated[
 ]
 
 
-class CompletionRequest(Nullable, Mixed):
-    """POST /v1/completions."""
+class Generating(Nullable, Mixed):
+    """What requests for a completion and for an answer in a conversation have in common."""
 
     model: str = Field(description="Name of a mixture or an expert.")
-    prompt: Prompts = Field(
-        description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
-        f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
-    )
-    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=OPTION_HELP["max_tokens"])  # OpenAI's default
     temperature: float = Field(1.0, ge=0, le=1e6, description=OPTION_HELP["temperature"])
     top_p: float = Field(1.0, gt=0, le=1, description=OPTION_HELP["top_p"])
     seed: int | None = Field(None, ge=0, le=2**64 - 1, description=OPTION_HELP["seed"])
@@ -232,19 +233,11 @@ class CompletionRequest(Nullable, Mixed):
     )
     stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
-    echo: bool = Field(False, description="Begin the text with the prompt.")
-    logprobs: int | None = Field(
-        None,
-        ge=0,
-        description="0: the log-probability of every token; 1: with the most probable one, at temperature 0 or echoed.",
-    )
     user: str | None = Field(None, description="Accepted and ignored.")
     n: int | None = Field(None, description="Only 1.")
-    best_of: int | None = Field(None, description="Only 1.")
     presence_penalty: float | None = Field(None, description="Only 0.")
     frequency_penalty: float | None = Field(None, description="Only 0.")
     logit_bias: dict[str, float] | None = Field(None, description="Only empty.")
-    suffix: str | None = Field(None, description="Only empty.")
     top_k: int | None = Field(None, description="Only 0 or -1; `top_k_experts` is another thing.")
     min_p: float | None = Field(None, description="Only 0.")
     repetition_penalty: float | None = Field(None, description="Only 1.")
@@ -253,17 +246,46 @@ class CompletionRequest(Nullable, Mixed):
     ignore_eos: bool | None = Field(None, description="Only false.")
     stop_token_ids: list[int] | None = Field(None, description="Only empty.")
     include_stop_str_in_output: bool | None = Field(None, description="Only false.")
-    add_special_tokens: bool | None = Field(None, description="Only true; token ids get nothing before them anyway.")
     skip_special_tokens: bool | None = Field(None, description="Only true.")
 
     @model_validator(mode="after")
-    def _supported(self) -> CompletionRequest:
-        for name, accepted in NEUTRAL.items():
-            if getattr(self, name) not in accepted:
+    def _neutral(self) -> Generating:
+        for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL}.items():
+            if name in type(self).model_fields and getattr(self, name) not in accepted:
                 neutral, given = json.dumps(accepted[-1]), json.dumps(getattr(self, name))
                 raise ValueError(f"{name} must be {neutral} or left out, but is {given} instead")
         if len(self.phrases()) > MAX_PHRASES or "" in self.phrases():
             raise ValueError(f"stop must be at most {MAX_PHRASES} phrases, none of them empty")
+        return self
+
+    def phrases(self) -> list[str]:
+        """The stop phrases."""
+        return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
+
+    def _sampling(self, max_tokens: int) -> SamplingConfig:
+        return SamplingConfig(max_tokens, self.temperature, self.top_p, self.seed)
+
+
+class CompletionRequest(Generating):
+    """POST /v1/completions."""
+
+    prompt: Prompts = Field(
+        description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
+        f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
+    )
+    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=OPTION_HELP["max_tokens"])  # OpenAI's default
+    echo: bool = Field(False, description="Begin the text with the prompt.")
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        description="0: the log-probability of every token; 1: with the most probable one, at temperature 0 or echoed.",
+    )
+    best_of: int | None = Field(None, description="Only 1.")
+    suffix: str | None = Field(None, description="Only empty.")
+    add_special_tokens: bool | None = Field(None, description="Only true; token ids get nothing before them anyway.")
+
+    @model_validator(mode="after")
+    def _supported(self) -> CompletionRequest:
         if self.logprobs and not (self.logprobs == 1 and (self.temperature == 0 or self.max_tokens == 0)):
             # Of a drawn token no other candidate is kept; at temperature 0 it is the most probable one.
             raise ValueError("logprobs must be 0, or 1 at temperature 0 or max_tokens 0: other candidates are not kept")
@@ -271,13 +293,67 @@ class CompletionRequest(Nullable, Mixed):
             raise ValueError("max_tokens must be at least 1 unless echo is true")
         return self
 
-    def phrases(self) -> list[str]:
-        """The stop phrases."""
-        return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
+    def sampling(self) -> SamplingConfig:
+        """The sampling settings."""
+        return self._sampling(max(1, self.max_tokens))
+
+
+class TextPart(RequestBody):
+    """A part of a message; texts are the only kind."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Nullable):
+    """A message of a conversation; what its template does not read has no effect."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = Field(None, description="A text, or parts that are joined.")
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = Field(None, description="Accepted and ignored.")
+
+    def plain(self) -> dict[str, Any]:
+        """The message for a chat template."""
+        fields = self.model_dump(exclude={"refusal"}, exclude_none=True)
+        if isinstance(self.content, list):
+            fields["content"] = "".join(part.text for part in self.content)
+        return fields
+
+
+class ChatRequest(Generating):
+    """POST /v1/chat/completions. The template is always the model's own."""
+
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation so far; the model's turn is next."
+    )
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="The older name of the next field.")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=MOST_TOKENS, description="Tokens of the answer; left out: until its turn or the context ends."
+    )
+    logprobs: bool = Field(False, description="Send the log-probability of every token.")
+    top_logprobs: int | None = Field(None, description="0, or 1 at temperature 0: with the most probable token.")
+    tools: list[dict[str, Any]] | None = Field(None, description="Only empty.")
+    tool_choice: str | None = Field(None, description="Only none or auto.")
+    parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored, since there are no tools.")
+    response_format: dict[str, Any] | None = Field(None, description='Only {"type": "text"}.')
+
+    @model_validator(mode="after")
+    def _supported(self) -> ChatRequest:
+        if self.top_logprobs and not (self.logprobs and self.top_logprobs == 1 and self.temperature == 0):
+            raise ValueError("top_logprobs must be 0, or 1 with logprobs at temperature 0: no others are kept")
+        return self
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages for a chat template."""
+        return [message.plain() for message in self.messages]
 
     def sampling(self) -> SamplingConfig:
         """The sampling settings."""
-        return SamplingConfig(max(1, self.max_tokens), self.temperature, self.top_p, self.seed)
+        return self._sampling(self.max_completion_tokens or self.max_tokens or MOST_TOKENS)
 
 
 class PosteriorRequest(Mixed):

@@ -11,7 +11,6 @@ import typer
 
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
-from ui.errors import JobFailed
 from ui.present.job_status import percent_of, time_left
 from ui.present.text.formatting import duration
 from ui.present.throughput import throughput_words
@@ -40,8 +39,22 @@ def report(card: JobCard, as_json: bool) -> None:
 
     The command exits with code 1 if the job is done and reports that a check failed.
     """
+    if card.state not in ("failed", "cancelled"):
+        _print_state(card, as_json)
+    exit_as(card)
+
+
+def exit_as(card: JobCard) -> None:
+    """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in ("failed", "cancelled"):
-        raise _failure(card)
+        from ui.present.job_failure import failure_of
+
+        raise failure_of(card)
+    if card.state == "done" and card.result.get("ok") is False:
+        raise typer.Exit(1)
+
+
+def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
@@ -54,8 +67,6 @@ def report(card: JobCard, as_json: bool) -> None:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _has_local_worker():
             print_note("No worker runs on this machine. Start one with: workbench up")
-    if card.state == "done" and card.result.get("ok") is False:
-        raise typer.Exit(1)
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:
@@ -129,28 +140,11 @@ def card_of(job_id: str) -> JobCard:
         return get_job(session, job_id)
 
 
-def _failure(card: JobCard) -> JobFailed:
-    from ui.present.failure_text import cause_of, next_step_of
-
-    if card.state == "cancelled":
-        reason = f": {cause_of(card)}" if card.error else "."
-        return JobFailed(
-            f"{card.title} was cancelled{reason}",
-            next_step_of(card) or f"Retry it with: workbench job retry {card.id}",
-        )
-    return JobFailed(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
-
-
 def _has_local_worker() -> bool:
     from ui.serving.processes import WORKER, runs
     from workbench.settings import get_settings
 
     return runs(WORKER, get_settings())
-
-
-def retry_line(job_id: str) -> str:
-    """The command that retries an ended job."""
-    return f"Retry it with: workbench job retry {job_id}"
 
 
 def watch_line(job_id: str) -> str:

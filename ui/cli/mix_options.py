@@ -18,6 +18,7 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.cli.options import Knob, option_name, plain_type
 from ui.errors import BadUsage
+from ui.generation.mix_names import find_member, with_clustering_id
 from workbench.mixture_request import MixtureRequest
 
 
@@ -100,17 +101,6 @@ def _sentence(setting: str, having: Sequence[GateType]) -> str:
     return f"{gates}{field.metadata['description']}{default}"
 
 
-def with_clustering_id(gate: GateOptions) -> dict[str, Any]:
-    """The same, with the id of the clustering that was given by its name."""
-    if "clustering" not in gate:
-        return dict(gate)
-    from workbench.registry.clusterings import get_clustering
-    from workbench.registry.database import reading
-
-    with reading() as session:
-        return {**gate, "clustering": get_clustering(session, gate["clustering"]).id}
-
-
 @dataclass(frozen=True)
 class Members:
     """The enabled experts of a model with their domains, and which of them take part by default."""
@@ -130,7 +120,7 @@ def mix_request(
 ) -> MixtureRequest:
     """The request for a model; an expert is given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
-    left_out = {find(members.domains, name) for name in off}
+    left_out = {find_member(members.domains, name) for name in off}
     if left_out:
         active = [name for name in (members.active if active is None else active) if name not in left_out]
     if prior and weights:
@@ -145,7 +135,7 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
     if not parts:
         return None, None
     pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
-    weights = {find(members, name.strip()): number(value) for name, _, value in pairs}
+    weights = {find_member(members, name.strip()): number(value) for name, _, value in pairs}
     if all(value is None for value in weights.values()):
         return list(weights), None
     return list(weights), {name: 1.0 if value is None else value for name, value in weights.items()}
@@ -161,7 +151,7 @@ def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, 
                 f"“{one}” does not name parts as EXPERT:PART,PART.",
                 "Write them as in apps/composed:code,math.",
             )
-        active[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
+        active[find_member(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
     return active
 
 
@@ -185,18 +175,6 @@ def number(value: str) -> float | None:
     if wanted := absurdity(weight):
         raise BadUsage(f"The weight “{value}” is not {wanted}.", "Choose another.")
     return weight
-
-
-def find(members: Mapping[str, str], name: str) -> str:
-    """An expert of a mixture by its name, or by its domain's where that is enough."""
-    if name in members:
-        return name
-    by_domain = [expert for expert, domain in members.items() if domain == name]
-    if len(by_domain) == 1:
-        return by_domain[0]
-    from workbench.errors import NotFound
-
-    raise NotFound("expert taking part", name, members)
 
 
 def members_of(model: str) -> Members:

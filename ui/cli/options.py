@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -107,19 +107,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:
     """A spec with the given values; the others keep their defaults."""
-    from ui.present.option_names import groups_of, option_of
-    from workbench.specs import parse_as, parse_spec
+    from ui.present.spec_of_options import spec_of_options
 
-    values = {name: _parse(value) for name, value in given.items() if value is not None}
-    content = {name: values[name] for name in spec.model_fields if name in values}
-    for name, group in groups_of(spec):
-        # The spec's default, not that of the config class: a new expert has a tenth of the usual learning rate.
-        defaults = asdict(spec.model_fields[name].get_default(call_default_factory=True))
-        options = {field.name: option_of(spec, name, field.name) for field in fields(group)}
-        content[name] = defaults | {knob: values[option] for knob, option in options.items() if option in values}
-    if "kind" not in spec.model_fields:  # the spec of several jobs
-        return parse_as(spec, content)
-    return parse_spec({"kind": spec.model_fields["kind"].default, **content})
+    return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:

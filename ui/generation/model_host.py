@@ -5,9 +5,9 @@ Nothing is loaded before the first request: importing the API, or `--help`, does
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import SamplingConfig
 from engine.events import Done, Echo, Token
@@ -28,6 +28,8 @@ class Host(Protocol):
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]: ...
+
+    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None: ...
 
@@ -61,6 +63,10 @@ class ModelHost:
     ) -> Generator[Token | Done, None, None]:
         """Tokens as they come, then one Done; closing the iterator stops the work."""
         yield from self.host.stream(plan, prompt, sampling, tuple(stop))
+
+    def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The prompt for the next answer in a conversation, written by the chat template of the plan's models."""
+        return self.host.conversation_ids(plan, messages)
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""

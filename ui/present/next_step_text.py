@@ -8,6 +8,7 @@ _TEXTS: dict[str, str] = {
     NextStep.CHOOSE_DEVICE: "Set WORKBENCH_DEVICE to auto, cpu or a device that this machine has.",
     NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS: "Set WORKBENCH_DEVICE to auto, cpu or cuda, or WORKBENCH_PROCESSES to 1.",
     NextStep.EVALUATE_AGAIN: "Evaluate the mixture again: `workbench evaluate run`.",
+    NextStep.IMPORT_AS_CHAT: "Import it as conversations (`--format chat`).",
     NextStep.NAME_TEXT_FIELD: "Say which field holds the text (`--text-field`).",
     NextStep.NAME_DOMAIN_FIELD: "Say which field holds the domain (`--domain-field`).",
     NextStep.NAME_GROUP_FIELD: "Say which field holds the group (`--group-field`).",

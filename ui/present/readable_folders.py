@@ -1,4 +1,4 @@
-"""The folders that paths typed into a page may point to: only those that the owner listed."""
+"""The folders that paths typed into a page or sent to the API may point to: only those that the owner listed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workbench.errors import BadSpec
 from workbench.settings import Settings, get_settings
 
 
-def require_readable(paths: Iterable[str | Path]) -> None:
+def require_readable(paths: Iterable[str | Path], settings: Settings | None = None) -> None:
     """Raises BadSpec with every path that leads elsewhere, be it through a link."""
-    settings = get_settings()
+    settings = settings or get_settings()
     unreadable = [path for path in paths if not is_readable(Path(path), settings)]
     if unreadable:
         raise BadSpec([_complaint(path, settings) for path in unreadable], _NEXT_STEP)
@@ -22,9 +22,9 @@ def require_readable(paths: Iterable[str | Path]) -> None:
 def _complaint(path: str | Path, settings: Settings) -> str:
     place = _place(Path(path))
     if place and _is_inside(place, settings):
-        return f"{path} holds the workbench's home folder ({settings.root}), which no page may read."
+        return f"{path} holds the workbench's home folder ({settings.root}), which no page or request may read."
     named = listed([str(folder) for folder in settings.readable_folders])
-    return f"{path} is outside the folders that the studio may read: {named}."
+    return f"{path} is outside the folders that the studio may read (and the API): {named}."
 
 
 _NEXT_STEP = "Upload the files, use the command line, or name their own folder in WORKBENCH_DATA_FOLDERS."

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.device import prepare_process
-from ui.addresses import STUDIO_HOST
-from workbench.settings import Settings, get_settings
+from engine.extras import MissingExtra, require_extras
+
+if TYPE_CHECKING:
+    from workbench.settings import Settings
 
 SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
 
 
 def options(settings: Settings) -> dict[str, Any]:
     """Streamlit's configuration."""
+    from ui.addresses import STUDIO_HOST
+
     return {
         "server.address": STUDIO_HOST,
         "server.port": settings.studio_port,
@@ -34,8 +38,21 @@ def options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Runs the server."""
+def main() -> int:
+    """Runs the server; gives the exit code where it cannot. A missing extra is one sentence."""
+    try:
+        require_extras("studio")
+    except MissingExtra as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    _serve()
+    return 0
+
+
+def _serve() -> None:
+    from engine.device import prepare_process
+    from workbench.settings import get_settings
+
     settings = get_settings()
     prepare_process(settings.threads)
     from starlette.middleware import Middleware
@@ -49,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

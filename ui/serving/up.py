@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.device import process_environment
+from engine.extras import require_extras
 from engine.subprocesses import python_command, python_environment
 from ui.addresses import (
     api_address,
@@ -38,7 +39,8 @@ def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: 
 
 
 def check(settings: Settings) -> None:
-    """Raises a Problem for addresses that cannot work."""
+    """Raises a Problem for addresses that cannot work, and for servers that are not installed."""
+    require_extras("api", "studio")
     require_safe_address(settings)
     if settings.api_port == settings.studio_port:
         raise BadUsage(

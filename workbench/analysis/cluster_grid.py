@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
-from workbench.analysis.scores import load, load_distances, scored_domains
+from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate
 from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
@@ -88,14 +88,19 @@ def _grid(
 
     distances = load_distances(session, storage, planned, evaluations[0])
     scores_EX, block_size = load(storage, evaluations)
+    counted_X = counted(storage, evaluations[0])
     gate = planned.gate
     if planned.clusters is not None and isinstance(gate, ClusterGateConfig):
         frozen = distances.frozen(gate.freeze_after)
         squared_EX: Tensor = frozen.further_KX[list(planned.clusters)].double() + frozen.nearest_X.double()
-        values_GJ = cluster_gate_grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=gate.distance_power)
+        power = gate.distance_power
+        values_GJ = cluster_gate_grid(
+            scores_EX, squared_EX, temperatures, top_ks, distance_power=power, counted_X=counted_X
+        )
     else:
         blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
-        values_GJ = any_gate_grid(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
+        gate_at = partial(_gate_at, planned)
+        values_GJ = any_gate_grid(gate_at, blocks_ENT, distances, num_tokens, temperatures, top_ks, counted_X=counted_X)
     values: list[list[float]] = values_GJ.tolist()
     return values
 

@@ -36,12 +36,16 @@ def register_evaluation(
     log_likelihood: float,
     artifact: Artifact,
     num_correct: int | None = None,
+    num_counted: int | None = None,
     job_id: str | None = None,
 ) -> EvaluationCard:
     """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it.
 
-    `num_correct` counts the tokens that it found the most probable ones; None where that is not known.
+    `num_counted` is the number of tokens that it is the sum of: of conversations those of answers; None: all.
+    `num_correct` counts those of them that it found the most probable ones; None where that is not known.
     """
+    if num_counted == 0:
+        raise BadSpec(["No token of an answer was scored.", "Score more tokens."])
     if num_tokens < 1 or not math.isfinite(log_likelihood):
         raise BadSpec(
             [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]
@@ -55,7 +59,7 @@ def register_evaluation(
     }
     row = session.scalar(select(Evaluation).filter_by(**measure)) or Evaluation(**measure)
     before: Artifact | None = row.artifact
-    row.log_likelihood, row.num_correct = log_likelihood, num_correct
+    row.log_likelihood, row.num_correct, row.num_counted = log_likelihood, num_correct, num_counted
     row.artifact, row.job_id = artifact, job_id
     session.add(row)
     session.flush()
@@ -128,13 +132,17 @@ def table_of(session: Session, experts: Sequence[Expert], split: str) -> Perplex
 
 
 def perplexity(row: Evaluation) -> float:
-    """exp of the mean negative log-likelihood per token."""
-    return perplexity_of(-row.log_likelihood / row.num_tokens)
+    """exp of the mean negative log-likelihood per token that counts."""
+    return perplexity_of(-row.log_likelihood / _num_counted(row))
 
 
 def accuracy(row: Evaluation) -> float | None:
-    """The share of tokens that were the expert's most probable ones; None if not counted."""
-    return None if row.num_correct is None else row.num_correct / row.num_tokens
+    """The share of the tokens that count that were the expert's most probable ones; None if not known."""
+    return None if row.num_correct is None else row.num_correct / _num_counted(row)
+
+
+def _num_counted(row: Evaluation) -> int:
+    return row.num_tokens if row.num_counted is None else row.num_counted
 
 
 def _experts(session: Session, mixture: str | None) -> list[Expert]:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS, Evidence
 from engine.errors import MixtureError
 from workbench.analysis.retrained_baselines import Retrained, retrained_without
-from workbench.analysis.scores import load, shared_scores
+from workbench.analysis.scores import counted, load, shared_scores
 from workbench.analysis.unlearning import what_stays
 from workbench.answers.changes import DomainRemoval, ExpertRemoval, RemovalTable
 from workbench.errors import NotFound
@@ -248,5 +248,7 @@ def _column(
     uniform = PosteriorGate([1.0] * len(ids), evidence)
     shares = estimate_prior(uniform, full_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
     cached = PosteriorGate(shares, evidence)
-    mixed = mixed_perplexity(cached, *load(storage, [scored[id] for id in ids]))
+    evaluations = [scored[id] for id in ids]
+    counted_X = counted(storage, evaluations[0])
+    mixed = mixed_perplexity(cached, *load(storage, evaluations), counted_X=counted_X)
     return Column(mixed, dict(zip(ids, shares, strict=True)))

@@ -99,7 +99,13 @@ def compare_modes(
         scores_EX, block_size = load(storage, evaluations)
         own = owners.index(domain) if domain in owners else None
         modes = compare(
-            scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
+            scores_EX,
+            block_size,
+            own=own,
+            cached_prior_E=prior_E,
+            evidence=evidence,
+            newest_weight=newest_weight,
+            counted_X=counted(storage, evaluations[0]),
         )
         rows.append(
             InferenceModeDomain(
@@ -224,6 +230,13 @@ def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
     return token_hits(_checked(storage.kept(evaluation.artifact)))
 
 
+def counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
+    """Which of the scored tokens count in perplexities [tokens]; None: all."""
+    from engine.inference.scores import counted_tokens
+
+    return counted_tokens(_checked(storage.kept(evaluation.artifact)))
+
+
 def mixed_perplexity(
     session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
 ) -> float:
@@ -231,7 +244,7 @@ def mixed_perplexity(
     from engine.inference.scores import mixed_perplexity as mixed
 
     distances = None if planned.route is None else load_distances(session, storage, planned, evaluations[0])
-    return mixed(gate_of(planned), *load(storage, evaluations), distances)
+    return mixed(gate_of(planned), *load(storage, evaluations), distances, counted(storage, evaluations[0]))
 
 
 def load_distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> Distances:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
-from workbench.analysis.scores import load, places
+from workbench.analysis.scores import counted, load, places
 from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
+from workbench.registry.tokenizers import chat_tokens_key, tokens_key
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
@@ -22,8 +23,6 @@ from workbench.tables import Domain, Evaluation, Expert
 if TYPE_CHECKING:
     from engine.text.blocks import Tokens
     from engine.text.tokenizer import Tokenizer
-
-Differences = NDArray[np.float64]
 
 
 def compare_tokens(
@@ -44,11 +43,15 @@ def compare_tokens(
     """
     first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
     pair = _pair(session, row, [first, second], split)
-    tokens, tokenizer = _text(session, storage, row, first, split)
     (better_X, worse_X), block_size = load(storage, pair)
-    passages = _passages((better_X.double() - worse_X.double()).numpy(), block_size)
+    tokens, tokenizer = _text(session, storage, row, first, split, block_size)
+    difference_X = (better_X.double() - worse_X.double()).numpy()
+    counted_X = counted(storage, pair[0])
+    is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
+    passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
     starts_N, documents_N = places(storage, pair[0])
-    ranked = sorted(range(len(passages)), key=lambda n: (float(passages[n].mean()), n))
+    means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
+    ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
 
     def passage(n: int) -> Passage:
         differences, start = passages[n], int(starts_N[n]) + 1
@@ -56,8 +59,8 @@ def compare_tokens(
         ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
         return Passage(
             document=int(documents_N[n]),
-            mean=float(differences.mean()),
-            num_tokens=len(differences),
+            mean=means[n],
+            num_tokens=int(counts[n].sum()),
             tokens=[shown.push(id) for id in ids],
             differences=differences[:max_tokens].tolist(),
         )
@@ -69,7 +72,7 @@ def compare_tokens(
         split=split,
         num_passages=len(passages),
         num_documents=len(set(documents_N.tolist())),
-        overall=float(np.concatenate(passages).mean()),
+        overall=float(difference_X[is_counted_X].mean()),
         worst=[passage(n) for n in ranked[:num_passages]],
         best=[passage(n) for n in reversed(ranked[num_passages:][-num_passages:])],
     )
@@ -96,16 +99,22 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: st
     return [measures[max(shared)][expert.id] for expert in experts]
 
 
-def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, split: str) -> tuple[Tokens, Tokenizer]:
+def _text(
+    session: Session, storage: Storage, domain: Domain, expert: Expert, split: str, block_size: int
+) -> tuple[Tokens, Tokenizer]:
     from engine.text.blocks import Tokens
+    from engine.text.chat_template import load_chat_template
     from engine.text.tokenizer import load_tokenizer
 
-    artifact = find_artifact(session, f"tokens:{domain.id}:{expert.tokenizer_sha256}")
+    key = tokens_key(domain.id, expert.tokenizer_sha256)
+    if domain.format == "chat" and (template := load_chat_template(storage.path(expert.base_id))) is not None:
+        key = chat_tokens_key(domain.id, expert.tokenizer_sha256, template.sha256, block_size)
+    artifact = find_artifact(session, key)
     if artifact is None:
         raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
     return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
 
 
-def _passages(difference_X: Differences, block_size: int) -> list[Differences]:
-    """The scored tokens block by block; the last may be shorter."""
-    return np.split(difference_X, range(block_size, len(difference_X), block_size))
+def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:
+    """The values of the scored tokens block by block; the last may be shorter."""
+    return np.split(values_X, range(block_size, len(values_X), block_size))

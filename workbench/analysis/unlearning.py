@@ -16,7 +16,7 @@ from workbench.registry.experts import origins
 from workbench.registry.mixtures import mixture_row
 from workbench.tables import Domain, Expert
 
-_IMPORTED = ("folder:", "hub:")
+_IMPORTED = ("folder:", "hub:", "packed")
 
 
 def what_stays(session: Session, mixture: str, removed: Expert) -> str:

@@ -113,3 +113,87 @@ class CompletionChunk(CompletionHead):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     manifest: Manifest | None = None
+
+
+class TopLogprob(Answer):
+    """The most probable token in the place of one."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(Answer):
+    """A token of an answer with its log-probability (nats); `top_logprobs` is empty, or the most probable one."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Answer):
+    """The tokens of an answer."""
+
+    content: list[ChatLogprob]
+
+
+class ChatAnswer(Answer):
+    """What the model says in its turn."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class ChatDelta(Answer):
+    """The next piece of what the model says; the first names its role."""
+
+    role: Literal["assistant"] | None = None
+    content: str
+
+
+class ChatChoice(Answer):
+    """The answer, with the expert weights of each token."""
+
+    index: int = 0
+    message: ChatAnswer
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    expert_weights: list[dict[str, float]]
+    gate_weights: list[dict[str, GateWeights]]
+
+
+class ChatChunkChoice(Answer):
+    """A piece of the answer; a last piece without a token has no weights."""
+
+    index: int = 0
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    expert_weights: dict[str, float] | None
+    gate_weights: dict[str, GateWeights] | None
+
+
+class ChatCompletion(Answer):
+    """The answer to a conversation."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    manifest: Manifest
+
+
+class ChatCompletionChunk(Answer):
+    """A piece of a streamed answer; the last ones carry the manifest and, if requested, the counts."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | None = None
+    manifest: Manifest | None = None

@@ -16,6 +16,7 @@ class DomainCard(Card):
     name: str
     corpus: str
     role: str  # train | novel
+    format: str = "text"  # text | chat: a document is a conversation
     source: str
     licence: str
     num_documents: int

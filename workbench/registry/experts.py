@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
 from workbench.names import by_name, clean_name, ensure_free
@@ -28,6 +29,7 @@ from workbench.tables import (
     SeedModel,
 )
 
+SEED = "seed:"  # begins the name of a seed model as an expert
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
 
 
@@ -44,6 +46,30 @@ def get_expert(session: Session, name: str) -> ExpertCard:
 def expert_row(session: Session, name: str) -> Expert:
     """The row of an expert; raises NotFound with the existing names."""
     return by_name(session, Expert, "expert", name)
+
+
+def expert_or_seed(session: Session, name: str) -> Expert:
+    """The row of an expert, or of the seed model that `seed:NAME` names, made now if it has none."""
+    row = session.scalar(select(Expert).where(Expert.name == name))
+    seed = session.scalar(select(SeedModel).where(SeedModel.name == name.removeprefix(SEED)))
+    if row is not None or not name.startswith(SEED) or seed is None:
+        return row or expert_row(session, name)
+    row = Expert(
+        name=name,
+        method=BARE_SEED.name,
+        seed=seed,
+        base=seed.artifact,
+        artifact=seed.artifact,
+        tokenizer_sha256=seed.tokenizer_sha256,
+        data_sha256="",
+        num_parameters=0,
+        config={"domains": []},
+        metrics={},
+        job_id=seed.job_id,
+    )
+    session.add(row)
+    session.flush()
+    return row
 
 
 def domains_of(row: Expert) -> list[str]:
@@ -172,7 +198,8 @@ def delete_expert(session: Session, name: str) -> None:
     base, artifact = row.base, row.artifact
     session.delete(row)
     session.flush()
-    session.delete(artifact)
+    if artifact is not base:
+        session.delete(artifact)
     others = select(func.count()).where(or_(Expert.base_id == base.id, Expert.artifact_id == base.id))
     is_seed = session.scalar(select(SeedModel.id).where(SeedModel.artifact_id == base.id)) is not None
     if base is not artifact and not is_seed and not session.scalar(others):
@@ -250,6 +277,7 @@ def ancestors(row: Expert) -> list[Expert]:
     return rows
 
 
+IMPORTED = "imported"  # in the config of an expert that was not trained here: its source
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 

@@ -14,7 +14,7 @@ from workbench.gate_configs import dump_gate, load_gate
 from workbench.names import by_name, ensure_free
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
-from workbench.registry.experts import domains_of, expert_row, part_names
+from workbench.registry.experts import domains_of, expert_or_seed, part_names
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.request_specs import MixtureSpec
@@ -67,7 +67,7 @@ def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """Creates a mixture. Raises BadSpec with every reason why these experts cannot be mixed."""
     ensure_free(session, Mixture, "mixture", spec.name)
-    experts = [expert_row(session, name) for name in spec.experts]
+    experts = [expert_or_seed(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row = Mixture(name=spec.name, gate=dump_gate(spec.gate))
@@ -82,7 +82,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
-    experts = [expert_row(session, name) for name in spec.experts]
+    experts = [expert_or_seed(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
@@ -111,7 +111,7 @@ def delete_mixture(session: Session, name: str) -> None:
 
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
     """Appends an expert to a mixture; its default weight is the mean of the others."""
-    row, added = mixture_row(session, mixture), expert_row(session, expert)
+    row, added = mixture_row(session, mixture), expert_or_seed(session, expert)
     if any(member.expert_id == added.id for member in row.members):
         raise NameTaken(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]

@@ -1,4 +1,4 @@
-"""Whether models share a tokenizer: only then are their tokens the same tokens."""
+"""Whether models share a tokenizer: only then are their tokens the same tokens. Keys of stored tokens."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ Model = TypeVar("Model", bound=HasTokenizer)
 def with_another_tokenizer(first: HasTokenizer, others: Iterable[Model]) -> list[Model]:
     """Those of the others that do not share the tokenizer of the first."""
     return [one for one in others if one.tokenizer_sha256 != first.tokenizer_sha256]
+
+
+def tokens_key(domain_id: str, tokenizer_sha256: str) -> str:
+    """The key of the artifact with a domain's tokens."""
+    return f"tokens:{domain_id}:{tokenizer_sha256}"
+
+
+def chat_tokens_key(domain_id: str, tokenizer_sha256: str, template_sha256: str, block_size: int) -> str:
+    """The same of a domain of conversations: they are shown by a template, and packed for one block size."""
+    return f"{tokens_key(domain_id, tokenizer_sha256)}:{template_sha256}:{block_size}"

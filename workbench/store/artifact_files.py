@@ -52,6 +52,7 @@ def _corpus(folder: Path) -> Rows:
                 "corpus_id": corpus["id"],
                 "name": one["name"] or corpus["name"],
                 "role": "train",
+                "format": one.get("format", "text"),
                 "artifact_id": folder.name,
                 **{key: one[key] for key in same},
                 **common,
@@ -87,8 +88,6 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
     base_id = by_sha256.get(card["base_sha256"])
     if base_id is None:
         raise ValueError("its base model is missing")
-    parts = [{**part, "domain": None, "domains": [], "of": None} for part in card.get("parts", ())]
-    config = {"domains": [], **({"shape": parts[0]["shape"], "parts": parts, "learning": "experts"} if parts else {})}
     row = {
         "id": folder.name,
         "name": f"expert-{folder.name[:8]}",
@@ -98,7 +97,7 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
         "tokenizer_sha256": card["tokenizer_sha256"],
         "data_sha256": "",
         "num_parameters": _num_parameters(folder),
-        "config": config,
+        "config": config_of_card(card),
         "metrics": {},
         "tags": [],
         "notes": _SOURCE,
@@ -107,6 +106,12 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
         "created_at": _made_at(folder),
     }
     return f"{card['method']}-expert", {"experts": [row]}
+
+
+def config_of_card(card: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the card in an expert's files says of the config of its row."""
+    parts = [{**part, "domain": None, "domains": [], "of": None} for part in card.get("parts", ())]
+    return {"domains": [], **({"shape": parts[0]["shape"], "parts": parts, "learning": "experts"} if parts else {})}
 
 
 def _num_parameters(folder: Path) -> int:

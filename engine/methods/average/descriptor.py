@@ -16,4 +16,5 @@ METHOD = replace(
     is_trainable=False,
     is_joint=False,
     method_of_copy=demix.METHOD.name,
+    imports="",
 )

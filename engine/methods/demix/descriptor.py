@@ -10,6 +10,7 @@ METHOD = RowMethod(
     title="DEMix",
     sentence="each domain has an expert: feed-forward networks of its own",
     paper="Gururangan et al. 2021, §3",
+    imports="networks",
     experts_in="ffn",
     placement="engine.methods.demix.placement:FeedForward",
     frozen_flops=training_flops,

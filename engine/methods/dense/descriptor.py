@@ -14,6 +14,7 @@ _DENSE = replace(
     paper="Gururangan et al. 2021, §4.2",
     only_expert="dense",
     balanced=False,
+    imports="model",
     method_of_copy=demix.METHOD.name,
 )
 METHOD = (
@@ -24,5 +25,6 @@ METHOD = (
         title="dense (balanced)",
         sentence="one model for all domains, equal text of each",
         balanced=True,
+        imports="",
     ),
 )

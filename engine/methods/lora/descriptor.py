@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import LoraConfig
+from engine.files import weights_sha256
 from engine.methods.lora.flops import training_flops
 from engine.methods.rows import RowMethod
 
@@ -13,19 +14,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.files import ArtifactRef
+    from engine.methods.base import SeedOrigin
+    from engine.models.trainable_model import TrainableModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lora(RowMethod):
     """Adapters beside the linear maps of a seed model."""
 
-    def export_adapter(self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str) -> None:
+    def export_adapter(
+        self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""
+    ) -> None:
         from engine.methods.lora.peft_files import save_adapter
         from engine.methods.multi_expert_files import read_expert
         from engine.models.families import load_model
 
         state = read_expert(expert, base.check())
-        save_adapter(load_model(base.folder), state, folder, base_model=base_model)
+        of_base = weights_sha256(base.folder)
+        lm = load_model(base.folder)
+        save_adapter(lm, state, folder, base_model=base_model, revision=revision, base_weights_sha256=of_base)
+
+    def take_in(self, seed: ArtifactRef, origin: SeedOrigin, lm: Any, folder: Path, key: str) -> TrainableModel:
+        from engine.methods.lora.peft_import import adapter_base, read_adapter
+        from engine.models.families import load_model
+        from engine.models.multi_expert import MultiExpertModel
+
+        seed.check()
+        adapter_base(folder).refuse_another(weights_sha256(seed.folder), origin)
+        lm = load_model(seed.folder)
+        state = read_adapter(lm, folder)
+        model = MultiExpertModel(lm, [], self.new_placement())
+        model.add_expert(key, state=state)
+        return model
 
 
 _LORA = Lora(
@@ -37,6 +57,7 @@ _LORA = Lora(
     shared_words="the seed model beneath it",
     base_is_frozen=True,
     is_adapter=True,
+    imports="adapter",
     config=LoraConfig,
     config_field="lora",
     experts_in="adapter",
@@ -52,6 +73,7 @@ METHOD = (
         title="LoRA (mixed)",
         sentence="one low-rank change of the seed for all domains, equal text of each",
         only_expert="mixed",
+        imports="",
         method_of_copy=_LORA.name,
     ),
 )

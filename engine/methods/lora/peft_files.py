@@ -17,31 +17,42 @@ from torch import Tensor, nn
 from engine.methods.lora.adapters import Adapter, adapters_of
 from engine.models.families import linear_places
 
-_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_PREFIX = "base_model.model."  # of every module of a PeftModel
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."  # of every module of a PeftModel
+BASE_HASH = "base_weights_sha256"  # in the metadata of the tensors: the weights that the adapter belongs to
 
 
-def save_adapter(lm: nn.Module, state: Mapping[str, Tensor], folder: Path, *, base_model: str) -> None:
+def save_adapter(
+    lm: nn.Module,
+    state: Mapping[str, Tensor],
+    folder: Path,
+    *,
+    base_model: str,
+    revision: str = "",
+    base_weights_sha256: str = "",
+) -> None:
     """Writes the adapter of a seed model `lm`; `base_model` is the folder or hub name that PEFT loads it with.
 
     Raises ModelError unless the state fits the model.
     """
     maps = {name: getattr(holder, attribute) for name, holder, attribute in linear_places(lm)}
     adapters = adapters_of(state, maps)
-    save_file(_tensors(adapters), folder / _WEIGHTS, metadata={"format": "pt"})
-    config = _config(adapters, base_model, is_transposed=not isinstance(maps[next(iter(adapters))], nn.Linear))
-    (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+    save_file(_tensors(adapters), folder / WEIGHTS, metadata={"format": "pt", BASE_HASH: base_weights_sha256})
+    config = _config(
+        adapters, base_model, revision, is_transposed=not isinstance(maps[next(iter(adapters))], nn.Linear)
+    )
+    (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def _tensors(adapters: Mapping[str, Adapter]) -> dict[str, Tensor]:
     tensors = {}
     for place, adapter in adapters.items():
-        tensors[f"{_PREFIX}{place}.lora_A.weight"] = adapter.down.detach().cpu().contiguous()
-        tensors[f"{_PREFIX}{place}.lora_B.weight"] = adapter.up.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{place}.lora_A.weight"] = adapter.down.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{place}.lora_B.weight"] = adapter.up.detach().cpu().contiguous()
     return tensors
 
 
-def _config(adapters: Mapping[str, Adapter], base_model: str, *, is_transposed: bool) -> dict[str, Any]:
+def _config(adapters: Mapping[str, Adapter], base_model: str, revision: str, *, is_transposed: bool) -> dict[str, Any]:
     """PEFT's LoraConfig as JSON. Places whose rank or alpha is not the most frequent one are named by patterns."""
     ranks = {place: len(adapter.down) for place, adapter in adapters.items()}
     alphas = {place: float(adapter.scale) * ranks[place] for place, adapter in adapters.items()}
@@ -50,6 +61,7 @@ def _config(adapters: Mapping[str, Adapter], base_model: str, *, is_transposed: 
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base_model,
+        "revision": revision or None,
         "inference_mode": True,
         "r": rank,
         "lora_alpha": alpha,

@@ -43,4 +43,6 @@ class BesideLinear(Placement):
         return model
 
     def expert_modules(self, layers: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
+        if not state:  # the bare seed
+            return {}
         return {**adapters_of(state, {place: layer.shared for place, layer in layers.items()})}

@@ -16,6 +16,7 @@ METHOD = replace(
     only_expert="moe",
     balanced=False,
     method_of_copy=demix.METHOD.name,
+    imports="",
     config=MoeConfig,
     config_field="moe",
     placement="engine.methods.moe.placement:Upcycled",

@@ -6,6 +6,7 @@ weights of the networks that a token goes through sum to 1, it begins as the den
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
     with torch.no_grad():
         for name, tensor in moe.state_dict().items():
             if not name.endswith("mlp.gate.weight"):
-                tensor.copy_(_part(state, name))
+                tensor.copy_(counterpart_tensor(state, name))
     return moe.to(lm.device).train(lm.training)
 
 
@@ -67,7 +68,7 @@ def _fresh(shared_config: dict[str, Any], config: MoeConfig, seed: int, dtype: t
         return AutoModelForCausalLM.from_config(shape, dtype=dtype)
 
 
-def _part(state: dict[str, Tensor], name: str) -> Tensor:
+def counterpart_tensor(state: Mapping[str, Tensor], name: str) -> Tensor:
     """The seed's tensor for this one; those of networks are repeated when they are copied."""
     if name.endswith("mlp.experts.gate_up_proj"):
         stem = name.removesuffix("experts.gate_up_proj")

@@ -26,4 +26,4 @@ def _build(config: FixedGateConfig, weights: Sequence[float], _routing: Routing 
     return FixedGate(weights, config.top_k)
 
 
-GATE = GateType("Fixed weights", "the given weights", FixedGateConfig, _build)
+GATE = GateType("Fixed weights", "the given weights", FixedGateConfig, _build, is_constant=True)

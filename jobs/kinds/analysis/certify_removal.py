@@ -114,7 +114,7 @@ def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event,
     folders: dict[str, Path] = {}
     long_enough = []
     for domain in inputs.domains:
-        folders[domain.name] = yield from pack(work, domain, tokenizer)
+        folders[domain.name] = yield from pack(work, domain, tokenizer, first.folder, spec.block_size)
         available = Tokens.open(folders[domain.name], "dev").num_blocks(spec.block_size)
         if available >= spec.num_blocks:
             long_enough.append(domain.name)

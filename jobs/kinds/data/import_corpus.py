@@ -68,6 +68,7 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
         spec.skip_bad,
         spec.anonymize,
         spec.piece_length,
+        spec.format,
     )
     if spec.dataset:
         return read_dataset(spec.dataset, options, report), None

@@ -47,5 +47,6 @@ def read_documents(
                 for row, place in zip(batch, places.tolist(), strict=True):
                     if place >= 0 and is_in_file_N[place]:
                         is_left_N[place] = False
-                        yield Document(row["text"], domains[int(numbers_N[place])], row["group"], row["source"])
+                        domain = domains[int(numbers_N[place])]
+                        yield Document(row["text"], domain, row["group"], row["source"], row.get("messages"))
     require_all(hex_of(documents.ids_N[is_left_N]), total)

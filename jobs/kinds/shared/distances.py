@@ -15,7 +15,7 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
-from jobs.kinds.shared.tokens import domain_files, pack
+from jobs.kinds.shared.tokens import can_show, domain_files, pack
 from workbench.registry.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
 from workbench.tables import Domain
@@ -39,8 +39,9 @@ def measure_missing(
     base.check()
     tokenizer = load_tokenizer(base.folder)
     clustering = open_clustering(route.clustering, route.seed)
+    texts = texts if domains else [domain for domain in texts if can_show(base.folder, domain)]
     for domain in texts:
-        packed = yield from pack(work, domain, tokenizer)
+        packed = yield from pack(work, domain, tokenizer, base.folder, block_size)
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)

@@ -50,8 +50,8 @@ def train_parts(
 
     Trains on equal samples of these domains. Each evaluation also measures the domains to retain.
     """
-    packed = yield from _pack(work, domains, expert_set, tokenizer)
-    data = TrainingData(packed, (yield from _pack(work, retained, expert_set, tokenizer)), config)
+    packed = yield from _pack(work, domains, expert_set, tokenizer, config.block_size)
+    data = TrainingData(packed, (yield from _pack(work, retained, expert_set, tokenizer, config.block_size)), config)
     num_processes = yield from _choose_processes(work, len(expert_set.experts))
     if num_processes > 1:
         task = ModeTask(expert_set, data, work.folder, work.settings.device)
@@ -65,11 +65,11 @@ def train_parts(
 
 
 def _pack(
-    work: Work, domains: Sequence[DomainFiles], expert_set: ExpertSet, tokenizer: Tokenizer
+    work: Work, domains: Sequence[DomainFiles], expert_set: ExpertSet, tokenizer: Tokenizer, block_size: int
 ) -> Generator[Event, None, tuple[PackedDomain, ...]]:
     packed: list[PackedDomain] = []
     for domain in domains:
-        folder = yield from pack(work, domain, tokenizer)
+        folder = yield from pack(work, domain, tokenizer, expert_set.base.folder, block_size)
         packed.append(PackedDomain(domain.name, expert_set.id, folder))
     return tuple(packed)
 

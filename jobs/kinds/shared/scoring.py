@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.events import Event, Progress
+from engine.errors import MixtureError
+from engine.events import Event, Note, Progress
 from engine.files import ArtifactRef
-from engine.inference.scores import score_tokens, token_hits
+from engine.inference.scores import counted_tokens, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
+from engine.text.chat_template import load_chat_template
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import Experts, load_experts
 from jobs.kinds.shared.stable_ids import stable_id
-from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
@@ -39,8 +41,9 @@ class Scored:
     block_size: int
     artifact_id: str
     num_tokens: int
-    log_likelihood: float  # of all its tokens, nats
-    num_correct: int | None  # tokens that were the most probable ones
+    log_likelihood: float  # of all its tokens that count, nats
+    num_correct: int | None  # of these the most probable ones
+    num_counted: int | None  # None: all count
 
 
 def score_missing(
@@ -66,14 +69,30 @@ def score_missing(
     first.check()
     tokenizer = load_tokenizer(first.folder)  # that of all
     texts = {}
-    for domain in inputs.domains:
-        folder = yield from pack(work, domain, tokenizer)
+    shown = [domain for domain in inputs.domains if domains or can_show(first.folder, domain)]
+    if left := sorted({domain.name for domain in inputs.domains} - {domain.name for domain in shown}):
+        yield Note(f"Without scores, since the base has no chat template: {', '.join(left)}.")
+    if any(domain.is_chat for domain in shown):
+        _require_one_template(inputs.experts)
+    for domain in shown:
+        folder = yield from pack(work, domain, tokenizer, first.folder, block_size)
         texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
         done = set() if again else _done(session, split)
     todo = _missing(work, inputs, texts, split, done)
     yield from _score_all(work, inputs.experts, todo, block_size)
     return [_scored(work, one, split) for one in todo]
+
+
+def _require_one_template(bases: Iterable[ArtifactRef]) -> None:
+    """Raises MixtureError if the bases show conversations in different ways: their tokens would differ."""
+    templates = (load_chat_template(base.folder) for base in bases)
+    if len({None if template is None else template.sha256 for template in templates}) > 1:
+        raise MixtureError(
+            "The experts of this mixture have different chat templates, so they do not read the same tokens of a "
+            "conversation.",
+            "Evaluate experts of one chat template, or on domains of texts.",
+        )
 
 
 def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:
@@ -90,6 +109,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
             num_tokens=one.num_tokens,
             log_likelihood=one.log_likelihood,
             num_correct=one.num_correct,
+            num_counted=one.num_counted,
             artifact=artifact,
             job_id=work.job_id,
         )
@@ -169,6 +189,8 @@ def _scored(work: Work, one: _Missing, split: str) -> Scored:
     folder = work.storage.path(one.artifact_id)
     logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
     hits = token_hits(folder)  # None in the folder of a job that began before hits were kept
+    counted = counted_tokens(folder)
+    is_counted = slice(None) if counted is None else counted.numpy()
     return Scored(
         one.expert_id,
         one.domain.id,
@@ -176,8 +198,9 @@ def _scored(work: Work, one: _Missing, split: str) -> Scored:
         one.text.block_size,
         one.artifact_id,
         len(logprobs),
-        log_likelihood=float(logprobs.sum(dtype=np.float64)),
-        num_correct=None if hits is None else int(np.count_nonzero(hits)),
+        log_likelihood=float(logprobs[is_counted].sum(dtype=np.float64)),
+        num_correct=None if hits is None else int(np.count_nonzero(hits[is_counted])),
+        num_counted=None if counted is None else int(counted.sum()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -50,26 +51,27 @@ class Watched:
 
 
 def pack_watched(
-    work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, config: AdaptingConfig
+    work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, base: Path, config: AdaptingConfig
 ) -> Generator[Event, None, dict[str, EvalSample]]:
     """The held-out blocks of each domain, by name, that every evaluation measures."""
     texts = {}
     for domain in domains:
-        folder = yield from pack(work, domain, tokenizer)
+        folder = yield from pack(work, domain, tokenizer, base, config.block_size)
         dev = Tokens.open(folder, "dev")
         texts[domain.name] = watched_blocks(domain.name, dev, config.block_size, config.evaluation_blocks)
     return texts
 
 
 def start_watch(
-    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: ExpertModel, key: str
+    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, base: Path, model: ExpertModel, key: str
 ) -> Generator[Event, None, Watch]:
     """Returns a function that gives each watched domain's current held-out loss (nats per token).
 
     If the full model is trained, it is that model's loss. Otherwise it is that of the mixture with the new expert: the
     existing experts do not change, so they are scored once, in the precision of the training.
     """
-    size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
+    texts = yield from pack_watched(work, watched.domains, tokenizer, base, spec.training)
+    size = spec.training.block_size
     if spec.full_model:
         return lambda: losses_of(model, key, texts)
     gate = watched.gate()

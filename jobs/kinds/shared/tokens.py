@@ -1,22 +1,32 @@
-"""A domain's text as tokens: packed once per tokenizer and stored as an artifact with a key."""
+"""A domain's text as tokens: packed once per tokenizer and stored as an artifact with a key.
+
+Conversations are packed with the chat template of a base, and for one block size.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from engine.events import Event
+from engine.errors import TrainingError
+from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
+from engine.text.chat_blocks import ChatEncoder, pack_conversations
+from engine.text.chat_template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from workbench.registry.corpora import domain_row
+from workbench.registry.tokenizers import chat_tokens_key, tokens_key
 from workbench.store.storage import Storage
+from workbench.words import pluralize
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class DomainFiles:
     data_sha256: str
     kept: ArtifactRef
     folder: str
+    is_chat: bool = False  # its documents are conversations
 
     def documents(self) -> Path:
         """The folder of its documents, after they were verified."""
@@ -44,13 +55,53 @@ def data_sha256_of(domains: Sequence[DomainFiles]) -> str:
 def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
     """Reads a domain by name; raises NotFound. Nothing is hashed, to keep the transaction short."""
     row = domain_row(session, name)
-    return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder)
+    return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder, row.format == "chat")
 
 
-def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Event, None, Path]:
-    """Returns the folder of a domain's tokens, and packs them if no job has done so yet."""
+def can_show(base: Path, domain: DomainFiles) -> bool:
+    """Whether a base can show a domain's documents: conversations need a chat template."""
+    return not domain.is_chat or load_chat_template(base) is not None
+
+
+def pack(
+    work: Work, domain: DomainFiles, tokenizer: Tokenizer, base: Path, block_size: int
+) -> Generator[Event, None, Path]:
+    """Returns the folder of a domain's tokens, and packs them if no job has done so yet.
+
+    Conversations are packed in blocks of this size, with the chat template in the folder `base`; a note says how many
+    are longer than a block. Raises TrainingError when there is no template.
+    """
+    if domain.is_chat:
+        return (yield from _pack_chat(work, domain, _encoder(domain, tokenizer, base), block_size))
 
     def fill(folder: Path) -> Iterator[Event]:
         yield from pack_domain(domain.documents(), tokenizer, folder)
 
-    return (yield from cached_artifact(work, f"tokens:{domain.id}:{tokenizer.sha256}", "tokens", fill))
+    return (yield from cached_artifact(work, tokens_key(domain.id, tokenizer.sha256), "tokens", fill))
+
+
+def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size: int) -> Generator[Event, None, Path]:
+    def fill(folder: Path) -> Iterator[Event]:
+        yield from pack_conversations(domain.documents(), encoder, folder, block_size)
+
+    key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
+    folder = yield from cached_artifact(work, key, "tokens", fill)
+    splits = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))["splits"]
+    num_cut = sum(counts["cut"] for counts in splits.values())
+    if num_cut:
+        total = sum(counts["documents"] for counts in splits.values())
+        yield Note(
+            f"“{domain.name}”: {num_cut} of {pluralize(total, 'conversation')} are longer than a block of {block_size} "
+            "tokens and were cut; the others are whole."
+        )
+    return folder
+
+
+def _encoder(domain: DomainFiles, tokenizer: Tokenizer, base: Path) -> ChatEncoder:
+    template = load_chat_template(base)
+    if template is None:
+        raise TrainingError(
+            f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
+            "Choose a seed model with a chat template, or import the text as plain text.",
+        )
+    return ChatEncoder(tokenizer, template.sha256, partial(template.encode_answers, tokenizer))

@@ -16,12 +16,14 @@ from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import get_method, method_of
-from engine.models.families import download_model, fresh_model, import_model, num_parameters
+from engine.models.families import fresh_model, import_model, num_parameters
+from engine.models.hub import download_model
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.hub_names import hub_name, hub_source
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
@@ -53,7 +55,8 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
-    tokenizer, lm = copied.parts() if copied else _parts(spec, domains)
+    given = _given_folder(spec)
+    tokenizer, lm = copied.parts() if copied else _parts(spec, domains, given)
     yield Progress(1, 2, "parts", "saving")
     if lm.config.vocab_size < tokenizer.vocab_size:
         raise TokenizerError(
@@ -74,7 +77,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
         register_seed(
             session,
             name=spec.name,
-            source=_source(spec),
+            source=_source(spec, given),
             family=lm.config.model_type,
             config=config_json,
             num_parameters=num_parameters(lm),
@@ -102,18 +105,26 @@ def _copied(session: Session, work: Work, name: str) -> _Copied:
     return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))
 
 
-def _source(spec: MakeSeed) -> str:
+def _given_folder(spec: MakeSeed) -> Path | None:
+    """The folder of a model from elsewhere, downloaded now if need be."""
+    if spec.source == "hub":
+        return download_model(*hub_name(spec.location))
+    return Path(spec.location) if spec.source == "folder" else None
+
+
+def _source(spec: MakeSeed, folder: Path | None) -> str:
+    if spec.source == "hub" and folder is not None:
+        return hub_source(hub_name(spec.location)[0], folder.name)
     return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.expert or spec.location}"
 
 
-def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
+def _parts(spec: MakeSeed, domains: list[DomainFiles], folder: Path | None) -> tuple[Tokenizer, Any]:
     """Makes or loads the tokenizer and the model."""
-    if spec.source == "fresh":
+    if folder is None:
         tokenizer = train_tokenizer(
             (text for domain in domains for text in _sample(domain.documents())), spec.vocab_size
         )
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
-    folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
     return load_tokenizer(folder), import_model(folder)
 
 

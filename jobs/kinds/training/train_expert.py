@@ -70,7 +70,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     require_same(work, [inputs.domain])
     inputs.parents[0].base.check()
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
-    folder = yield from pack(work, inputs.domain, tokenizer)
+    folder = yield from pack(work, inputs.domain, tokenizer, inputs.parents[0].base.folder, spec.training.block_size)
     key = stable_id(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
@@ -82,7 +82,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
-        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
+        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, parent.base.folder, model, key)
     loss = yield from _train(work, spec.full_model, training, model, text, watch)
     base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)

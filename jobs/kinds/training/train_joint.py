@@ -65,9 +65,9 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     packed = []
     for name, domains in inputs.experts.items():
         for domain in domains:
-            folder = yield from pack(work, domain, tokenizer)
+            folder = yield from pack(work, domain, tokenizer, inputs.seed.folder, spec.training.block_size)
             packed.append(PackedDomain(domain.name, stable_id(work.job_id, name), folder))
-    retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
+    retained = yield from pack_watched(work, inputs.retained, tokenizer, inputs.seed.folder, spec.training)
     model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
     method = get_method(spec.method)
     base_id = inputs.seed_artifact_id if method.base_is_frozen else store_base(work, method, model, tokenizer)

@@ -19,7 +19,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
 from engine.models import families
-from engine.models.families import download_model, fresh_model, import_model, load_model
+from engine.models.families import fresh_model, import_model, load_model
+from engine.models.hub import download_model
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.models.common_families import FAMILIES
 from tests.engine.models.tiny_families import is_size, tiny_model
@@ -256,7 +257,7 @@ def test_a_size_below_the_smallest_is_told_the_smallest(field: str, smallest: in
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("family", sorted(families.families()))
+@pytest.mark.parametrize("family", families.families())
 def test_no_size_of_any_family_is_without_a_bound(family: str, tmp_path: Path) -> None:
     values = CONFIG_MAPPING[family]().to_dict()
     sizes = {name for name in values if is_size(name, values[name])} & {

@@ -71,6 +71,19 @@ MESSAGES: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] 
         },
         SpecialTokens(256, (), (257, 256)),
     ),
+    "Qwen that chats, of a config that names no BOS": (
+        byte_level(END, TURN),
+        {
+            "tokenizer_config": {
+                "bos_token": None,
+                "eos_token": TURN,
+                "chat_template": "{{ '<|im_start|>' + messages[0].content + '<|im_end|>' }}",
+            },
+            "config": {"bos_token_id": None, "eos_token_id": 257},
+            "generation_config": {"eos_token_id": [257, 256]},
+        },
+        SpecialTokens(256, (), (257, 256)),
+    ),
     "an id that is no special token": (
         byte_level(END, TURN),
         {**QWEN, "config": {"bos_token_id": 1}},

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -21,6 +22,7 @@ from ranks import Run, Shown, by_itself, together
 
 from engine.config import TrainingConfig
 from engine.events import TrainingFinished
+from engine.text.blocks import CONTEXT, COUNTED, Tokens
 
 CONFIG = TrainingConfig(
     num_steps=10,
@@ -108,6 +110,35 @@ def test_a_baseline_trains_on_several_processes_as_on_one(
 ) -> None:
     run, reference = (replace(make_run(experts, folder, **changes), method=method) for folder in ("many", "one"))
     assert_same_training(together(num_ranks, run), run, by_itself(reference), reference)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "experts", "method", "changes"),
+    [(3, "ab", "demix", {"accumulate": 2}), (2, "aaa", "dense", {})],
+    ids=lambda value: str(value),
+)
+def test_answers_are_normalised_over_all_processes(
+    make_run, num_ranks: int, experts: str, method: str, changes
+) -> None:
+    """The share of tokens that count differs between rows, so a mean of means would differ."""
+
+    def masked(folder: str) -> Run:
+        run = replace(make_run(experts, folder, **changes), method=method)
+        texts = [
+            replace(text, train=_marked(text.train, number), dev=_marked(text.dev, number))
+            for number, text in enumerate(run.texts)
+        ]
+        return replace(run, texts=texts)
+
+    run, reference = masked("many"), masked("one")
+    assert_same_training(together(num_ranks, run), run, by_itself(reference), reference)
+
+
+def _marked(tokens: Tokens, seed: int) -> Tokens:
+    """In each domain another share of the tokens counts."""
+    drawn = np.random.default_rng(seed).random(len(tokens))
+    marks = np.where(drawn < (seed + 1) / 5, COUNTED, CONTEXT).astype(np.uint8)
+    return Tokens(tokens.array, tokens.starts, marks, np.zeros(1, np.int32))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt"])

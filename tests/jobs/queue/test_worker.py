@@ -107,7 +107,7 @@ def test_a_worker_that_is_stopped_leaves_no_process_and_loses_no_attempt(
     servers: RunningWorkbench, worker: subprocess.Popen[bytes], number: signal.Signals
 ) -> None:
     job_id = submit.submit(job_spec(steps=1000))
-    eventually(lambda: servers.num_starts(job_id))
+    eventually(lambda: servers.card(job_id).progress)  # it has done a step; before, there is nothing to keep
     os.killpg(worker.pid, number)  # as honcho does
     worker.wait(10)
     card = servers.card(job_id)

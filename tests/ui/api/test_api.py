@@ -386,10 +386,87 @@ def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
     assert "workbench migrate" in response.json()["error"]["message"]
 
 
-def test_the_chat_route_that_is_not_here_names_the_one_that_is(api: TestClient) -> None:
-    response = api.post("/v1/chat/completions", json={"model": "both", "messages": []})
-    assert response.status_code == 404
-    assert "POST /v1/completions" in response.json()["error"]["message"]
+def test_an_unknown_route_is_404(api: TestClient) -> None:
+    response = api.post("/v1/embeddings", json={})
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+TALK = {"model": "both", "messages": [{"role": "user", "content": "the sea"}], "max_tokens": 3}
+
+
+def chat(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """An answer in a conversation that succeeds."""
+    response = api.post("/v1/chat/completions", json={**TALK, **changes})
+    assert response.status_code == 200, response.text
+    result: dict[str, Any] = response.json()
+    return result
+
+
+def test_a_conversation_is_answered_by_what_completes_a_text(api: TestClient) -> None:
+    answer, completion = chat(api, seed=1), complete(api, prompt=[7], seed=1)
+    [choice] = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": " 70 71 72", "refusal": None}
+    for name in ("expert_weights", "gate_weights", "finish_reason"):
+        assert choice[name] == completion["choices"][0][name]
+    for name in ("usage", "manifest", "model"):
+        assert answer[name] == completion[name]
+
+
+def test_a_conversation_takes_the_same_choices_of_experts(api: TestClient) -> None:
+    answer = chat(api, active=["both/law"], gate="fixed")
+    assert answer["choices"][0]["expert_weights"][0] == {"both/law": 1.0}
+    assert answer["manifest"]["gate"]["kind"] == "fixed"
+
+
+def test_a_streamed_answer_names_its_role_once_and_ends_like_a_completion(api: TestClient) -> None:
+    body = {**TALK, "stream": True, "stream_options": {"include_usage": True}}
+    with api.stream("POST", "/v1/chat/completions", json=body) as response:
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    *parts, counts = [json.loads(event) for event in events[:-1]]
+    assert events[-1] == "[DONE]"
+    assert [part["choices"][0]["delta"].get("role") for part in parts] == ["assistant", None, None, None]
+    assert "".join(part["choices"][0]["delta"]["content"] for part in parts) == " 70 71 72"
+    assert parts[-1]["choices"][0]["finish_reason"] == "length"
+    assert parts[-1]["manifest"]["model"] == "both"
+    assert (counts["choices"], counts["usage"]["completion_tokens"]) == ([], 3)
+
+
+def test_parts_of_a_message_are_one_text(api: TestClient) -> None:
+    content = [{"type": "text", "text": "the "}, {"type": "text", "text": "sea"}]
+    assert chat(api, messages=[{"role": "user", "content": content}])["choices"] == chat(api)["choices"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"messages": []},
+        {"messages": [{"role": "king", "content": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        {"chat_template": "{{ messages }}"},
+        {"chat_template_kwargs": {}},
+        {"tools": [{"type": "function", "function": {"name": "x"}}]},
+        {"tool_choice": "required"},
+        {"response_format": {"type": "json_object"}},
+        {"n": 2},
+        {"top_logprobs": 1},
+        {"logprobs": True, "top_logprobs": 2, "temperature": 0},
+        {"max_tokens": 0},
+        {"prompt": "x"},
+    ],
+    ids=str,
+)
+def test_what_a_conversation_does_not_support_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
+    response = api.post("/v1/chat/completions", json={**TALK, **changes})
+    assert response.status_code == 400
+    names = list(changes) if "messages" not in changes else ["messages", "content"]
+    assert any(name in response.json()["error"]["message"] for name in names)
+
+
+def test_logprobs_of_an_answer_have_the_most_probable_token_at_temperature_0(api: TestClient) -> None:
+    [choice] = chat(api, logprobs=True, top_logprobs=1, temperature=0)["choices"]
+    best = {"token": " 70", "logprob": -0.5, "bytes": [32, 55, 48]}
+    assert choice["logprobs"]["content"][0] == {**best, "top_logprobs": [best]}
+    assert chat(api)["choices"][0]["logprobs"] is None
 
 
 @pytest.mark.parametrize(

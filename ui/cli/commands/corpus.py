@@ -32,6 +32,7 @@ _DOMAIN_COLUMNS = (
     name_column(),
     Column("Corpus", lambda domain: domain.corpus),
     Column("Role", lambda domain: domain.role),
+    Column("Format", lambda domain: domain.format),
     Column("Documents", lambda domain: domain.num_documents),
     Column("Words", lambda domain: domain.num_words),
     Column("Size", lambda domain: domain.num_bytes, size),

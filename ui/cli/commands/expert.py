@@ -11,7 +11,7 @@ from engine.config import MOST
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import Json, RunOptions, takes
+from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
@@ -20,6 +20,10 @@ from ui.present.text.parents import proposal_words
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
+from workbench.kinds.training.import_expert import ImportExpert
+from workbench.kinds.training.pack_expert import PackExpert
+from workbench.kinds.training.push_expert import PushExpert
+from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.registry.cards import ExpertCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -175,7 +179,55 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
 @app.command("export")
 @takes(ExportExpert, "expert", "folder")
 def export(spec: ExportExpert, run_options: RunOptions) -> None:
-    """Export an expert as a new folder, for transformers (--format hf) or, a LoRA expert, for PEFT (--format peft)."""
+    """Export an expert with a model card as a new folder, for transformers (hf), PEFT (peft) or llama.cpp (gguf)."""
+    submit(spec, run_options)
+
+
+@app.command("push")
+@takes(PushExpert, "expert", "repository")
+def push(spec: PushExpert, run_options: RunOptions) -> None:
+    """Upload an expert with a model card to a repository of the Hugging Face hub, private unless --public is given.
+
+    The token is that of HF_TOKEN or of `hf auth login`.
+    """
+    submit(spec, run_options)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[str, typer.Argument(help=ImportExpert.model_fields["source"].description)],
+    seed_model: Annotated[
+        str,
+        typer.Option(
+            "--seed-model",
+            "--seed",
+            show_default=False,
+            help=ImportExpert.model_fields["seed_model"].description,
+            autocompletion=names_of("seed"),
+        ),
+    ],
+    name: Annotated[str, typer.Option(help=ImportExpert.model_fields["name"].description)] = "",
+    method: Annotated[str, typer.Option(help=ImportExpert.model_fields["method"].description)] = "auto",
+    in_process: InProcess = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Import an expert that another tool trained from a seed model: a PEFT adapter, or a fine-tuned model."""
+    given = {"source": source, "seed_model": seed_model, "name": name, "method": method}
+    submit(build(ImportExpert, given), RunOptions(in_process, wait, as_json))
+
+
+@app.command("pack")
+@takes(PackExpert, "expert", "file")
+def pack(spec: PackExpert, run_options: RunOptions) -> None:
+    """Pack an expert into one verified file for another workbench."""
+    submit(spec, run_options)
+
+
+@app.command("unpack")
+@takes(UnpackExpert, "file")
+def unpack(spec: UnpackExpert, run_options: RunOptions) -> None:
+    """Unpack the file of an expert that another workbench packed."""
     submit(spec, run_options)
 
 

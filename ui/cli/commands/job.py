@@ -1,4 +1,4 @@
-"""Jobs: list, show, wait for, pause, resume, cancel, retry and delete them."""
+"""Jobs: list, show, wait for, pause, resume, cancel, retry and delete them; print their curves."""
 
 from __future__ import annotations
 
@@ -85,6 +85,28 @@ def log(
 def wait(job: JobId, as_json: Json = False) -> None:
     """Wait until a job ends, with a progress bar."""
     report(follow(_find(job), as_json), as_json)
+
+
+@app.command("metrics")
+def metrics(
+    job: JobId,
+    metric: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Only this metric, such as loss or dev_loss; may be repeated.")
+    ] = [],  # noqa: B006  # Typer's form of an option that may be repeated
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print new points as they come, until the job ends.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the points as CSV on stdout.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print a job's curves: losses, gate weights and speeds by step; with --follow until the job ends."""
+    from ui.cli.printing.metrics import follow_metrics, print_metrics, style_named
+
+    style = style_named(as_json, as_csv)
+    if follow:
+        follow_metrics(_find(job), metric, style)
+    else:
+        print_metrics(_find(job), metric, style)
 
 
 @app.command("cancel")

@@ -20,22 +20,22 @@ from ui.cli.mix_options import (
     NewestWeight,
     Off,
     Prior,
-    find,
     members_of,
     mix_request,
     number,
     takes_gate,
     weight_of,
-    with_clustering_id,
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.export_mixture import ExportMixture
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
 from workbench.spec_base import Spec
@@ -155,7 +155,7 @@ def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
 
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
-        card = mixtures.remove_member(session, name, find(members, expert))
+        card = mixtures.remove_member(session, name, find_member(members, expert))
     _print(card, as_json)
 
 
@@ -175,7 +175,7 @@ def toggle(
 
     with transaction() as session:
         before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
-        expert_name = find({one.expert: one.domain for one in before.values()}, expert)
+        expert_name = find_member({one.expert: one.domain for one in before.values()}, expert)
         mixtures.set_active(session, name, expert_name, not before[expert_name].active if on is None else on)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
@@ -195,7 +195,7 @@ def weights(
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
         for expert, weight in new_weights:
-            mixtures.set_weight(session, name, find(members, expert), weight)
+            mixtures.set_weight(session, name, find_member(members, expert), weight)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
 
@@ -291,6 +291,13 @@ def cost(
 @takes(AverageExperts, "name")
 def average(spec: AverageExperts, run_options: RunOptions) -> None:
     """Average the parameters of several experts, with weights, into one model."""
+    submit(spec, run_options)
+
+
+@app.command("export")
+@takes(ExportMixture, "mixture", "folder")
+def export(spec: ExportMixture, run_options: RunOptions) -> None:
+    """Export the experts of a mixture as one model: their average (hf, gguf), or a mixture of experts (moe)."""
     submit(spec, run_options)
 
 

@@ -7,15 +7,14 @@ from functools import partial
 from ui.kinds.screen import Result, ResultLink, Screen
 from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
+from ui.present.text.exports import LOADED_BY
 from ui.present.text.formatting import size
 from workbench.kinds.training.export_expert import ExportExpert
-
-_LOADED_BY = {"hf": "AutoModelForCausalLM.from_pretrained", "peft": "PeftModel.from_pretrained"}
 
 
 def _sentence(result: Result) -> str:
     written = f"{result['expert']} is in {result['folder']} ({size(result['num_bytes'])})"
-    return f"{written}: load it with {_LOADED_BY[result['format']]}."
+    return f"{written}: load it with {LOADED_BY[result['format']]}."
 
 
 SCREEN = Screen(

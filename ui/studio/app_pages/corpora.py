@@ -57,6 +57,7 @@ def _domain_row(domain: DomainCard) -> dict[str, object]:
         "words (by white space)": domain.num_words,
         "bytes": domain.num_bytes,
         "role": domain.role,
+        "format": domain.format,
         "provenance": source_of(domain.source),
         "licence": domain.licence or "not stated",
         "corpus": domain.corpus,

@@ -64,6 +64,12 @@ class ImportCorpus(Spec):
         title="Role: to train on, or novel (kept aside to test on)",
         description="train, or novel: kept for testing.",
     )
+    format: Literal["text", "chat"] = Field(
+        "text",
+        title="Text, or conversations",
+        description="text, or chat: conversations (messages, conversations, prompt and completion, or instruction "
+        "and output), of which only the answers count.",
+    )
     text_field: str = Field("text", description="Field or column that holds the text.")
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
     group_field: str = Field(
@@ -98,6 +104,8 @@ class ImportCorpus(Spec):
             raise ValueError("give exactly one of path, dataset and local_source")
         if (name := self.dataset.partition(":")[0]) in FORMATS:
             raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
+        if self.format == "chat" and (self.local_source or self.piece_length):
+            raise ValueError("conversations come from files or a data set, and are never cut into pieces")
         return self
 
     def local_paths(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -15,37 +15,45 @@ if TYPE_CHECKING:
 
 
 class ExportExpert(Spec):
-    """Export an expert as a folder that transformers or PEFT loads."""
+    """Export an expert as a folder that transformers, PEFT or llama.cpp loads."""
 
     kind: Literal["export-expert"] = "export-expert"
     expert: ExpertName = Field(description="Expert to export.")
     folder: LocalPath = Field(min_length=1, description="Folder to write; it must not exist yet.")
-    format: Literal["hf", "peft"] = Field(
-        "hf", description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone."
+    format: Literal["hf", "peft", "gguf"] = Field(
+        "hf",
+        description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone; gguf: "
+        "the model for llama.cpp, by its converter.",
     )
 
-    def local_paths(self) -> list[str]:
-        return []  # nothing is read
+
+def folder_complaints(folder: str) -> list[str]:
+    """Why a folder cannot be written; empty if it can."""
+    if os.path.lexists(folder):
+        return [f"{folder} exists already: choose another folder, nothing is written over."]
+    return []
 
 
-def _complaints(session: Session, spec: ExportExpert) -> list[str]:
+def format_complaints(session: Session, expert: str, format: str) -> list[str]:
+    """Why an expert cannot leave in a format; empty if it can, or does not exist."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
     from engine.methods.registry import method_of
     from workbench.tables import Expert
 
-    complaints = []
-    if Path(spec.folder).exists():
-        complaints.append(f"{spec.folder} exists already: choose another folder, nothing is written over.")
-    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is None:
-        return complaints
+        return []
     method = method_of(row.method)
-    if spec.format == "peft" and not method.is_adapter:
-        complaints.append(f"“{spec.expert}” is no LoRA adapter, its method is {method.title}: export it as hf.")
-    if spec.format == "hf" and method.no_decoder_because:
-        complaints.append(f"“{spec.expert}” cannot be exported as one model: it {method.no_decoder_because}.")
-    return complaints
+    if format == "peft" and not method.is_adapter:
+        return [f"“{expert}” is no LoRA adapter, its method is {method.title}: export it as hf."]
+    if format != "peft" and method.no_decoder_because:
+        return [f"“{expert}” cannot be exported as one model: it {method.no_decoder_because}."]
+    return []
+
+
+def _complaints(session: Session, spec: ExportExpert) -> list[str]:
+    return [*folder_complaints(spec.folder), *format_complaints(session, spec.expert, spec.format)]
 
 
 KIND = Kind(

@@ -10,6 +10,7 @@ from engine.config import (
     MOST_SEED,
     ModelConfig,
 )
+from workbench.hub_names import hub_name
 from workbench.kinds.kind import Kind, named
 from workbench.spec_base import ExpertName, Name, Spec, absolute
 
@@ -22,7 +23,7 @@ class MakeSeed(Spec):
     source: Literal["fresh", "folder", "hub", "expert"] = Field(
         "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of a trained one)."
     )
-    location: str = Field("", description="Folder or hub name of the model; empty for any other source.")
+    location: str = Field("", description="Folder or hub name (NAME or NAME@REVISION) of the model; empty for others.")
     expert: ExpertName | None = Field(
         None, description="Expert whose full model, shared parameters included, becomes the seed."
     )
@@ -36,6 +37,8 @@ class MakeSeed(Spec):
     @field_validator("location")
     @classmethod
     def _local(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("source") == "hub" and value:
+            hub_name(value)
         return absolute(value) if info.data.get("source") == "folder" else value
 
     def local_paths(self) -> list[str]:

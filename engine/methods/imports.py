@@ -1,0 +1,145 @@
+"""Experts from other tools' folders: a PEFT adapter of a seed model, or a fine-tuned copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine.errors import ModelError
+from engine.files import ArtifactRef
+from engine.foreign_files import confined, short
+from engine.methods.base import Method, SeedOrigin
+from engine.methods.registry import methods
+from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from engine.models.trainable_model import TrainableModel
+
+Holds = Literal["adapter", "networks", "model"]
+_ADAPTER = "adapter_config.json"
+_OF_GENERATION = "generation_config.json"  # a file that models without a tokenizer have, too
+_NO_EFFECT = frozenset(  # of a configuration on the logits
+    (
+        "architectures",
+        "bos_token_id",
+        "dtype",
+        "eos_token_id",
+        "id2label",
+        "label2id",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    )
+)
+_ANOTHER_SEED = "Give the seed that it was made of."
+
+
+@dataclass(frozen=True)
+class ImportedExpert:
+    """An expert in memory, with its method and why it is of this one, and the tokenizer of its base."""
+
+    method: Method
+    model: TrainableModel
+    reason: str
+    tokenizer: Tokenizer
+    is_on_seed: bool  # the seed model is its base; otherwise it has a base of its own
+
+
+def importing_methods() -> dict[str, Method]:
+    """The methods of imported experts by name."""
+    return {name: method for name, method in methods().items() if method.imports}
+
+
+def import_expert(
+    seed: ArtifactRef, folder: Path, key: str, *, method: str = "", origin: SeedOrigin | None = None
+) -> ImportedExpert:
+    """The expert in a folder of any source, on a seed model; `method` is the one that it must be of, if any.
+
+    Raises ModelError or TokenizerError with the first reason why it cannot be one; nothing is written.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is not a folder.", "Give the folder of an adapter or of a model.")
+    tokenizer = _tokenizer(seed.folder, folder)
+    lm: Any = None
+    if confined(folder, _ADAPTER) is not None:
+        holds, why = "adapter", "the folder holds an adapter"
+    else:
+        lm, changed = _fine_tuned(seed, folder)
+        holds = "model" if changed else "networks"
+        why = f"its “{changed}” differs from the seed's" if changed else "only its feed-forward networks may differ"
+    chosen = _choose(holds, why, method)
+    expert = chosen.take_in(seed, origin or SeedOrigin(), lm, folder, key)
+    return ImportedExpert(chosen, expert, f"{chosen.title}, since {why}", tokenizer, chosen.imports != "model")
+
+
+def _choose(holds: str, why: str, name: str) -> Method:
+    """The method of what a folder holds; raises ModelError where it cannot be the one that was named."""
+    by_name = importing_methods()
+    if not name:
+        return next(method for method in by_name.values() if method.imports == holds)
+    if name not in by_name:
+        raise ModelError(f"No expert of the method {name} can be imported.", f"Choose one of {', '.join(by_name)}.")
+    fits = by_name[name].imports == holds or (by_name[name].imports, holds) == ("model", "networks")
+    if not fits:
+        raise ModelError(f"It cannot be an expert of the method {name}: {why}.", "Leave the method open.")
+    return by_name[name]
+
+
+def _tokenizer(seed: Path, folder: Path) -> Tokenizer:
+    """The tokenizer of a folder, or the seed's where it has none; raises ModelError for another vocabulary."""
+    own = load_tokenizer(seed)
+    if not any(confined(folder, name) for name in TOKENIZER_FILES if name != _OF_GENERATION):
+        return own
+    other = load_tokenizer(folder)
+    if other.sha256 != own.sha256:
+        raise ModelError(f"The tokenizer in {folder} is not the seed's: it has another vocabulary.", _ANOTHER_SEED)
+    return other
+
+
+def _fine_tuned(seed: ArtifactRef, folder: Path) -> tuple[Any, str]:
+    """A model from a folder, and the first thing of it but its feed-forward networks that differs from the seed's."""
+    from engine.models.families import import_model, load_model
+
+    lm = import_model(folder)
+    seed.check()
+    seed_lm = load_model(seed.folder)
+    _refuse_another_shape(folder, lm, seed_lm)
+    return lm, next(_differences(lm, seed_lm), "")
+
+
+def _refuse_another_shape(folder: Path, lm: Any, seed_lm: Any) -> None:
+    """Raises ModelError for a model of another architecture, vocabulary or shape than the seed."""
+    for field, what in (("model_type", "family"), ("vocab_size", "size of the vocabulary")):
+        theirs, ours = getattr(lm.config, field), getattr(seed_lm.config, field)
+        if theirs != ours:
+            raise ModelError(f"The {what} of the model in {folder} is {theirs}, the seed's is {ours}.", _ANOTHER_SEED)
+    shapes, of_seed = ({name: [*one.shape] for name, one in each.state_dict().items()} for each in (lm, seed_lm))
+    odd = sorted(name for name in shapes.keys() | of_seed.keys() if shapes.get(name) != of_seed.get(name))
+    if odd:
+        raise ModelError(
+            f"The model in {folder} has another shape than the seed: “{short(odd[0])}” differs.", _ANOTHER_SEED
+        )
+
+
+def _differences(lm: Any, seed_lm: Any) -> Iterator[str]:
+    """What two models of one shape differ in, their feed-forward networks left out."""
+    import torch
+
+    from engine.models.families import ffn_places
+
+    config, of_seed = lm.config.to_dict(), seed_lm.config.to_dict()
+    for name in sorted(config.keys() | of_seed.keys()):
+        has_effect = name not in _NO_EFFECT and not name.startswith(("_", "name_")) and "drop" not in name
+        if has_effect and config.get(name) != of_seed.get(name):
+            yield name
+    networks = tuple(f"{place}." for place, _, _ in ffn_places(seed_lm))
+    tensors = seed_lm.state_dict()
+    for name, tensor in lm.state_dict().items():
+        if not name.startswith(networks) and not torch.equal(tensor, tensors[name]):
+            yield name

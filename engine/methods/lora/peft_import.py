@@ -1,0 +1,210 @@
+"""A LoRA expert from the folder of a PEFT adapter, from any source: its configuration and its tensors, checked.
+
+What the configuration asks for and a LoRA expert does not hold exactly is refused by its name. peft itself never sees
+the folder. Sources: https://huggingface.co/docs/peft/developer_guides/checkpoint
+
+Shapes: R rank, I inputs, O outputs of a map.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from engine.errors import ModelError, first_of
+from engine.foreign_files import confined, read_object, short
+from engine.methods.base import SeedOrigin
+from engine.methods.lora.adapters import adapters_of
+from engine.methods.lora.peft_files import BASE_HASH, CONFIG, PREFIX, WEIGHTS
+from engine.models.families import linear_places
+
+_TENSOR = re.compile(re.escape(PREFIX) + r"(?P<place>.+)\.lora_(?P<factor>[AB])\.weight")
+_FACTORS = {"A": "down", "B": "up"}
+_PATTERN = re.compile(r"\^?[\w.]{1,300}")  # of the names that a rank or an alpha is for; others may take for ever
+_COMMIT = re.compile("[0-9a-f]{40}")
+_CONFIG_BYTES = 1 << 20
+_ANOTHER_SEED = "Give the seed that the adapter was trained on."
+_AGAIN = "Train the adapter as plain LoRA, or merge it into its model and import that."
+_SAVE_AGAIN = "Save it again with safetensors: save_pretrained(folder)."
+_READ = frozenset(
+    (
+        "alpha_pattern",
+        "base_model_name_or_path",
+        "bias",
+        "init_lora_weights",
+        "lora_alpha",
+        "peft_type",
+        "r",
+        "rank_pattern",
+        "revision",
+        "use_rslora",
+    )
+)
+_WITHOUT_EFFECT = frozenset(  # on what an adapter computes once its tensors are there
+    (
+        "auto_mapping",
+        "ensure_weight_tying",
+        "eva_config",
+        "exclude_modules",
+        "fan_in_fan_out",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_dropout",
+        "megatron_core",
+        "peft_version",
+        "qalora_group_size",
+        "runtime_config",
+        "target_modules",  # the names of the tensors say where they belong
+        "task_type",
+    )
+)
+_PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")  # others change the model beneath
+
+
+@dataclass(frozen=True)
+class AdapterBase:
+    """The model that an adapter's files name as theirs; empty where they do not."""
+
+    name: str
+    revision: str
+    weights_sha256: str
+
+    def refuse_another(self, weights_sha256: str, origin: SeedOrigin) -> None:
+        """Raises ModelError where the files name other weights, or another commit of the same model, than the seed's.
+
+        A name alone is a hint: the same model has many.
+        """
+        if self.weights_sha256 and self.weights_sha256 != weights_sha256:
+            raise ModelError("The adapter names other weights than the seed's as its base.", _ANOTHER_SEED)
+        is_pinned = _COMMIT.fullmatch(self.revision) and origin.commit and origin.hub_name == self.name
+        if is_pinned and self.revision != origin.commit:
+            raise ModelError(
+                f"The adapter belongs to commit {self.revision} of {self.name}, the seed is commit {origin.commit}.",
+                _ANOTHER_SEED,
+            )
+
+
+def adapter_base(folder: Path) -> AdapterBase:
+    """What an adapter's files say of its base."""
+    config = _read_config(folder)
+    name, revision = (config.get(field) for field in ("base_model_name_or_path", "revision"))
+    return AdapterBase(short(name or ""), short(revision or ""), _metadata(folder).get(BASE_HASH, ""))
+
+
+def read_adapter(lm: nn.Module, folder: Path) -> dict[str, Tensor]:
+    """The tensors of an adapter as those of a LoRA expert of the seed model `lm`, in float32 as peft computes them.
+
+    Raises ModelError with the first thing that the expert could not hold exactly, or that does not fit the model.
+    """
+    config = _read_config(folder)
+    _refuse_other_kinds(folder, config)
+    maps = {name: getattr(holder, attribute) for name, holder, attribute in linear_places(lm)}
+    state = _named_by_place(_read_tensors(folder), maps)
+    for place in sorted({name.rpartition(".")[0] for name in state}):
+        state[f"{place}.scale"] = _scale(config, place, state.get(f"{place}.down"))
+    adapters_of(state, maps)
+    return state
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = read_object(folder, CONFIG, _CONFIG_BYTES)
+    if config is None:
+        raise ModelError(f"{folder} has no {CONFIG}.", "Give the folder of an adapter.")
+    return config
+
+
+def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raises ModelError for code, and for a configuration that asks for more than low-rank changes."""
+    if config.get("auto_map"):
+        raise ModelError(f"{folder / CONFIG} asks for code of its own (auto_map), which is never run.", _AGAIN)
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise ModelError(f"The adapter in {folder} is of the type “{short(kind)}”, not LORA.", _AGAIN)
+    start, bias = config.get("init_lora_weights", True), config.get("bias", "none")
+    if not any(start is one or start == one for one in _PLAIN_STARTS):
+        raise ModelError(
+            f"The adapter in {folder} began with init_lora_weights “{short(start)}”, which changes the model beneath.",
+            _AGAIN,
+        )
+    others = {"bias": bias} if bias != "none" else {}
+    others |= {name: value for name, value in config.items() if name not in _READ | _WITHOUT_EFFECT and value}
+    if others:
+        name = min(others)
+        raise ModelError(
+            f"The adapter in {folder} uses {short(name)} ({short(others[name])}), which a LoRA expert does not have.",
+            _AGAIN,
+        )
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    file = confined(folder, WEIGHTS)
+    if file is None:
+        pickles = sorted(path.name for path in folder.glob("adapter_model*") if path.suffix in (".bin", ".pt", ".pth"))
+        held = f"only {pickles[0]}, a pickle, which is never opened" if pickles else f"no {WEIGHTS}"
+        raise ModelError(f"The adapter in {folder} cannot be read: there is {held}.", _SAVE_AGAIN)
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError, MemoryError) as error:
+        raise ModelError(f"{folder / WEIGHTS} is not a whole safetensors file: {short(error)}.", _SAVE_AGAIN) from None
+
+
+def _metadata(folder: Path) -> dict[str, str]:
+    """What the file of tensors says of itself; empty where it cannot be read, which reading its tensors reports."""
+    file = confined(folder, WEIGHTS)
+    try:
+        if file is None:
+            return {}
+        with safe_open(file, framework="pt") as opened:
+            return opened.metadata() or {}
+    except (OSError, SafetensorError):
+        return {}
+
+
+def _named_by_place(tensors: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The factors as PLACE.down and PLACE.up; raises ModelError for a tensor of anything else."""
+    state: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        match = _TENSOR.fullmatch(name)
+        if match is None or match["place"] not in maps:
+            raise ModelError(
+                f"The adapter changes “{short(name)}”, where a LoRA expert of this seed has no map.",
+                _ANOTHER_SEED + " Only maps of attention and feed-forward networks fit.",
+            )
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"“{short(name)}” of the adapter holds infinite numbers, NaN or no floats.", _SAVE_AGAIN)
+        state[f"{match['place']}.{_FACTORS[match['factor']]}"] = tensor.float()
+    return state
+
+
+def _scale(config: Mapping[str, Any], place: str, down_RI: Tensor | None) -> Tensor:
+    """The factor of a map's change; raises ModelError unless the configuration fits the tensor."""
+    rank = _of_place(config, "rank_pattern", "r", 8, place)
+    alpha = _of_place(config, "alpha_pattern", "lora_alpha", 8, place)
+    if down_RI is None or down_RI.ndim != 2 or len(down_RI) != rank:
+        shape = "missing" if down_RI is None else " x ".join(map(str, down_RI.shape))
+        raise ModelError(f"The adapter's rank at “{place}” is {rank:g}, but its tensor is {shape}.", _SAVE_AGAIN)
+    return torch.tensor([alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)])
+
+
+def _of_place(config: Mapping[str, Any], patterns: str, field: str, default: float, place: str) -> float:
+    """The rank or the alpha of a map: that of the first pattern that the end of its name matches, as in peft."""
+    by_pattern = config.get(patterns) or {}
+    if not isinstance(by_pattern, dict):
+        raise ModelError(f"The adapter's {patterns} is not a JSON object.", _SAVE_AGAIN)
+    if odd := [pattern for pattern in by_pattern if not _PATTERN.fullmatch(pattern)]:
+        raise ModelError(f"The adapter's {patterns} has the pattern “{short(first_of(odd))}”, no plain name.", _AGAIN)
+    matching = (value for pattern, value in by_pattern.items() if re.match(rf"(.*\.)?({pattern})$", place))
+    value = next(matching, config.get(field, default))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+        raise ModelError(f"The adapter's {field} at “{place}” must be a number above 0, not {short(value)}.", _AGAIN)
+    return float(value)

@@ -1,0 +1,155 @@
+"""One file of several folders to give to somebody else: a zip archive that begins with a list of hashes of the rest.
+
+Members are stored uncompressed, sorted and without times, so that equal contents are equal bytes. Whoever opens a file
+trusts nothing in it: names, sizes and hashes are checked before and while anything is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import DamagedFile
+from engine.files import sha256_of
+
+FORMAT, VERSION = "expert-workbench-pack", 1
+_LIST = "pack.json"
+_NAME = re.compile(r"[a-z]+/(?:additional_chat_templates/)?[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_SUFFIXES = frozenset((".safetensors", ".json", ".jinja", ".txt", ".model", ".bpe"))
+_MAX_LIST_BYTES, _MAX_MEMBERS, _CHUNK = 8 << 20, 5000, 1 << 20
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can name
+_AGAIN = "Get the file again from whoever packed it."
+_ANOTHER_VERSION = "Update the workbench that is the older of the two, and pack the expert again."
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An opened file: what it says of its contents, and the size and SHA-256 of each member."""
+
+    path: Path
+    about: dict[str, Any]
+    members: Mapping[str, tuple[int, str]]
+
+    def names_in(self, folder: str) -> list[str]:
+        """The members of a folder."""
+        return [name for name in self.members if name.startswith(f"{folder}/")]
+
+    def unpack(self, folder: str, target: Path) -> None:
+        """Writes the members of a folder below `target`; raises DamagedFile at the first that is not as listed."""
+        with _opened(self.path) as archive:
+            for name in self.names_in(folder):
+                place = target / name.removeprefix(f"{folder}/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._write(archive, name, place)
+
+    def _write(self, archive: zipfile.ZipFile, name: str, place: Path) -> None:
+        size, sha256 = self.members[name]
+        digest, left = hashlib.sha256(), size
+        with archive.open(name) as source, place.open("xb") as file:
+            while chunk := source.read(min(_CHUNK, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    break
+                digest.update(chunk)
+                file.write(chunk)
+        if left or digest.hexdigest() != sha256:
+            raise DamagedFile(f"“{name}” in {self.path} is not the file that was packed: its bytes changed.", _AGAIN)
+
+
+def write_packed(path: Path, about: Mapping[str, Any], folders: Mapping[str, Mapping[str, Path]]) -> None:
+    """Writes a file at `path`, which must not exist; `folders` names the files of each folder in it."""
+    files = {f"{folder}/{name}": file for folder, inner in folders.items() for name, file in inner.items()}
+    members = {
+        name: {"sha256": sha256_of(file), "size_bytes": file.stat().st_size} for name, file in sorted(files.items())
+    }
+    listed = {"format": FORMAT, "version": VERSION, "about": about, "members": members}
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_info(_LIST), json.dumps(listed, indent=1, sort_keys=True).encode())
+        for name in members:
+            info = _info(name)
+            info.file_size = files[name].stat().st_size  # so that a large one gets a large header
+            with files[name].open("rb") as source, archive.open(info, "w") as target:
+                shutil.copyfileobj(source, target, _CHUNK)
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+    return info
+
+
+def open_packed(path: Path) -> Packed:
+    """Reads the list of a packed file and checks its members against it; raises DamagedFile with the cause."""
+    with _opened(path) as archive:
+        infos = archive.infolist()
+        if not infos or infos[0].filename != _LIST:
+            raise DamagedFile(f"{path} is no packed expert.", "Give a file that `expert pack` wrote.")
+        _refuse_unsafe(path, infos)
+        listed = _read_list(path, archive)
+    members = {name: (one["size_bytes"], one["sha256"]) for name, one in listed["members"].items()}
+    if {info.filename: info.file_size for info in infos[1:]} != {name: size for name, (size, _) in members.items()}:
+        raise DamagedFile(f"{path} does not hold the files that it lists.", _AGAIN)
+    return Packed(path, listed["about"], members)
+
+
+def _refuse_unsafe(path: Path, infos: list[zipfile.ZipInfo]) -> None:
+    """Raises DamagedFile for names that lead elsewhere, links, and sizes that only unpacking would show."""
+    names = [info.filename for info in infos]
+    if len(names) > _MAX_MEMBERS or len(set(names)) < len(names):
+        raise DamagedFile(f"{path} holds too many files, or one of them twice.", _AGAIN)
+    for info in infos:
+        is_known = info.filename == _LIST or (
+            _NAME.fullmatch(info.filename) and Path(info.filename).suffix in _SUFFIXES
+        )
+        if not is_known or stat.S_ISLNK(info.external_attr >> 16):
+            raise DamagedFile(f"{path} holds {info.filename[:200]!a}, which no packed expert has.", _AGAIN)
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise DamagedFile(f"{path} is compressed inside, which no packed expert is.", _AGAIN)
+    if sum(info.file_size for info in infos) > path.stat().st_size:
+        raise DamagedFile(f"{path} claims to hold more than its own size.", _AGAIN)
+
+
+def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
+    if archive.getinfo(_LIST).file_size > _MAX_LIST_BYTES:
+        raise DamagedFile(f"The list in {path} is too large.", _AGAIN)
+    try:
+        listed = json.loads(archive.read(_LIST).decode())
+        form, version = listed["format"], listed["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DamagedFile(f"The list in {path} cannot be read.", _AGAIN) from None
+    if form != FORMAT or version != VERSION:
+        raise DamagedFile(
+            f"{path} has version {ascii(version)[:20]} of the packed format; here it is {VERSION}.", _ANOTHER_VERSION
+        )
+    members = listed.get("members")
+    if not (
+        isinstance(members, dict) and isinstance(listed.get("about"), dict) and all(map(_is_one, members.values()))
+    ):
+        raise DamagedFile(f"The list in {path} cannot be read.", _AGAIN)
+    return dict(listed)
+
+
+def _is_one(member: Any) -> bool:
+    if not isinstance(member, dict):
+        return False
+    return type(member.get("size_bytes")) is int and isinstance(member.get("sha256"), str)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, ValueError) as error:
+        raise DamagedFile(f"{path} is no whole packed file: {error}.", _AGAIN) from None
+    except PermissionError as error:
+        raise DamagedFile(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None

@@ -1,0 +1,166 @@
+"""Packs conversations into blocks: each lies in one block where it fits, and only its answers count.
+
+Best-fit decreasing, as in `packing_strategy="bfd"` of TRL: the longest first, each into the fullest block that has
+space for it; the rest of a block is padding. A conversation longer than a block is cut: its pieces lie in consecutive
+blocks, so that every token but its first is predicted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import CorpusError
+from engine.events import Progress
+from engine.text.blocks import (
+    CONTEXT,
+    COUNTED,
+    PADDING,
+    GrowingArray,
+    documents_file,
+    ids_dtype,
+    marks_file,
+    starts_file,
+    write_facts,
+)
+from engine.text.conversations import Message, from_stored
+from engine.text.split import SPLITS, count_documents, read_split
+from engine.text.tokenizer import Tokenizer
+
+REPORT_EVERY = 256  # conversations
+
+
+class Piece(NamedTuple):
+    """Tokens `first` to `stop` of a conversation."""
+
+    number: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class ChatEncoder:
+    """A tokenizer with a seed's template: `encode` gives a conversation's ids, and which of them are answers."""
+
+    tokenizer: Tokenizer
+    template_sha256: str
+    encode: Callable[[list[Message]], tuple[list[int], list[bool]]]
+
+
+def pack_conversations(
+    documents_folder: Path, encoder: ChatEncoder, folder: Path, block_size: int
+) -> Iterator[Progress]:
+    """Writes the files of `pack_domain` for blocks of this size, and for each split marks and order of conversations.
+
+    `tokens.json` counts for each split the conversations, those cut, the tokens and those that count.
+    Yields progress in documents. Raises CorpusError for a conversation without a token to count.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    total = sum(count_documents(documents_folder, split) for split in SPLITS)
+    splits: dict[str, dict[str, int]] = {}
+    done = 0
+    for split in SPLITS:
+        encoded = folder / f"{split}.encoded"
+        encoded.mkdir()
+        for number in _encode(documents_folder, split, encoder, encoded):
+            yield Progress(done + number, total, "documents", split, is_first=True)
+        splits[split] = _arrange(encoded, encoder.tokenizer, folder, split, block_size)
+        done += splits[split]["documents"]
+        shutil.rmtree(encoded)
+    facts = {"template_sha256": encoder.template_sha256, "block_size": block_size, "splits": splits}
+    write_facts(folder, encoder.tokenizer, facts)
+
+
+def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
+    """The pieces of each block, given the number of tokens of each conversation."""
+    blocks: list[list[Piece]] = []
+    by_space: defaultdict[int, list[int]] = defaultdict(list)  # blocks by their free space
+    spaces = 0  # bit n is set while a block has n free
+
+    def place(block: int, piece: Piece, space: int) -> None:
+        nonlocal spaces
+        blocks[block].append(piece)
+        left = space - (piece.stop - piece.first)
+        by_space[left].append(block)
+        spaces |= 1 << left
+
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        length = lengths[number]
+        if wide := spaces >> length if length <= block_size else 0:
+            space = length + (wide & -wide).bit_length() - 1  # the least that is enough
+            block = by_space[space].pop()
+            spaces &= ~(0 if by_space[space] else 1 << space)
+            place(block, Piece(number, 0, length), space)
+            continue
+        for first in range(0, length, block_size):
+            blocks.append([])
+            place(len(blocks) - 1, Piece(number, first, min(first + block_size, length)), block_size)
+    return blocks
+
+
+def _encode(documents_folder: Path, split: str, encoder: ChatEncoder, folder: Path) -> Iterator[int]:
+    """Writes the tokens and marks of all conversations of a split in order; yields how many are done."""
+    with (
+        GrowingArray(folder / "ids.npy", ids_dtype(encoder.tokenizer)) as ids,
+        GrowingArray(folder / "marks.npy", np.dtype("u1")) as marks,
+        GrowingArray(folder / "ends.npy", np.dtype("<i8")) as ends,
+    ):
+        for row in read_split(documents_folder, split):
+            new_ids, is_answer = encoder.encode(from_stored(row["messages"]))
+            is_answer[:1] = [False]  # nothing predicts the first token
+            if not any(is_answer):
+                raise CorpusError(
+                    "The template of the seed model shows no answer of a conversation.",
+                    "Choose another seed model, or remove the conversation.",
+                    path=row["source"],
+                )
+            ids.extend(new_ids)
+            marks.extend([COUNTED if one else CONTEXT for one in is_answer])
+            ends.extend([len(ids)])
+            if len(ends) % REPORT_EVERY == 0:
+                yield len(ends)
+
+
+def _arrange(encoded: Path, tokenizer: Tokenizer, folder: Path, split: str, block_size: int) -> dict[str, int]:
+    """Writes the tokens block by block, and one token more: what comes after the last block. Returns the counts."""
+    ids, marks, ends = (np.load(encoded / f"{name}.npy", mmap_mode="r") for name in ("ids", "marks", "ends"))
+    lengths = np.diff(ends, prepend=0)
+    blocks = layout(lengths.tolist(), block_size)
+    padding = tokenizer.bos_id
+    with (
+        GrowingArray(folder / f"{split}.npy", ids_dtype(tokenizer)) as packed,
+        GrowingArray(marks_file(folder, split), np.dtype("u1")) as packed_marks,
+        GrowingArray(starts_file(folder, split), np.dtype("<i8")) as starts,
+        GrowingArray(documents_file(folder, split), np.dtype("<i4")) as documents,
+    ):
+        for number, block in enumerate(blocks, 1):
+            for piece in block:
+                if piece.first == 0:
+                    starts.extend([len(packed)])
+                    documents.extend([piece.number])
+                these = _slice(piece, ends, lengths)
+                packed.extend(ids[these])
+                packed_marks.extend(marks[these])
+            missing = number * block_size - len(packed)
+            packed.extend([padding] * missing)
+            packed_marks.extend([PADDING] * missing)
+        packed.extend([padding])
+        packed_marks.extend([PADDING])
+    return {
+        "documents": len(ends),
+        "tokens": len(ids),
+        "counted": int(np.count_nonzero(marks == COUNTED)),
+        "cut": int(np.count_nonzero(lengths > block_size)),
+    }
+
+
+def _slice(piece: Piece, ends: NDArray[Any], lengths: NDArray[Any]) -> slice:
+    begin = int(ends[piece.number] - lengths[piece.number])
+    return slice(begin + piece.first, begin + piece.stop)

@@ -1,0 +1,75 @@
+"""GGUF files by llama.cpp's own converter, a program of its own.
+
+Sources: https://github.com/ggml-org/llama.cpp/blob/master/convert_hf_to_gguf.py,
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+from engine.errors import ModelError
+from engine.events import Event, Progress
+from workbench.settings import Settings
+
+_PROGRAM = "convert_hf_to_gguf.py"
+_MAGIC = b"GGUF"
+_PERIOD_SECONDS = 1.0  # between two looks at the converter, so that a cancel stops it
+
+
+def find_converter(settings: Settings) -> Path:
+    """The converter of this machine; raises ModelError if there is none."""
+    given = settings.gguf_converter
+    path = Path(given).expanduser() if given else Path(shutil.which(_PROGRAM) or "")
+    if not path.is_file():
+        missing = f"There is no program {given}" if given else f"llama.cpp's {_PROGRAM} is not in the PATH"
+        raise ModelError(
+            f"{missing}, so no GGUF can be written.",
+            "Install llama.cpp and set WORKBENCH_GGUF_CONVERTER to its convert_hf_to_gguf.py, or export as hf.",
+        )
+    return path
+
+
+def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None, None]:
+    """Converts a model folder, in its own precision; `target` gets its name when it is complete.
+
+    Raises ModelError with the converter's last line.
+    """
+    unfinished, log = target.with_name(f".{target.name}.new"), model.with_name(f"{model.name}.log")
+    program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
+    command = [*program, str(model), "--outfile", str(unfinished), "--outtype", "f32"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                try:
+                    process.wait(_PERIOD_SECONDS)
+                except subprocess.TimeoutExpired:
+                    yield Progress(0, 1, "folders", "converting")
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode or not _is_gguf(unfinished):
+        raise ModelError(
+            f"llama.cpp's converter could not convert the model: {_last_line(log)}",
+            "Update llama.cpp, or export as hf.",
+        )
+    unfinished.rename(target)
+
+
+def _is_gguf(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(_MAGIC)) == _MAGIC
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "it wrote no GGUF file and no message."

@@ -1,0 +1,92 @@
+"""Import an expert: read from its folder, checked against its seed model, and stored as those that are trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Note, Progress
+from engine.methods.base import SeedOrigin
+from engine.methods.export import set_special_tokens
+from engine.methods.imports import ImportedExpert, import_expert
+from engine.models.hub import download_expert
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import stable_id
+from jobs.kinds.shared.stored_base import store_base
+from workbench.hub_names import HUB, hub_name, hub_origin, hub_source
+from workbench.kinds.training.import_expert import ImportExpert
+from workbench.names import ensure_free
+from workbench.registry.experts import IMPORTED, register_expert
+from workbench.registry.seeds import seed_row
+from workbench.store.artifacts import register_artifact
+from workbench.tables import Artifact, Expert
+
+
+def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
+    """Stores the expert, and its base where the seed model is not its base."""
+    with work.reading() as session:
+        ensure_free(session, Expert, "expert", spec.expert)
+        row = seed_row(session, spec.seed_model)
+        seed_id, seed, origin = row.id, work.storage.kept(row.artifact), SeedOrigin(*hub_origin(row.source))
+        seed_artifact_id = row.artifact_id
+    yield Progress(0, 2, "parts", "reading")
+    folder, source = _find(spec)
+    id = stable_id(work.job_id, "expert")
+    method_name = "" if spec.method == "auto" else spec.method
+    imported = import_expert(seed, folder, id, method=method_name, origin=origin)
+    yield Note(f"{spec.expert} is an expert of the method {imported.reason}.")
+    yield Progress(1, 2, "parts", "saving")
+    base_id = seed_artifact_id if imported.is_on_seed else _store_base(work, imported)
+    base_sha256, _ = work.storage.describe(base_id)
+    tokenizer_sha256 = imported.tokenizer.sha256
+    with work.storage.new(id) as target:
+        imported.method.save_expert(
+            imported.model, id, target, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256
+        )
+    num_parameters = sum(one.numel() for one in imported.model.expert_parameters(id).values())
+    yield Progress(2, 2, "parts", "done")
+
+    def register(session: Session) -> dict[str, Any]:
+        base = session.get(Artifact, base_id) or register_artifact(
+            session, work.storage, base_id, "demix-base", job_id=work.job_id
+        )
+        kind = imported.method.artifact_kind
+        register_expert(
+            session,
+            id=id,
+            name=spec.expert,
+            method=imported.method.name,
+            domain_id=None,
+            seed_id=seed_id,
+            parent_id=None,
+            base=base,
+            artifact=register_artifact(session, work.storage, id, kind, job_id=work.job_id),
+            tokenizer_sha256=tokenizer_sha256,
+            data_sha256="",
+            num_parameters=num_parameters,
+            config={"domains": [], IMPORTED: {"source": source, "reason": imported.reason}},
+            metrics={},
+            code_version=version("expert-workbench"),
+            job_id=work.job_id,
+        )
+        return {"expert": spec.expert, "reason": imported.reason, "source": source, "num_parameters": num_parameters}
+
+    return register
+
+
+def _find(spec: ImportExpert) -> tuple[Path, str]:
+    """The folder to read, downloaded now if need be, and the source that the registry keeps."""
+    if not spec.source.startswith(HUB):
+        return Path(spec.source), f"folder:{spec.source}"
+    name, revision = hub_name(spec.source)
+    folder = download_expert(name, revision)
+    return folder, hub_source(name, folder.name)
+
+
+def _store_base(work: Work, imported: ImportedExpert) -> str:
+    set_special_tokens(imported.model.lm, imported.tokenizer)
+    return store_base(work, imported.method, imported.model, imported.tokenizer)

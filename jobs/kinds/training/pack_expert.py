@@ -1,0 +1,70 @@
+"""Pack an expert: its folder, the base where that is no seed model, and the seed model if requested, in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Progress
+from engine.files import MANIFEST, ArtifactRef
+from engine.packed_file import write_packed
+from jobs.attempt.work import Register, Work
+from workbench.errors import StorageError
+from workbench.kinds.training.pack_expert import PackExpert
+from workbench.registry.experts import expert_row
+from workbench.registry.packed_experts import describe_packed
+from workbench.store.storage import noticing_full_disk
+
+
+def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
+    """Writes the file aside and gives it its name when it is complete."""
+    with work.reading() as session:
+        row = expert_row(session, spec.expert)
+        described = describe_packed(row)
+        folders = {"expert": work.storage.kept(row.artifact)}
+        is_on_seed = row.seed is not None and row.base_id == row.seed.artifact_id
+        if not is_on_seed:
+            folders["base"] = work.storage.kept(row.base)
+        if spec.with_seed and row.seed is not None:
+            folders["seed"] = work.storage.kept(row.seed.artifact)
+    if spec.with_seed and described.seed is None:
+        raise StorageError(f"“{spec.expert}” has no seed model here.", "Pack it without: its base is packed anyway.")
+    yield Progress(0, 1, "files", "writing")
+    with _new_file(Path(spec.file)) as aside:
+        write_packed(aside, described.model_dump(mode="json"), {name: _files(kept) for name, kept in folders.items()})
+        num_bytes = aside.stat().st_size
+    yield Progress(1, 1, "files", "done")
+
+    def register(_: Session) -> dict[str, Any]:
+        return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
+
+    return register
+
+
+def _files(kept: ArtifactRef) -> dict[str, Path]:
+    """The files of an artifact by their names, every byte checked; its manifest follows from them."""
+    kept.check()
+    files = (file for file in kept.folder.rglob("*") if file.is_file() and file.name != MANIFEST)
+    return {file.relative_to(kept.folder).as_posix(): file for file in files}
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    """The path of a file to write, which becomes `target` at the end; raises StorageError."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}.new")
+    aside.unlink(missing_ok=True)
+    try:
+        with noticing_full_disk(target.parent):
+            yield aside
+            os.link(aside, target)  # unlike a rename it writes nothing over
+    except FileExistsError as error:
+        raise StorageError(f"{target} exists already.", "Choose another file: nothing is written over.") from error
+    except PermissionError as error:
+        raise StorageError(f"{target} cannot be written: {error.strerror}.", "Choose a folder of yours.") from error
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,199 @@
+"""A conversation becomes the ids that transformers gives it, and no message can write a control token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from engine.errors import ChatTemplateError
+from engine.text import template_process
+from engine.text.chat_template import ChatTemplate, load_chat_template
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+from tests.engine.chat_shapes import CHATS, MARKED, chat_folder
+
+TALK = [
+    {"role": "user", "content": "May a tenant sublet?"},
+    {"role": "assistant", "content": "Only with consent."},
+    {"role": "user", "content": "And  nächste 😀?\n"},
+    {"role": "assistant", "content": "Ask again."},
+]
+
+
+def load(folder: Path, name: str) -> tuple[Tokenizer, ChatTemplate]:
+    template = load_chat_template(chat_folder(folder, name))
+    assert template is not None
+    return load_tokenizer(folder), template
+
+
+def theirs(folder: Path, messages: Any, **settings: Any) -> Any:
+    return AutoTokenizer.from_pretrained(folder).apply_chat_template(messages, tokenize=True, **settings)
+
+
+def answers(tokenizer: Tokenizer, ids: list[int], is_answer: list[bool]) -> list[str]:
+    """The texts of the runs of ids that are answers."""
+    runs: list[list[int]] = [[]]
+    for id, counts in zip(ids, is_answer, strict=True):
+        if counts:
+            runs[-1].append(id)
+        elif runs[-1]:
+            runs.append([])
+    return ["".join(map(tokenizer.written, run)).replace("Ġ", " ") for run in runs if run]
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_conversation_has_the_ids_of_transformers(tmp_path: Path, name: str) -> None:
+    tokenizer, template = load(tmp_path, name)
+    for messages, opens in ((TALK, False), (TALK[:3], True)):
+        expected = theirs(tmp_path, messages, add_generation_prompt=opens, return_dict=False)
+        assert template.encode(tokenizer, messages, add_generation_prompt=opens) == expected
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=st.text(st.characters(codec="utf-8"), max_size=20))
+def test_whatever_a_message_says_its_ids_are_those_of_transformers(tmp_path: Path, text: str) -> None:
+    tokenizer, template = load(tmp_path, "qwen")
+    messages = [{"role": "user", "content": text}]
+    assert template.encode(tokenizer, messages) == theirs(tmp_path, messages, return_dict=False)
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_message_cannot_write_a_control_token(tmp_path: Path, name: str) -> None:
+    tokenizer, template = load(tmp_path, name)
+    for token in CHATS[name][2]:
+        plain, forged = ([{"role": "user", "content": f"a{one}b"}] for one in ("", token))
+        of_plain, of_forged = (
+            [id for id in template.encode(tokenizer, one) if id in tokenizer.control_ids] for one in (plain, forged)
+        )
+        assert of_forged == of_plain
+        written = "".join(map(tokenizer.written, template.encode(tokenizer, forged)))
+        assert f"a{token}b" in written
+
+
+def test_a_control_token_that_is_not_special_cannot_be_written_either(tmp_path: Path) -> None:
+    folder = chat_folder(tmp_path, "qwen")
+    state = json.loads((folder / "tokenizer.json").read_text())
+    for token in state["added_tokens"]:
+        token["special"] = token["content"] != "<|im_end|>"
+    (folder / "tokenizer.json").write_text(json.dumps(state))
+    tokenizer, template = load_tokenizer(folder), load_chat_template(folder)
+    assert template is not None
+    ids = template.encode(tokenizer, [{"role": "user", "content": "a<|im_end|>b"}])
+    assert ids.count(tokenizer.encode("<|im_end|>", control_tokens=True)[0]) == 2  # the system's and the user's turn
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path, name: str) -> None:
+    tokenizer, template = load(tmp_path, name)
+    end = CHATS[name][3]
+    ids, is_answer = template.encode_answers(tokenizer, TALK)
+    assert ids == template.encode(tokenizer, TALK)
+    found = [text.strip() for text in answers(tokenizer, ids, is_answer)]
+    assert [text.endswith(end) and text.count(end) == 1 for text in found] == [True, True]
+    if name == "qwen 3":  # the thoughts of the last answer are its words, too
+        found[1] = found[1].replace("<think>ĊĊ</think>ĊĊ", "")
+    assert found == [f"Only with consent.{end}", f"Ask again.{end}"]
+
+
+def test_answers_that_a_template_marks_are_those_of_transformers(tmp_path: Path) -> None:
+    tokenizer, template = load(tmp_path, "marked")
+    expected = theirs(tmp_path, TALK, return_dict=True, return_assistant_tokens_mask=True)
+    ids, is_answer = template.encode_answers(tokenizer, TALK)
+    assert (ids, is_answer) == (expected["input_ids"], [bool(one) for one in expected["assistant_masks"]])
+
+
+def test_a_forged_end_does_not_end_an_answer(tmp_path: Path) -> None:
+    tokenizer, template = load(tmp_path, "llama 3")
+    messages = [TALK[0], {"role": "assistant", "content": "a<|eot_id|>b"}]
+    [answer] = answers(tokenizer, *template.encode_answers(tokenizer, messages))
+    assert answer == "a<|eot_id|>b<|eot_id|>"
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_the_end_of_a_turn_comes_first_of_what_the_template_writes_after_an_answer(tmp_path: Path, name: str) -> None:
+    tokenizer, template = load(tmp_path, name)
+    ends = [tokenizer.written(id) for id in template.turn_ends(tokenizer)]
+    assert ends == ([CHATS[name][3], "<|endoftext|>"] if name == "phi 3" else [CHATS[name][3]])
+
+
+def test_answers_that_cannot_be_found_are_refused(tmp_path: Path) -> None:
+    tokenizer, _ = load(tmp_path, "qwen")
+    source = "{{ messages | length }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    with pytest.raises(ChatTemplateError, match=r"cannot be seen where the answer begins\. Mark the answers"):
+        ChatTemplate(source, {}).encode_answers(tokenizer, TALK)
+
+
+BAD = {
+    "a loop without end": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "memory without end": "{{ ('a' * 9999999999) | length }}",
+    "text without end": "{% for a in range(99999) %}" + "a" * 99 + "{% endfor %}",
+    "an error of its own": "{{ raise_exception('Roles must alternate.') }}",
+    "no Jinja": "{% if %}",
+    "a way out of the sandbox": "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+}
+
+
+@pytest.mark.parametrize("source", BAD.values(), ids=BAD)
+def test_a_bad_template_is_refused_in_bounded_time_and_hurts_no_other(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = ChatTemplate(MARKED, {})
+    before = good.render(TALK)
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ChatTemplateError, match=r"cannot write this conversation: .*\."),
+    ):
+        patch.setattr(template_process, "MAX_SECONDS", 0.5)
+        ChatTemplate(source, {}).render(TALK)
+    assert good.render(TALK) == before
+
+
+def test_no_messages_are_refused() -> None:
+    with pytest.raises(ChatTemplateError, match="no messages"):
+        ChatTemplate(MARKED, {}).render([])
+
+
+def test_a_template_is_found_where_transformers_finds_it(tmp_path: Path) -> None:
+    chat_folder(tmp_path, "qwen")
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    places = [
+        {"chat_template": "one {{ messages[0].content }}"},
+        {"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "two"}]},
+    ]
+    for place in places:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, **place}))
+        template = load_chat_template(tmp_path)
+        assert template is not None
+        assert template.source == AutoTokenizer.from_pretrained(tmp_path).get_chat_template()
+    (tmp_path / "chat_template.jinja").write_text("three")
+    template = load_chat_template(tmp_path)
+    assert template is not None
+    assert template.source == AutoTokenizer.from_pretrained(tmp_path).get_chat_template() == "three"
+
+
+def test_an_older_place_of_a_template_and_none(tmp_path: Path) -> None:
+    assert load_chat_template(tmp_path) is None
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "four"}))
+    template = load_chat_template(tmp_path)
+    assert template is not None
+    assert template.source == "four"
+
+
+@pytest.mark.parametrize("value", [3, [{"name": "tool_use", "template": "x"}], {"rag": "x"}])
+def test_a_configuration_without_a_default_template_is_refused(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": value}))
+    with pytest.raises(ChatTemplateError, match="names no default template"):
+        load_chat_template(tmp_path)
+
+
+def test_templates_differ_by_their_text_and_by_the_tokens_that_they_use() -> None:
+    one = ChatTemplate("{{ bos_token }}", {"bos_token": "<s>", "pad_token": "<p>"})
+    assert one.sha256 == ChatTemplate("{{ bos_token }}", {"bos_token": "<s>"}).sha256
+    assert one.sha256 != ChatTemplate("{{ bos_token }}", {"bos_token": "<b>"}).sha256
+    assert one.sha256 != ChatTemplate("{{ bos_token }} ", {"bos_token": "<s>"}).sha256

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.errors import CorpusError
+from engine.text.conversations import from_stored
+from engine.text.corpus import Document, ReadOptions, Report, read_documents
+from engine.text.split import read_split, store_documents
+
+USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "OpenAI": {"messages": [USER, ANSWER]},
+    "parts of text": {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+        ]
+    },
+    "ShareGPT": {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
+    "prompt and completion": {"prompt": "Hi", "completion": "Hello"},
+    "lists of messages": {"prompt": [USER], "completion": [ANSWER]},
+    "Alpaca": {"instruction": "Hi", "input": "", "output": "Hello"},
+}
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "no answer": ({"messages": [USER]}, "has no answer"),
+    "no messages": ({"messages": []}, "has no messages"),
+    "an unknown role": ({"messages": [{"role": "narrator", "content": "x"}, ANSWER]}, "unknown role “narrator”"),
+    "another unknown role": ({"messages": [{"from": "bard", "value": "x"}]}, "unknown role “bard”"),
+    "an empty message": ({"messages": [USER, {"role": "assistant", "content": " "}]}, "“assistant” is empty"),
+    "a call of a tool": ({"messages": [USER, {**ANSWER, "tool_calls": [{"id": "1"}]}]}, "calls a tool"),
+    "an answer of a tool": ({"messages": [USER, {"role": "tool", "content": "3"}, ANSWER]}, "unknown role “tool”"),
+    "tools": ({"messages": [USER, ANSWER], "tools": [{"type": "function"}]}, "offers tools"),
+    "a picture": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, ANSWER]}, "not text"),
+    "a weight": ({"messages": [USER, {**ANSWER, "weight": 0}]}, "has a weight"),
+    "no list": ({"messages": "Hi"}, "must be a list"),
+    "no object": ({"messages": ["Hi", "Hello"]}, "must be an object"),
+    "a number": ({"messages": [{"role": "user", "content": 3}, ANSWER]}, "must be text"),
+    "another shape": ({"prompt": "Hi", "completion": "Hello"}, "the records before it “messages”"),
+    "plain text": ({"text": "Hi"}, "is no conversation"),
+    "a surrogate": ({"messages": [{"role": "user", "content": "\ud800"}, ANSWER]}, "unpaired surrogate"),
+}
+
+
+def write(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def read(path: Path, report: Report | None = None, **options: Any) -> list[Document]:
+    return list(read_documents(path, ReadOptions(format="chat", **options), report or Report()))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_every_shape_is_the_same_conversation(tmp_path: Path, shape: str, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "jsonl":
+        write(path, SHAPES[shape])
+    else:
+        pq.write_table(pa.Table.from_pylist([SHAPES[shape]]), path)
+    (document,) = read(path)
+    assert from_stored(document.messages or "") == [USER, ANSWER]
+    assert document.text == "user: Hi\n\nassistant: Hello"
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_conversation_is_refused_with_its_line(tmp_path: Path, fault: str) -> None:
+    record, reason = BROKEN[fault]
+    path = write(tmp_path / "a.jsonl", {"messages": [USER, ANSWER]}, record)
+    with pytest.raises(CorpusError, match=reason) as caught:
+        read(path)
+    assert (caught.value.line, bool(caught.value.next_step)) == (2, True)
+    report = Report()
+    assert len(read(path, report, skip_bad=True)) == 1
+    assert [(one["line"], reason in one["reason"]) for one in report.refused] == [(2, True)]
+
+
+def test_an_empty_system_message_is_kept_since_templates_have_a_default_one(tmp_path: Path) -> None:
+    system = {"role": "system", "content": ""}
+    (document,) = read(write(tmp_path / "a.jsonl", {"messages": [system, USER, ANSWER]}))
+    assert from_stored(document.messages or "")[0] == system
+
+
+def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_path: Path) -> None:
+    joined = {"role": "user", "content": "Hi\n\nassistant: Hello"}
+    more = {"role": "assistant", "content": "Bye"}
+    documents = read(
+        write(
+            tmp_path / "a.jsonl",
+            {"messages": [joined, more]},
+            {"messages": [USER, ANSWER, more]},
+            {"messages": [joined, more]},
+        )
+    )
+    assert documents[0].text == documents[1].text
+    assert len(documents) == len({document.id for document in documents}) == 2
+
+
+def test_a_conversation_is_anonymised_message_by_message(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": 'I am\nann@example.org, "quoted"'}
+    (document,) = read(write(tmp_path / "a.jsonl", {"messages": [asked, ANSWER]}), anonymize=True)
+    messages = from_stored(document.messages or "")
+    assert messages[0]["content"].startswith("I am\n")
+    assert "ann@" not in messages[0]["content"]
+    assert messages[0]["content"].endswith(', "quoted"')
+    assert messages[0]["content"] in document.text
+
+
+def test_conversations_imported_as_text_say_what_to_do(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"messages": [USER, ANSWER]})
+    with pytest.raises(CorpusError, match="is a conversation") as caught:
+        list(read_documents(path, ReadOptions(), Report()))
+    assert "chat" in caught.value.next_step
+
+
+def test_a_table_without_conversations_names_its_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["Hi"]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="only “text”"):
+        read(tmp_path / "a.parquet")
+
+
+def stored(tmp_path: Path, documents: list[Document]) -> Path:
+    for _ in store_documents(documents, tmp_path / "stored"):
+        pass
+    return tmp_path / "stored"
+
+
+def test_stored_conversations_keep_their_messages_and_their_domain_its_format(tmp_path: Path) -> None:
+    (tmp_path / "stored").mkdir()
+    path = write(tmp_path / "a.jsonl", *({"prompt": f"{n}?", "completion": f"{n}!"} for n in range(9)))
+    documents = {document.id: document.messages for document in read(path)}
+    folder = stored(tmp_path, read(path))
+    rows = [row for split in ("train", "dev", "test") for row in read_split(folder / "0", split)]
+    assert {row["id"]: row["messages"] for row in rows} == documents
+    assert json.loads((folder / "summary.json").read_text())["domains"][0]["format"] == "chat"
+
+
+def test_one_domain_of_texts_and_conversations_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "stored").mkdir()
+    chat = read(write(tmp_path / "a.jsonl", {"messages": [USER, ANSWER]}))
+    with pytest.raises(CorpusError, match="both texts and conversations"):
+        stored(tmp_path, [Document("a"), *chat])

@@ -1,0 +1,149 @@
+"""Conversations from import to perplexity: only answers count, and each expert answers best in its own domain."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import ModelConfig
+from engine.methods.registry import methods
+from engine.models.families import fresh_model
+from engine.text.tokenizer import load_tokenizer
+from tests.engine.chat_folders import CHATML, chat_folder
+from tests.journeys.conftest import SHAPE, TRAINING, done
+from ui.cli.app import main
+from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.analysis.scores import compare_modes, mix_scores
+from workbench.analysis.token_comparison import compare_tokens
+from workbench.job_records import jobs
+from workbench.registry import corpora
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+from workbench.tables import Evaluation
+
+Do = Callable[[dict[str, Any]], JobCard]
+ANSWERS = {"sea": "gull tide", "oven": "bake salt"}
+BLOCK = 64
+
+
+def write_chats(folder: Path, name: str) -> Path:
+    """60 short conversations, and one longer than a block; questions are alike in both domains, answers are not."""
+    draw = random.Random(name)
+    words = ANSWERS[name].split()
+    records = []
+    for number in range(60):
+        question = {"from": "human", "value": f"{number} {draw.choice(['why', 'how'])}?"}
+        records.append([question, {"from": "gpt", "value": " ".join(draw.choices(words, k=3))}])
+    records.append([{"from": "human", "value": "long?"}, {"from": "gpt", "value": " ".join(words * 12)}])
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in records), encoding="utf-8")
+    return path
+
+
+def seed_folder(folder: Path, template: str = CHATML) -> Path:
+    chat_folder(folder, template)
+    fresh_model(ModelConfig(**SHAPE), load_tokenizer(folder).vocab_size).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def imported(do: Do, tmp_path: Path) -> Do:
+    for name in ANSWERS:
+        path = str(write_chats(tmp_path, name))
+        done(do({"kind": "import-corpus", "name": name, "path": path, "format": "chat"}))
+    folder = str(seed_folder(tmp_path / "model"))
+    done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": folder}))
+    return do
+
+
+def train(do: Do, **changes: Any) -> JobCard:
+    training = {**TRAINING, "block_size": BLOCK, "num_steps": 40}
+    joint = {"kind": "train-joint", "name": "chat", "seed_model": "seed", "domains": [*ANSWERS], "training": training}
+    return do({**joint, **changes})
+
+
+@pytest.mark.parametrize("method", ["demix", "lora"])
+def test_each_expert_answers_best_in_its_own_domain(imported: Do, method: str, capsys) -> None:
+    card = done(train(imported, method=method))
+    with reading() as session:
+        notes = " ".join(f"{event.message} {event.data}" for event in jobs.events(session, card.id))
+    assert "1 of 61 conversations are longer than a block of 64 tokens and were cut" in notes
+    done(imported({"kind": "evaluate", "mixture": "chat", "split": "test", "block_size": BLOCK, "max_tokens": 4000}))
+    with reading() as session:
+        table = perplexity_table(session, "chat")
+        own = {expert.partition("/")[2]: row for expert, row in zip(table.experts, table.perplexity, strict=True)}
+        for column, domain in enumerate(table.domains):
+            other = next(name for name in ANSWERS if name != domain)
+            assert own[domain][column] < 0.8 * own[other][column]
+        for row in session.query(Evaluation):
+            assert 0 < row.num_counted < row.num_tokens / 2
+        storage = get_storage(get_settings())
+        for mixed in mix_scores(session, storage, "chat").domains:
+            best = mixed.perplexity_by_expert[mixed.best_expert]
+            assert mixed.perplexity < 1.5 * best  # the question is no evidence of the domain, the answer is
+        modes = compare_modes(session, storage, "chat", num_blocks=1)
+        assert all(row.naive == pytest.approx(row.label) for row in modes.domains)
+        compared = compare_tokens(session, storage, "sea", table.experts[0], table.experts[1])
+        assert compared.best[0].num_tokens < BLOCK
+
+
+def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_path: Path) -> None:
+    folder = str(seed_folder(tmp_path / "bare", ""))
+    done(imported({"kind": "make-seed", "name": "bare", "source": "folder", "location": folder}))
+    card = train(imported, seed_model="bare")
+    assert card.state == "failed"
+    assert "this base has no chat template" in str(card.error)
+    path = tmp_path / "notes.jsonl"
+    path.write_text("".join(json.dumps({"text": f"gull {n} tide " * 40}) + "\n" for n in range(12)), encoding="utf-8")
+    done(imported({"kind": "import-corpus", "name": "notes", "path": str(path)}))
+    done(train(imported, seed_model="bare", domains=["notes"], name="plain"))
+    card = done(imported({"kind": "evaluate", "mixture": "plain", "block_size": BLOCK, "max_tokens": 400}))
+    assert card.result["scored"] == 1  # what it cannot show is left out, and named
+    with reading() as session:
+        assert any("no chat template: oven, sea" in event.message for event in jobs.events(session, card.id))
+
+
+def test_every_method_trains_on_conversations(imported: Do) -> None:
+    """The loss before any training is that of the seed model on answers, whatever the method."""
+    training = {**TRAINING, "block_size": BLOCK, "num_steps": 1, "evaluate_every": 1}
+    first = {}
+    for name, method in methods().items():
+        if method.is_joint and method.is_trainable:
+            first[name] = _first_loss(train(imported, method=name, name=f"of {name}", training=training))
+    shape = {"num_blocks": 2, "expert_layers": 1}
+    mode = {"kind": "train-mode", "name": "of mode", "seed_model": "seed", "domains": [*ANSWERS], "shape": shape}
+    first["mode"] = _first_loss(imported({**mode, "training": training}))
+    assert len(first) > 5
+    assert first == pytest.approx(dict.fromkeys(first, first["dense"]), rel=0.02)
+
+
+def _first_loss(card: JobCard) -> float:
+    with reading() as session:
+        return jobs.metrics(session, done(card).id, "loss")[0].value
+
+
+def test_clusters_of_conversations_are_domains_of_conversations(imported: Do) -> None:
+    find = {"kind": "find-clusters", "name": "topics", "num_clusters": 2, "dimension": 3, "map_size": 0}
+    done(imported({**find, "domains": [*ANSWERS]}))
+    done(imported({"kind": "make-cluster-domains", "clustering": "topics"}))
+    with reading() as session:
+        parts = [one for one in corpora.list_domains(session) if one.name not in ANSWERS]
+        assert [one.format for one in parts] == ["chat", "chat"]
+        assert sum(one.num_documents for one in parts) == 122
+
+
+def test_a_domain_of_conversations_is_shown_as_one_reads_it(imported: Do, capsys) -> None:
+    with reading() as session:
+        assert {domain.format for domain in corpora.list_domains(session)} == {"chat"}
+    assert main(["corpus", "show", "sea", "--documents", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "user: " in shown
+    assert "\n\nassistant: " in shown
+    assert "<|im_start|>" not in shown

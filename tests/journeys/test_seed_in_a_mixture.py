@@ -1,0 +1,83 @@
+"""A seed model is a member of a mixture as it is, beside its experts, and computes what it computes alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine.loading.loaded_base import load_base
+from engine.models.rows import Rows
+from jobs.queue.submit import submit
+from tests.journeys.conftest import Do, done
+from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
+from ui.cli.app import main
+from workbench import generation
+from workbench.errors import BadSpec, InUse, NotFound
+from workbench.registry import experts, mixtures, seeds
+from workbench.registry.database import reading, transaction
+from workbench.request_specs import MixtureSpec
+from workbench.store.storage import get_storage
+
+
+def test_it_computes_what_it_computes_alone(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+    done(trained(LORA))
+    members = "seed:seed,thin/court,small/kitchen"
+    assert main(["mixture", "create", "all", "--experts", members]) == 0
+    with reading() as session:
+        storage = get_storage()
+        folder = storage.path(seeds.seed_row(session, "seed").artifact_id)
+        plan = generation.plan(session, storage, "all")
+        card = experts.get_expert(session, "seed:seed")
+    alone = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    bare, thin = (one.id for one in plan.experts[:2])
+    files = plan.files()[plan.experts[0].base]
+    assert list(files) == [bare, thin]  # of one base, which is in memory one time
+    for keys in ([bare, thin], [thin, bare]):
+        loaded = load_base(plan.experts[0].base, {key: files[key] for key in keys})
+        view = loaded.view(keys)
+        with torch.no_grad():
+            assert torch.equal(view(IDS, Rows.all_to(bare, 1)), alone)
+            assert torch.equal(view(IDS, Rows.all_to(thin, 1)), our_logits("thin/court"))
+        assert sum(name.endswith("embed_tokens.weight") for name in loaded.tensors()) == 1
+        assert loaded.coming_bytes({"again": files[bare]}) == 0
+    assert torch.equal(our_logits("seed:seed"), alone)
+    assert (card.seed, card.num_parameters, card.mixtures) == ("seed", 0, ["all"])
+    done(trained({"kind": "evaluate", "mixture": "all", "domains": ["court"], "block_size": 32, "max_tokens": 200}))
+    assert main(["generate", "all", "the court", "--max-tokens", "3"]) == 0
+    assert main(["mixture", "show", "all"]) == 0
+    assert "seed:seed" in capsys.readouterr().out
+
+
+def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="one", experts=["seed:seed"]))
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="two", experts=["small/court", "small/kitchen"]))
+        mixtures.add_member(session, "two", "seed:seed")
+    with reading() as session:
+        assert [one.name for one in experts.list_experts(session)].count("seed:seed") == 1
+    with pytest.raises(InUse, match="seed:seed"), transaction() as session:
+        seeds.delete_seed(session, "seed")
+    with pytest.raises(NotFound, match="seed:other"), transaction() as session:
+        mixtures.add_member(session, "two", "seed:other")
+    with transaction() as session:
+        mixtures.delete_mixture(session, "one")
+        mixtures.delete_mixture(session, "two")
+        experts.delete_expert(session, "seed:seed")
+    with reading() as session:
+        get_storage().kept(seeds.seed_row(session, "seed").artifact).check()
+    done(trained(LORA))
+
+
+def test_it_is_exported_but_no_parent_and_not_packed(trained: Do, tmp_path: Path) -> None:
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="one", experts=["seed:seed"]))
+        assert not experts.can_be_parent(experts.expert_row(session, "seed:seed"))
+    done(trained({"kind": "export-expert", "expert": "seed:seed", "folder": str(tmp_path / "seed")}))
+    lm = AutoModelForCausalLM.from_pretrained(str(tmp_path / "seed"), dtype=torch.float32)
+    assert torch.equal(logits_of(lm), our_logits("seed:seed"))
+    with pytest.raises(BadSpec, match="pack one of its experts"):
+        submit({"kind": "pack-expert", "expert": "seed:seed", "file": str(tmp_path / "file")})

@@ -1,0 +1,80 @@
+"""docs/notebook.ipynb runs from its first cell to its last in a kernel of its own, and is kept without outputs."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.test_vocabulary import prose_of, refused_in_prose
+from ui.notebook import Job, Mixture, Workbench
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "notebook.ipynb"
+HOW_TO = ROOT / "docs" / "how_to" / "notebook.md"
+FIGURE = "application/vnd.plotly.v1+json"
+
+
+@pytest.fixture
+def page() -> Any:
+    return nbformat.read(PAGE, 4)
+
+
+def text_of(page: Any, kind: str) -> list[str]:
+    return [cell.source for cell in page.cells if cell.cell_type == kind]
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_runs_as_it_is_written(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "WORKBENCH_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    NotebookClient(page, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    results = [[one for one in cell.outputs if one.output_type != "stream"] for cell in page.cells if "outputs" in cell]
+    texts = [one[-1]["data"].get("text/plain", "") for one in results if one]
+    assert len(texts) == len(results) - 1  # one cell prints
+    assert sum(FIGURE in one[-1]["data"] for one in results if one) == 2
+    assert "state='done'" in texts[2]
+    assert re.search(r"duo/python +duo/licences\n.*\n?licences +\d", texts[4])
+    assert texts[-1].startswith("'LlamaForCausalLM with ")
+    [home] = tmp_path.glob("workbench-*/home")
+    assert (home / "registry.db").is_file()
+    assert not (tmp_path / "registry.db").exists()
+
+
+def test_it_is_kept_without_outputs(page: Any) -> None:
+    for cell in page.cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+def test_each_step_is_explained_and_each_figure_says_what_to_read_in_it(page: Any) -> None:
+    kinds = [cell.cell_type for cell in page.cells]
+    assert kinds[0] == kinds[-1] == "markdown"
+    assert all({before, after} != {"code"} for before, after in pairwise(kinds))
+    for number, cell in enumerate(page.cells):
+        if ".plot(" in cell.source or ".perplexit" in cell.source:
+            assert "**What to read in the" in page.cells[number - 1].source
+
+
+def test_what_the_how_to_page_writes_exists() -> None:
+    rows = re.findall(r"^\| .* \| (.*`.*`.*) \|$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE)
+    classes = {"wb": Workbench, "job": Job, "mixture": Mixture}
+    calls = [(classes[one], verb) for row in rows for one, verb in re.findall(r"\b(wb|job|mixture)\.(\w+)\(", row)]
+    assert len(calls) > 18
+    assert [call for call in calls if not callable(getattr(*call, None))] == []
+
+
+def test_its_words_and_links_are_those_of_the_documents(page: Any) -> None:
+    for text in text_of(page, "markdown"):
+        assert refused_in_prose(prose_of(text)) == []
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+        assert [link for link in links if not (PAGE.parent / link).exists()] == []

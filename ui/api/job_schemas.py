@@ -1,0 +1,37 @@
+"""The request that submits a job: its spec is that of its page and its command, of any kind that is installed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import Field, field_validator
+
+from ui.api.schemas import MAX_NAMED, RequestBody
+from workbench.kinds.catalog import known_kinds
+from workbench.spec_base import Spec
+
+State = Literal["queued", "running", "interrupted", "paused", "done", "failed", "cancelled"]
+
+if TYPE_CHECKING:
+    AnySpec = Spec
+else:
+    AnySpec = Annotated[Union[tuple(kind.spec for kind in known_kinds().values())], Field(discriminator="kind")]  # noqa: UP007
+
+
+class JobRequest(RequestBody):
+    """POST /v1/workbench/jobs."""
+
+    spec: AnySpec = Field(description="What to do: the kind of job, with its options.")
+    after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
+    priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
+    title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")
+
+    @field_validator("spec", mode="before")
+    @classmethod
+    def _is_unicode(cls, value: Any) -> Any:
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
+        return value

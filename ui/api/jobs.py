@@ -1,0 +1,148 @@
+"""Jobs over HTTP: submit, list, show, follow, stop and continue them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from starlette.concurrency import run_in_threadpool
+
+from engine.errors import Problem
+from jobs.queue import submit
+from ui.api.completions import EventStream
+from ui.api.deps import State
+from ui.api.error_responses import error_body
+from ui.api.job_schemas import JobRequest
+from ui.api.job_schemas import State as JobState
+from ui.present.metrics_csv import HEADER, csv_rows
+from ui.present.readable_folders import require_readable
+from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
+from workbench.answers.metrics import JobMetrics
+from workbench.job_records import jobs
+from workbench.registry.card_lists import JobHistory, JobList
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+from workbench.settings import Settings
+
+router = APIRouter(prefix="/v1/workbench/jobs")
+POLL_SECONDS = 0.5
+MOST_JOBS = 1000  # of one answer
+
+OTHER_FORMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}, "text/event-stream": {}}}}
+
+
+@router.get("")
+def list_jobs(
+    state: State,
+    status: Annotated[JobState | None, Query(description="Only jobs with this status.")] = None,
+    kind: Annotated[str | None, Query(description="Only jobs of this kind, such as evaluate.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = jobs.NEWEST,
+    offset: Annotated[int, Query(ge=0, le=2**31, description="Newer jobs to leave out.")] = 0,
+) -> JobList:
+    """Jobs, the newest first."""
+    with reading(state.settings) as session:
+        return JobList(data=jobs.list_jobs(session, state=status, kind=kind, limit=limit, offset=offset))
+
+
+@router.post("", status_code=202)
+def submit_job(body: JobRequest, response: Response, state: State) -> JobCard:
+    """Queues a job. A path in its spec may lead only into the folders of WORKBENCH_DATA_FOLDERS."""
+    require_readable(body.spec.local_paths(), state.settings)
+    job_id = submit.submit(
+        body.spec, after=body.after, priority=body.priority, title=body.title, settings=state.settings
+    )
+    response.headers["location"] = f"{router.prefix}/{job_id}"
+    return _card(state.settings, job_id)
+
+
+@router.get("/{job_id}")
+def show_job(job_id: str, state: State) -> JobHistory:
+    """A job with its spec, its progress, its result and its events."""
+    with reading(state.settings) as session:
+        return JobHistory(job=jobs.get_job(session, job_id), events=jobs.events(session, job_id))
+
+
+@router.post("/{job_id}/cancel")
+def cancel_job(job_id: str, state: State) -> JobCard:
+    """Stops a job; it has stopped when its state says so. Its checkpoints are kept."""
+    return _changed(partial(submit.request_stop, how="cancel"), job_id, state)
+
+
+@router.post("/{job_id}/pause")
+def pause_job(job_id: str, state: State) -> JobCard:
+    """Stops a job at a checkpoint; it has stopped when its state says so."""
+    return _changed(partial(submit.request_stop, how="pause"), job_id, state)
+
+
+@router.post("/{job_id}/resume")
+def resume_job(job_id: str, state: State) -> JobCard:
+    """Queues a paused job again; it continues from its last checkpoint."""
+    return _changed(submit.resume, job_id, state)
+
+
+@router.post("/{job_id}/retry")
+def retry_job(job_id: str, state: State) -> JobCard:
+    """Queues a failed or cancelled job again; it continues from its last checkpoint."""
+    return _changed(submit.retry, job_id, state)
+
+
+@router.get("/{job_id}/metrics", response_model=JobMetrics, responses=OTHER_FORMS)
+async def show_metrics(
+    job_id: str,
+    state: State,
+    metric: Annotated[list[str], Query(description="Only these metrics; loss stands for loss/DOMAIN, too.")] = [],  # noqa: B006
+    format: Annotated[Literal["json", "csv"], Query(description="csv: one row for each point.")] = "json",
+    follow: Annotated[bool, Query(description="Server-sent events with the new points, until the job ends.")] = False,
+) -> JobMetrics | Response:
+    """A job's curves: losses, gate weights and speeds, one point for each metric and step."""
+    if follow:
+        tail = MetricTail(job_id, metric)
+        # The first read is awaited here: what fails in it is still an honest status.
+        return EventStream(_events(state.settings, tail, await _read(state.settings, tail.read)))
+    answer = await _read(state.settings, job_metrics, job_id, metric)
+    if format == "csv":
+        return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
+    return answer
+
+
+async def _events(settings: Settings, tail: MetricTail, answer: JobMetrics) -> AsyncGenerator[str, None]:
+    """An event for the first read, then one whenever there are new points or another state; `[DONE]` at the end."""
+    state = ""
+    try:
+        while True:
+            if answer.points or answer.state != state:
+                yield _event(answer.model_dump_json())
+            state = answer.state
+            if state in STOPPED:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+            answer = await _read(settings, tail.read)
+    except Problem as problem:
+        yield _event(json.dumps(error_body(problem)))
+    yield _event("[DONE]")
+
+
+async def _read(settings: Settings, read: Callable[..., JobMetrics], *arguments: Any) -> JobMetrics:
+    def work() -> JobMetrics:
+        with reading(settings) as session:
+            return read(session, *arguments)
+
+    return await run_in_threadpool(work)
+
+
+def _event(data: str) -> str:
+    return f"data: {data}\n\n"
+
+
+def _changed(change: Callable[..., None], job_id: str, state: State) -> JobCard:
+    change(job_id, settings=state.settings)
+    return _card(state.settings, job_id)
+
+
+def _card(settings: Settings, job_id: str) -> JobCard:
+    with reading(settings) as session:
+        return jobs.get_job(session, job_id)

@@ -1,0 +1,84 @@
+"""What the registry holds: experts, mixtures, domains, corpora, seed models, clusterings and priors."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ui.api.deps import State
+from workbench.registry import clusterings, corpora, experts, mixtures, priors, seeds
+from workbench.registry.card_lists import (
+    ClusteringList,
+    CorpusList,
+    DomainList,
+    ExpertList,
+    MixtureList,
+    PriorList,
+    SeedList,
+)
+from workbench.registry.cards import ExpertCard, MixtureCard
+from workbench.registry.database import reading
+
+router = APIRouter(prefix="/v1/workbench")
+
+
+@router.get("/experts")
+def list_experts(state: State) -> ExpertList:
+    """Every expert: how it was made, from what and with which results."""
+    with reading(state.settings) as session:
+        return ExpertList(data=experts.list_experts(session))
+
+
+@router.get("/experts/{name:path}")
+def show_expert(name: str, state: State) -> ExpertCard:
+    """One expert, by its name."""
+    with reading(state.settings) as session:
+        return experts.get_expert(session, name)
+
+
+@router.get("/mixtures")
+def list_mixtures(state: State) -> MixtureList:
+    """Every mixture with its gate and its members."""
+    with reading(state.settings) as session:
+        return MixtureList(data=mixtures.list_mixtures(session))
+
+
+@router.get("/mixtures/{name:path}")
+def show_mixture(name: str, state: State) -> MixtureCard:
+    """One mixture, by its name."""
+    with reading(state.settings) as session:
+        return mixtures.get_mixture(session, name)
+
+
+@router.get("/domains")
+def list_domains(state: State) -> DomainList:
+    """Every domain with its corpus and the size of each split."""
+    with reading(state.settings) as session:
+        return DomainList(data=corpora.list_domains(session))
+
+
+@router.get("/corpora")
+def list_corpora(state: State) -> CorpusList:
+    """Every corpus with its domains and what its import refused."""
+    with reading(state.settings) as session:
+        return CorpusList(data=corpora.list_corpora(session))
+
+
+@router.get("/seeds")
+def list_seeds(state: State) -> SeedList:
+    """Every seed model."""
+    with reading(state.settings) as session:
+        return SeedList(data=seeds.list_seeds(session))
+
+
+@router.get("/clusterings")
+def list_clusterings(state: State) -> ClusteringList:
+    """Every clustering with its clusters."""
+    with reading(state.settings) as session:
+        return ClusteringList(data=clusterings.list_clusterings(session))
+
+
+@router.get("/priors")
+def list_priors(state: State) -> PriorList:
+    """Every prior with the share of each expert."""
+    with reading(state.settings) as session:
+        return PriorList(data=priors.list_priors(session))

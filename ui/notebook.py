@@ -1,0 +1,394 @@
+"""The workbench in a notebook: `from ui.notebook import Workbench`. Tables are pandas DataFrames.
+
+A job runs in this process and has ended when its line returns, or, with `here=False`, is queued for a running
+workbench. Its options are those of the command line by their full names (`num_steps` for `--steps`), and so are its
+errors. A gate or an expert switched off belongs to the object that you hold, not to the registry.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from engine.config import SamplingConfig
+from engine.device import prepare_process
+from engine.errors import ScoresError
+from engine.events import Done, Event, Token
+from jobs.attempt.attempt import run_here
+from jobs.queue.submit import request_stop, resume, run_now, submit, wait
+from ui.generation.mix_names import find_member, with_clustering_id
+from ui.generation.model_host import ModelHost, mix_scores
+from ui.kinds.job_results import result_sentence
+from ui.present.failure_text import cause_of
+from ui.present.job_failure import failure_of
+from ui.present.job_status import is_over, percent_of, sentence_of
+from ui.present.spec_of_options import spec_of_options
+from workbench.analysis.job_metrics import job_metrics
+from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.gate_configs import changed_gate, dump_gate, load_gate
+from workbench.job_records import jobs
+from workbench.kinds.catalog import kind_named
+from workbench.mixture_request import MixtureRequest
+from workbench.registry import corpora, experts, mixtures, seeds
+from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
+from workbench.registry.database import has_registry, migrate, reading, require_registry, transaction
+from workbench.request_specs import MixtureSpec
+from workbench.settings import read_settings
+from workbench.specs import parse_as
+
+REDRAW_SECONDS = 0.5
+
+
+class Workbench:
+    """A registry with its experts: that of a folder, or by default the one that the command line uses.
+
+    A folder without a registry gets one. `quiet` leaves out the progress of jobs.
+    """
+
+    def __init__(self, home: str | Path | None = None, *, quiet: bool = False) -> None:
+        self.settings = read_settings(None if home is None else Path(home).expanduser().absolute())
+        self.quiet = quiet
+        require_registry(self.settings) if has_registry(self.settings) else migrate(self.settings)
+
+    def corpus(self, name: str, path: str | Path = "", **settings: Any) -> Corpus:
+        """Imports text as a corpus of one or several domains; with its name only, the corpus that exists."""
+        return Corpus(self, self._made("import-corpus", name, settings | ({"path": path} if path else {})))
+
+    def domain(self, name: str, path: str | Path = "", **settings: Any) -> Domain:
+        """Imports text as one domain; with its name only, the domain that exists."""
+        return Domain(self, self._made("import-corpus", name, settings | ({"path": path} if path else {})))
+
+    def seed(self, name: str, **settings: Any) -> Seed:
+        """Makes a seed model; with its name only, the seed model that exists."""
+        return Seed(self, self._made("make-seed", name, settings))
+
+    def expert(self, name: str) -> Expert:
+        """The expert of this name."""
+        return Expert(self, name)
+
+    def mixture(self, name: str, **settings: Any) -> Mixture:
+        """Creates a mixture of existing experts; with its name only, the mixture that exists."""
+        if settings:
+            if isinstance(gate := settings.get("gate"), dict):
+                settings["gate"] = with_clustering_id(gate, self.settings)
+            spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
+            with transaction(self.settings) as session:
+                mixtures.create_mixture(session, spec)
+        return Mixture(self, name)
+
+    def train(self, name: str, kind: str = "train-joint", *, here: bool = True, **settings: Any) -> Job:
+        """Trains experts: `train-joint`, `train-expert`, `train-mode` or another kind that trains."""
+        return self.run(kind, here=here, name=name, **settings)
+
+    def evaluate(self, mixture: str | Mixture, *, here: bool = True, **settings: Any) -> Job:
+        """Scores every expert of a mixture on held-out text."""
+        return self.run("evaluate", here=here, mixture=mixture, **settings)
+
+    def run(self, kind: str, *, here: bool = True, **settings: Any) -> Job:
+        """A job of any kind, run here or queued. Raises BadSpec for options that are wrong, and why the job failed."""
+        spec = spec_of_options(kind_named(kind).spec, _plain(settings))
+        if not here:
+            return Job(self, submit(spec, settings=self.settings))
+        job_id, events = run_now(spec, settings=self.settings)
+        return Job(self, job_id).follow(events)
+
+    def perplexities(self, mixture: str | Mixture | None = None, split: str = "test") -> pd.DataFrame:
+        """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
+        name = mixture.name if isinstance(mixture, Mixture) else mixture
+        table = self.read(perplexity_table, name, split)
+        return _scored(pd.DataFrame(table.perplexity, index=table.experts, columns=table.domains, dtype=float).T)
+
+    def job(self, job_id: str) -> Job:
+        """The job of this id."""
+        return Job(self, job_id)
+
+    def domains(self) -> pd.DataFrame:
+        """The domains with their sizes in documents, words and bytes."""
+        return _frame(DomainCard, self.read(corpora.list_domains))
+
+    def seeds(self) -> pd.DataFrame:
+        """The seed models."""
+        return _frame(SeedCard, self.read(seeds.list_seeds))
+
+    def experts(self) -> pd.DataFrame:
+        """The experts."""
+        return _frame(ExpertCard, self.read(experts.list_experts))
+
+    def mixtures(self) -> pd.DataFrame:
+        """The mixtures."""
+        return _frame(MixtureCard, self.read(mixtures.list_mixtures))
+
+    def jobs(self) -> pd.DataFrame:
+        """The newest jobs, the newest first."""
+        return _frame(JobCard, self.read(jobs.list_jobs))
+
+    def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a session finds in the registry, in one short transaction."""
+        with reading(self.settings) as session:
+            return function(session, *arguments)
+
+    @cached_property
+    def host(self) -> ModelHost:
+        """The weights that are loaded in this process."""
+        prepare_process(self.settings.threads)
+        return ModelHost(self.settings)
+
+    def __repr__(self) -> str:
+        return f"Workbench({str(self.settings.root)!r})"
+
+    def _made(self, kind: str, name: str, settings: dict[str, Any]) -> str:
+        if settings:
+            self.run(kind, name=name, **settings).ended()
+        return name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown:
+    """Something of a registry, shown by its facts: they are data, so HTML in them is escaped."""
+
+    workbench: Workbench
+    name: str  # of a job its id
+    get: ClassVar[Callable[..., Any]]  # its card from a session and its name
+    fields: ClassVar[tuple[str, ...]] = ()  # of the card that are shown
+
+    def __post_init__(self) -> None:
+        _ = self.card  # raises NotFound
+
+    @property
+    def card(self) -> Any:
+        """All that the registry knows about it, as it is now."""
+        return self.workbench.read(type(self).get, self.name)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is shown."""
+        card = self.card
+        return {name: getattr(card, name) for name in self.fields}
+
+    def __repr__(self) -> str:
+        facts = "".join(f", {name}={_text(value)!r}" for name, value in self.facts.items())
+        return f"{type(self).__name__}({self.name!r}{facts})"
+
+    def _repr_html_(self) -> str:
+        facts = {type(self).__name__: self.name, **self.facts}
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(_text(value))}</td></tr>" for name, value in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
+
+class Corpus(Shown):
+    """One import of text."""
+
+    get, fields = staticmethod(corpora.get_corpus), ("domains",)
+
+    @property
+    def domains(self) -> list[Domain]:
+        """Its domains."""
+        return [Domain(self.workbench, name) for name in self.card.domains]
+
+
+class Domain(Shown):
+    """A named body of text."""
+
+    get, fields = staticmethod(corpora.get_domain), ("role", "num_documents", "num_words")
+
+
+class Seed(Shown):
+    """A decoder with its tokenizer that a training starts from."""
+
+    get, fields = staticmethod(seeds.get_seed), ("family", "num_parameters", "source")
+
+
+class Model(Shown):
+    """What can be generated with: a mixture, or an expert as a mixture of one."""
+
+    @property
+    def request(self) -> MixtureRequest:
+        """How it differs from what is stored."""
+        return MixtureRequest(self.name)
+
+    def stream(self, prompt: str, *, stop: Sequence[str] = (), **sampling: Any) -> Iterator[Token]:
+        """Tokens as they come: `text`, `weights` by expert, `logprob` in nats. Options: those of SamplingConfig."""
+        host, config = self.workbench.host, SamplingConfig(**sampling)
+        last: Token | None = None
+        with closing(host.stream(host.plan(self.request), prompt, config, stop)) as events:
+            for event in events:
+                if isinstance(event, Done):  # text that was held back belongs to the last token
+                    last = last and replace(last, text=last.text + event.text)
+                elif last:
+                    yield last
+                last = last if isinstance(event, Done) else event
+        if last:
+            yield last
+
+    def generate(self, prompt: str, **sampling: Any) -> str:
+        """The text that continues a prompt."""
+        return "".join(token.text for token in self.stream(prompt, **sampling))
+
+    def posterior(self, text: str) -> pd.DataFrame:
+        """The weight of each expert (columns) before each token of a text (rows), and the token's log-likelihood."""
+        host = self.workbench.host
+        answer = host.posterior(host.plan(self.request), text)
+        tokens = pd.DataFrame({"token": answer.tokens, "log_likelihood": answer.logprobs})
+        return pd.concat([tokens, pd.DataFrame(answer.weights, columns=answer.experts)], axis=1)
+
+
+class Expert(Model):
+    """A part of a language model, or a model, trained on one domain."""
+
+    get, fields = staticmethod(experts.get_expert), ("method", "domains", "num_parameters", "enabled")
+
+    def export(self, folder: str | Path, **settings: Any) -> Path:
+        """Writes a new folder that transformers (`format="hf"`) or PEFT (`format="peft"`) loads."""
+        job = self.workbench.run("export-expert", expert=self, folder=folder, **settings)
+        return Path(job.ended().card.result["folder"])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mixture(Model):
+    """A named list of experts with a gate. Changes of it are new objects; the registry keeps what it has."""
+
+    get = staticmethod(mixtures.get_mixture)
+    gate_changes: dict[str, Any] | None = None
+    active_experts: tuple[str, ...] | None = None
+
+    @property
+    def request(self) -> MixtureRequest:
+        return MixtureRequest(self.name, active=self.active_experts, gate=self.gate_changes or {})
+
+    @property
+    def gate(self) -> dict[str, Any]:
+        """The kind and the settings of its gate."""
+        return self.gate_changes or self.card.gate
+
+    @property
+    def active(self) -> list[str]:
+        """The names of its active experts."""
+        stored = [one.expert for one in self.card.members if one.enabled and one.active]
+        return stored if self.active_experts is None else list(self.active_experts)
+
+    @property
+    def experts(self) -> list[Expert]:
+        """Its experts, those that are switched off included."""
+        return [Expert(self.workbench, one.expert) for one in self.card.members]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"experts": self.active, "gate": self.gate}
+
+    def with_gate(self, kind: str | None = None, **settings: Any) -> Mixture:
+        """The same with another gate, or other settings of its gate."""
+        changes = with_clustering_id(settings, self.workbench.settings) | ({"kind": kind} if kind else {})
+        return replace(self, gate_changes=dump_gate(changed_gate(load_gate(self.gate), changes)))
+
+    def without(self, *names: str | Expert) -> Mixture:
+        """The same with experts switched off, by their names or their domains'."""
+        members = {one.expert: one.domain for one in self.card.members if one.enabled}
+        left_out = {find_member(members, _plain(name)) for name in names}
+        return replace(self, active_experts=tuple(name for name in self.active if name not in left_out))
+
+    def perplexity(self, split: str = "test") -> pd.DataFrame:
+        """Its perplexity per token on each domain beside that of its best expert, from stored scores."""
+        scores = mix_scores(self.workbench.settings, self.request, split)
+        columns = ["domain", "num_tokens", "perplexity", "best_expert"]
+        return _scored(pd.DataFrame([one.model_dump() for one in scores.domains], columns=columns).set_index("domain"))
+
+
+class Job(Shown):
+    """A piece of long work: its row in the registry."""
+
+    get = staticmethod(jobs.get_job)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        card = self.card
+        facts = {"title": card.title, "state": card.state, "percent": percent_of(card)}
+        return facts | {"result": result_sentence(card) or cause_of(card) or sentence_of(card)}
+
+    def wait(self) -> Job:
+        """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
+        for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
+            self.show_progress(card)
+        if card.state in ("failed", "cancelled"):
+            raise failure_of(card)
+        return self
+
+    def ended(self) -> Job:
+        """The same when it has ended: waits only for a job that was queued."""
+        return self if is_over(self.card) else self.wait()
+
+    def follow(self, events: Iterator[Event]) -> Job:
+        """Runs it here to its end. An interrupt pauses it. Raises the reason why it failed."""
+        shown_at = time.monotonic()
+        with closing(events):  # type: ignore[type-var]  # a generator: closing it pauses the job
+            for _ in events:
+                if time.monotonic() - shown_at > REDRAW_SECONDS:
+                    shown_at = time.monotonic()
+                    self.show_progress(self.card)
+        return self.wait()
+
+    def resume(self, *, here: bool = True) -> Job:
+        """Continues a paused job from its last checkpoint."""
+        resume(self.name, settings=self.workbench.settings)
+        return self.follow(run_here(self.name, self.workbench.settings)) if here else self
+
+    def cancel(self) -> None:
+        """Requests it to stop."""
+        request_stop(self.name, "cancel", settings=self.workbench.settings)
+
+    def curve(self) -> pd.DataFrame:
+        """Its measures by step (rows): losses in nats per token, `dev_loss/DOMAIN` on held-out text, speeds.
+
+        `attrs["units"]` has the unit of each column. A measure that was not taken at a step is NaN there.
+        """
+        points = [one.model_dump() for one in self.workbench.read(job_metrics, self.name).points]
+        frame = pd.DataFrame(points, columns=["metric", "step", "value", "unit"])
+        curve = frame.pivot(index="step", columns="metric", values="value").rename_axis(columns=None)
+        curve.attrs["units"] = dict(zip(frame["metric"], frame["unit"], strict=True))
+        return curve
+
+    def show_progress(self, card: JobCard) -> None:
+        """Writes one line over the last one, and ends it with the job."""
+        if not self.workbench.quiet:
+            note = result_sentence(card) if is_over(card) else sentence_of(card)
+            line = f"{card.title}: {card.state}, {percent_of(card)} %. {note}"
+            print(f"\r{line[:110]:<110}", end="\n" if is_over(card) or card.state == "paused" else "", flush=True)
+
+
+def _plain(value: Any) -> Any:
+    """The names of objects and the texts of paths, in lists and options, too."""
+    if isinstance(value, Shown):
+        return value.name
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _text(value: Any) -> str:
+    """A fact as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items() if one not in (None, ""))
+    return ", ".join(value) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+
+
+def _frame(card: type[Card], cards: Sequence[Card]) -> pd.DataFrame:
+    frame = pd.DataFrame([one.model_dump() for one in cards], columns=list(card.model_fields))
+    for column in (name for name in card.model_fields if name.endswith("_at")):
+        frame[column] = pd.to_datetime(frame[column], unit="s", utc=True)
+    return frame.set_index("name" if "name" in card.model_fields else "id")
+
+
+def _scored(table: pd.DataFrame) -> pd.DataFrame:
+    if table.empty:
+        raise ScoresError("There are no stored scores yet.", "Score the experts first, with the method evaluate.")
+    return table

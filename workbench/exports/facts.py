@@ -1,0 +1,116 @@
+"""What the registry knows of a model that leaves the workbench, read in one short transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.methods.registry import method_of
+from workbench.analysis.perplexity_tables import perplexity
+from workbench.hub_names import hub_origin
+from workbench.registry.experts import domains_of
+from workbench.registry.reports import list_reports
+from workbench.tables import Domain, Evaluation, Expert
+
+_DATASET = "data set "  # begins the source of a corpus that was downloaded
+_NO_OPTIONS = ("domains", "full_model")  # of an expert's config: named elsewhere
+
+
+@dataclass(frozen=True)
+class DomainFacts:
+    """A domain that trained the model. `dataset` is its name on the hub; empty: not from there."""
+
+    name: str
+    num_documents: int
+    num_words: int
+    num_bytes: int
+    licence: str
+    dataset: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """A perplexity on held-out text."""
+
+    domain: str
+    split: str
+    num_tokens: int
+    perplexity: float
+
+
+@dataclass(frozen=True)
+class ExpertFacts:
+    """An expert with its provenance. `seed_on_hub` is the seed's name on the hub; empty: not from there."""
+
+    name: str
+    method: str
+    method_title: str
+    paper: str
+    seed: str
+    seed_on_hub: str
+    parent: str
+    num_parameters: int
+    domains: tuple[DomainFacts, ...]
+    unknown_domains: tuple[str, ...]  # whose rows are deleted
+    options: tuple[tuple[str, str], ...]
+    scores: tuple[Score, ...]
+    certificates: tuple[str, ...]
+    code_version: str
+
+
+def expert_facts(session: Session, row: Expert) -> ExpertFacts:
+    """The facts about an expert."""
+    method, names = method_of(row.method), domains_of(row)
+    rows = session.scalars(select(Domain).where(Domain.name.in_(names)).order_by(Domain.name)).all()
+    return ExpertFacts(
+        name=row.name,
+        method=row.method,
+        method_title=method.title,
+        paper=method.paper,
+        seed=row.seed.name if row.seed else "",
+        seed_on_hub=hub_origin(row.seed.source if row.seed else "")[0],
+        parent=row.parent.name if row.parent else "",
+        num_parameters=row.num_parameters,
+        domains=tuple(_domain(one) for one in rows),
+        unknown_domains=tuple(sorted(set(names) - {one.name for one in rows})),
+        options=tuple(_options(row.config)),
+        scores=tuple(_scores(session, row)),
+        certificates=tuple(
+            str(report.findings["sentence"])
+            for report in reversed(list_reports(session, about_id=row.id))
+            if report.findings.get("sentence")
+        ),
+        code_version=row.code_version,
+    )
+
+
+def _domain(row: Domain) -> DomainFacts:
+    source = row.corpus.source
+    dataset = source.removeprefix(_DATASET).partition(":")[0] if source.startswith(_DATASET) else ""
+    return DomainFacts(row.name, row.num_documents, row.num_words, row.num_bytes, row.corpus.licence, dataset)
+
+
+def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values of the training's options; lists of texts and experts are no options."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{prefix}{name}.")
+        elif value is not None and name not in _NO_OPTIONS and not _is_list_of_rows(value):
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_list_of_rows(value: Any) -> bool:
+    return isinstance(value, Sequence) and any(isinstance(one, Mapping) for one in value)
+
+
+def _scores(session: Session, row: Expert) -> Iterator[Score]:
+    """The newest perplexity on each split of each domain."""
+    query = select(Evaluation).where(Evaluation.expert_id == row.id).order_by(Evaluation.created_at)
+    newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
+    for (domain, split), one in sorted(newest.items()):
+        yield Score(domain, split, one.num_tokens, perplexity(one))

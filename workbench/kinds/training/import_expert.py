@@ -1,0 +1,73 @@
+"""Import an expert that other tools trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from workbench.hub_names import HUB, hub_name
+from workbench.kinds.kind import Kind, named
+from workbench.spec_base import Name, Spec, absolute
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class ImportExpert(Spec):
+    """Import an expert: a PEFT adapter, or a fine-tuned copy of a seed model."""
+
+    kind: Literal["import-expert"] = "import-expert"
+    source: str = Field(min_length=1, description="Folder of the adapter or model, or hub:NAME, or hub:NAME@REVISION.")
+    seed_model: Name = Field(description="Seed model that it was trained from.")
+    name: str = Field("", description="Name of the expert; empty: the last part of the source's.")
+    method: Literal["auto", "lora", "demix", "dense"] = Field(
+        "auto", description="Method of the expert; auto: LoRA for an adapter, DEMix if only FFNs differ, else dense."
+    )
+
+    @field_validator("source")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        return value if value.startswith(HUB) else absolute(value)
+
+    @model_validator(mode="after")
+    def _named(self) -> ImportExpert:
+        if self.source.startswith(HUB):
+            hub_name(self.source)
+        _NAME.validate_python(self.expert)
+        return self
+
+    @property
+    def expert(self) -> str:
+        """The name of the expert."""
+        if self.name:
+            return self.name.strip()
+        last = hub_name(self.source)[0] if self.source.startswith(HUB) else self.source
+        return Path(last).name
+
+    @property
+    def folder(self) -> str:
+        """The local folder; empty for a name on the hub."""
+        return "" if self.source.startswith(HUB) else self.source
+
+    def local_paths(self) -> list[str]:
+        return [self.folder] if self.folder else []
+
+
+def _complaints(_: Session, spec: ImportExpert) -> list[str]:
+    if spec.folder and not Path(spec.folder).is_dir():
+        return [f"{spec.folder} is a file: give a folder. A packed file is for `workbench expert unpack`."]
+    return []
+
+
+KIND = Kind(
+    spec=ImportExpert,
+    title="Import expert",
+    creates=lambda spec: named("expert", spec.expert),
+    requires=lambda spec: named("seed model", spec.seed_model),
+    reads=lambda spec: spec.folder,
+    complaints=_complaints,
+)

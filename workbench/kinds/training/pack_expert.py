@@ -1,0 +1,51 @@
+"""Pack an expert into one file for another workbench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.spec_base import ExpertName, LocalPath, Spec
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class PackExpert(Spec):
+    """Pack an expert into one verified file that another workbench unpacks."""
+
+    kind: Literal["pack-expert"] = "pack-expert"
+    expert: ExpertName = Field(description="Expert to pack.")
+    file: LocalPath = Field(min_length=1, description="File to write; it must not exist yet.")
+    with_seed: bool = Field(False, description="Pack its seed model, too, for workbenches that do not have it.")
+
+    def local_paths(self) -> list[str]:
+        return []  # nothing is read
+
+
+def _complaints(session: Session, spec: PackExpert) -> list[str]:
+    from sqlalchemy import select  # here, since a spec is read without the registry
+
+    from workbench.tables import Expert
+
+    row = session.scalar(select(Expert).where(Expert.name == spec.expert))
+    if row is not None and row.artifact_id == row.base_id:
+        return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
+    if Path(spec.file).exists():
+        return [f"{spec.file} exists already: choose another file, nothing is written over."]
+    if not Path(spec.file).parent.is_dir():
+        return [f"There is no folder {Path(spec.file).parent}: make it first, or choose another."]
+    return []
+
+
+KIND = Kind(
+    spec=PackExpert,
+    title="Pack expert",
+    creates=nothing,
+    requires=lambda spec: [("expert", spec.expert)],
+    reads=no_path,
+    complaints=_complaints,
+)

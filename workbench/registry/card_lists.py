@@ -1,0 +1,79 @@
+"""Answers that list what the registry holds, each as an object with the list in `data`, as OpenAI's lists are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.answers.base import Answer
+from workbench.registry.cards import (
+    ClusteringCard,
+    CorpusCard,
+    DomainCard,
+    EventCard,
+    ExpertCard,
+    JobCard,
+    MixtureCard,
+    PriorCard,
+    SeedCard,
+)
+
+
+class ListAnswer(Answer):
+    """What all lists have in common."""
+
+    object: Literal["list"] = "list"
+
+
+class JobList(ListAnswer):
+    """Jobs, the newest first."""
+
+    data: list[JobCard]
+
+
+class JobHistory(Answer):
+    """A job with its events, in order."""
+
+    job: JobCard
+    events: list[EventCard]
+
+
+class ExpertList(ListAnswer):
+    """All experts."""
+
+    data: list[ExpertCard]
+
+
+class MixtureList(ListAnswer):
+    """All mixtures."""
+
+    data: list[MixtureCard]
+
+
+class DomainList(ListAnswer):
+    """All domains."""
+
+    data: list[DomainCard]
+
+
+class CorpusList(ListAnswer):
+    """All corpora."""
+
+    data: list[CorpusCard]
+
+
+class SeedList(ListAnswer):
+    """All seed models."""
+
+    data: list[SeedCard]
+
+
+class ClusteringList(ListAnswer):
+    """All clusterings."""
+
+    data: list[ClusteringCard]
+
+
+class PriorList(ListAnswer):
+    """All priors."""
+
+    data: list[PriorCard]

@@ -1,0 +1,83 @@
+"""What a packed file says of its expert, of its base and of its seed model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench.errors import StorageError
+from workbench.hub_names import HUB
+from workbench.registry.experts import IMPORTED, domains_of, parts_of
+from workbench.tables import Expert, SeedModel
+
+_SHA256 = r"[0-9a-f]{64}"
+_Text = Field(max_length=1000)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PackedSeed(_Part):
+    """The seed model of a packed expert. `source` names no folder of the machine that packed it."""
+
+    name: str = _Text
+    source: str = _Text
+    sha256: str = Field(pattern=_SHA256)
+
+
+class PackedExpert(_Part):
+    """A packed expert, with what it was trained with as it was stored; only people read that."""
+
+    name: str = _Text
+    method: str = _Text
+    sha256: str = Field(pattern=_SHA256)
+    base_sha256: str = Field(pattern=_SHA256)
+    data_sha256: str = _Text
+    num_parameters: int = Field(ge=0, le=2**63 - 1)
+    domains: list[str] = Field(max_length=10_000)
+    has_parents: bool = True  # it was made of other experts, whose training text is not packed
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    code_version: str = _Text
+    created_at: float
+    seed: PackedSeed | None = None
+
+
+def describe_packed(row: Expert) -> PackedExpert:
+    """The description of an expert for a packed file."""
+    return PackedExpert(
+        name=row.name,
+        method=row.method,
+        sha256=row.artifact.sha256,
+        base_sha256=row.base.sha256,
+        data_sha256=row.data_sha256,
+        num_parameters=row.num_parameters,
+        domains=domains_of(row),
+        has_parents=bool(row.parent_id or parts_of(row)),
+        config={name: value for name, value in row.config.items() if name != IMPORTED},
+        metrics=row.metrics,
+        code_version=row.code_version,
+        created_at=row.created_at,
+        seed=_describe_seed(row.seed) if row.seed else None,
+    )
+
+
+def _describe_seed(row: SeedModel) -> PackedSeed:
+    kind = row.source.partition(":")[0]
+    return PackedSeed(
+        name=row.name, source=row.source if row.source.startswith(HUB) else kind, sha256=row.artifact.sha256
+    )
+
+
+def read_packed(about: dict[str, Any]) -> PackedExpert:
+    """The description in a packed file; raises StorageError if it is not one."""
+    try:
+        return PackedExpert.model_validate(about)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise StorageError(
+            f"The packed file does not describe an expert: “{field[:100]}” is missing or wrong.",
+            "Get the file again from whoever packed it.",
+        ) from None
