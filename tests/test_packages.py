@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,23 +15,34 @@ import time
 import venv
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 from engine.extras import LIBRARIES
+from engine.loading.loaded_base import load_base
+from engine.models.rows import Rows
+from tests.engine.chat_shapes import qwen_model
 from workbench.job_records.jobs import create_job, get_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.registry import experts
 from workbench.registry.database import reading, transaction
+from workbench.settings import Settings
+from workbench.store.storage import get_storage
 
 ROOT = Path(__file__).parents[1]
 
 
+IDS = torch.arange(24)[None] + 60
 ENGINE = {
     "torch",
+    "jinja2",
     "transformers",
     "tokenizers",
     "huggingface_hub",
@@ -39,6 +52,14 @@ ENGINE = {
     "scikit-learn",
     "pyarrow",
 }
+WALK = ROOT / "docs" / "how_to" / "instruct.md"
+COMMANDS = """
+import shlex, sys
+from ui.cli.app import main
+for line in sys.stdin.read().splitlines():
+    if status := main(shlex.split(line)[1:]):
+        sys.exit(f"{line}: exit status {status}")
+"""
 PAGES = ("engine", "workbench", "jobs", "ui", "alembic")
 
 
@@ -146,3 +167,76 @@ def _answers(url: str) -> None:
         except httpx.TransportError:
             time.sleep(0.2)
     raise AssertionError(f"{url} never answered")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
+def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workbench(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page docs/how_to/instruct.md as it is written, with a small model of Qwen2.5-Instruct's configuration."""
+    page = WALK.read_text(encoding="utf-8")
+    model = qwen_model(tmp_path / "qwen")
+    shutil.copytree(ROOT / "docs" / "how_to" / "tasks", tmp_path / "tasks")
+    monkeypatch.chdir(tmp_path)
+    first, second = tmp_path / ".workbench", tmp_path / "second"
+    lines = [line for line in page.splitlines() if line.startswith("$ workbench")]
+    assert sum("--hub HuggingFaceTB/SmolLM2-135M-Instruct" in line for line in lines) == 1
+    walk = [line[2:].replace("--hub HuggingFaceTB/SmolLM2-135M-Instruct", str(model)) for line in lines]
+    _walk(installed, walk, first)
+    chat, reload = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with _api(installed, first) as url:
+        assert "http://127.0.0.1:8000/v1" in chat
+        exec(chat.replace("http://127.0.0.1:8000/v1", url), {})
+    members = ["duo/licences", "duo/python", "seed:smol", "tutor/oven-chat", "tutor/sea-chat"]
+    assert sorted(ast.literal_eval(capsys.readouterr().out.splitlines()[-1])) == members
+    found: dict[str, Any] = {}
+    exec(reload, found)
+    for expert, lm in (("tutor/sea-chat", found["adapted"]), ("duo/python", found["model"])):
+        with torch.no_grad():
+            assert torch.equal(lm(input_ids=IDS).logits, _logits(expert, first))
+    there = [line for line in page.splitlines() if line.startswith("WORKBENCH_HOME=second")]
+    assert len(there) == 3
+    _walk(installed, [line.partition(" ")[2] for line in there], second)
+    hashes = [_hashes("tutor/sea-chat", home) for home in (first, second)]
+    assert hashes[0] == hashes[1]
+
+
+def _walk(installed: Path, lines: list[str], home: Path) -> None:
+    """Runs commands one after another in one process of the installed workbench."""
+    environment = {**os.environ, "WORKBENCH_HOME": str(home), "WORKBENCH_API_PORT": "9"}
+    python = [str(installed / "python"), "-c", COMMANDS]
+    ended = subprocess.run(python, input="\n".join(lines), env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@contextmanager
+def _api(installed: Path, home: Path) -> Iterator[str]:
+    """The address of the installed API while it runs."""
+    port, _ = _free_ports()
+    environment = {**os.environ, "WORKBENCH_HOME": str(home), "WORKBENCH_API_PORT": str(port)}
+    with subprocess.Popen([str(installed / "python"), "-m", "ui.api"], env=environment) as server:
+        try:
+            _answers(f"http://127.0.0.1:{port}/healthz")
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+def _logits(expert: str, home: Path) -> torch.Tensor:
+    """The workbench's own logits."""
+    settings = Settings(home=home)
+    with reading(settings) as session:
+        row, storage = experts.expert_row(session, expert), get_storage(settings)
+        key = row.id
+        model = load_base(storage.kept(row.base), {key: storage.kept(row.artifact)}).view([key])
+    with torch.no_grad():
+        return model(IDS, Rows.all_to(key, 1))
+
+
+def _hashes(expert: str, home: Path) -> tuple[str, str]:
+    """The hashes of an expert's artifact and of its base."""
+    settings = Settings(home=home)
+    with reading(settings) as session:
+        row, storage = experts.expert_row(session, expert), get_storage(settings)
+        return storage.kept(row.artifact).check(), storage.kept(row.base).check()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
 from tests.engine.tokenizer_shapes import byte_level
 
 # tokenizer_config.json of Qwen/Qwen2.5-0.5B-Instruct, without its tools
@@ -120,4 +123,27 @@ def chat_folder(folder: Path, name: str) -> Path:
         "clean_up_tokenization_spaces": False,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def qwen_model(folder: Path) -> Path:
+    """Few and random weights, but the configuration of Qwen/Qwen2.5-0.5B-Instruct: its heads, biases and files."""
+    chat_folder(folder, "qwen")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=264,  # more than the tokenizer has, as Qwen's
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        rope_theta=1e6,
+        tie_word_embeddings=True,
+        bos_token_id=256,
+        eos_token_id=258,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    ends = {"bos_token_id": 256, "eos_token_id": [258, 256], "pad_token_id": 256, "do_sample": True, "top_k": 20}
+    (folder / "generation_config.json").write_text(json.dumps(ends, indent=7))
     return folder

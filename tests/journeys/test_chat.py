@@ -15,9 +15,9 @@ import openai
 import pytest
 import torch
 import uvicorn
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.engine.chat_shapes import QWEN, chat_folder
+from tests.engine.chat_shapes import QWEN, qwen_model
 from tests.journeys.conftest import Do, done
 from ui.api.app import create_app
 from ui.api.server import Server
@@ -28,33 +28,10 @@ TALK = [{"role": "user", "content": "May a tenant sublet?"}]
 TRAIN = {"kind": "train-joint", "domains": ["court", "kitchen"], "training": {"num_steps": 2, "block_size": 32}}
 
 
-def make_qwen(folder: Path) -> Path:
-    """Few and random weights, but the configuration of Qwen/Qwen2.5-0.5B-Instruct: its heads, biases and files."""
-    chat_folder(folder, "qwen")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=264,  # more than the tokenizer has, as Qwen's
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        rope_theta=1e6,
-        tie_word_embeddings=True,
-        bos_token_id=256,
-        eos_token_id=258,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    ends = {"bos_token_id": 256, "eos_token_id": [258, 256], "pad_token_id": 256, "do_sample": True, "top_k": 20}
-    (folder / "generation_config.json").write_text(json.dumps(ends, indent=7))
-    return folder
-
-
 @pytest.fixture
 def talking(trained: Do, tmp_path: Path) -> Do:
     """A home with the mixture “talk” of two experts of a model that chats; “small” is one of a model that does not."""
-    folder = make_qwen(tmp_path / "qwen")
+    folder = qwen_model(tmp_path / "qwen")
     done(trained({"kind": "make-seed", "name": "qwen", "source": "folder", "location": str(folder)}))
     done(trained({**TRAIN, "name": "talk", "seed_model": "qwen"}))
     return trained
@@ -151,7 +128,7 @@ def test_what_cannot_be_said_in_a_conversation_is_refused_in_a_sentence(client: 
 def test_experts_whose_templates_differ_are_not_asked_together(
     client: openai.OpenAI, talking: Do, tmp_path: Path
 ) -> None:
-    folder = make_qwen(tmp_path / "other")
+    folder = qwen_model(tmp_path / "other")
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     done(talking({"kind": "make-seed", "name": "other", "source": "folder", "location": str(folder)}))
     done(talking({**TRAIN, "name": "blunt", "domains": ["court"], "seed_model": "other"}))
@@ -175,7 +152,7 @@ BAD: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def test_a_bad_template_harms_conversations_alone(
     client: openai.OpenAI, talking: Do, tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
-    folder = make_qwen(tmp_path / "bad")
+    folder = qwen_model(tmp_path / "bad")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(change(config)))
     done(talking({"kind": "make-seed", "name": "bad", "source": "folder", "location": str(folder)}))
