@@ -22,12 +22,13 @@ import jobs
 import ui.cli
 import workbench
 from ui.cli.app import main
+from workbench.settings import get_settings
 
 __all__ = ["run_forked", "torch", "transformers"]
 
 for package in (engine, workbench, jobs, ui.cli):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith("__main__"):
+        if module.name.split(".")[-1] not in ("__main__", "tasks"):  # those read settings
             import_module(module.name)
 
 
@@ -53,4 +54,5 @@ def _run(line: str, folder: Path, environment: dict[str, str], output: Path) -> 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    get_settings.cache_clear()
     sys.exit(main(shlex.split(line)[1:]))

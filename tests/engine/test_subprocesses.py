@@ -13,7 +13,11 @@ from engine.subprocesses import python_command, python_environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("engine", "workbench", "jobs", "ui")
-OWN_PYTHON = {"engine/subprocesses.py", "ui/serving/up.py"}  # the second puts its folder onto the PATH
+OWN_PYTHON = {
+    "engine/subprocesses.py",
+    "ui/serving/up.py",  # puts its folder onto the PATH
+    "jobs/kinds/shared/gguf.py",  # runs llama.cpp's script, which finds its modules beside itself
+}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ _COUNTERPARTS: dict[str, tuple[str, str]] = {
 _NOT_SHAPE = ("model_type", "architectures", "transformers_version", "dtype", "layer_types", "_name_or_path")
 _NETWORKS = tuple(f"mlp.{one}_proj.weight" for one in ("gate", "up", "down"))
 _NUM_CHECKED = 8  # tokens with which the new model is compared with the first
-_MIX = "Export each expert by itself (workbench expert export), or mix them here."
+_MIX = "Export each expert by itself, or mix them here."
 
 
 def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]) -> Iterator[Progress | Any]:

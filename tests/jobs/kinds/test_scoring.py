@@ -19,7 +19,9 @@ def test_scores_of_what_was_deleted_meanwhile_are_left_out(servers: RunningWorkb
     claim = take(servers.settings, job_id, "somebody")
     assert claim is not None
     work = Work(claim, servers.settings)
-    score = Scored("e" * 32, "d" * 32, "test", 8, "a" * 32, num_tokens=3, log_likelihood=-3.0, num_correct=1)
+    score = Scored(
+        "e" * 32, "d" * 32, "test", 8, "a" * 32, num_tokens=3, log_likelihood=-3.0, num_correct=1, num_counted=None
+    )
     with work.transaction() as session:
         assert register_scores(session, work, [score]) == 0
         assert session.query(Evaluation).count() == 0
