@@ -78,9 +78,7 @@ class BadSpec(WorkbenchError):
     `field_complaints` leaves out those about the spec as a unit.
     """
 
-    def __init__(
-        self, complaints: Sequence[str | Complaint], next_step: str = "Change what is named and submit again."
-    ) -> None:
+    def __init__(self, complaints: Sequence[str | Complaint], next_step: str = "Correct it and try again.") -> None:
         self.complaints = [str(complaint) for complaint in complaints]
         self.field_complaints = [str(one) for one in complaints if not isinstance(one, Complaint) or one.field]
         super().__init__(" ".join(self.complaints), next_step)

@@ -22,6 +22,7 @@ from engine.text.conversations import (
     from_stored,
     shape_of,
 )
+from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
 from engine.text.records import Record, Records
 from engine.text.streams import TextFile, find_files, printable
@@ -119,10 +120,10 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
     yield from admit(_documents(path, options, report), options, report, path)
 
 
-def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Document]:
-    """Streams the documents of a Hugging Face data set's training split; `name` is NAME or NAME:CONFIG."""
-    to_document = _Reader(options, printable(name))
-    rows = (to_document(Record(row, values)) for row, values in enumerate(_dataset_rows(name), 1))
+def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) -> Iterator[Document]:
+    """Streams the documents of a split of a Hugging Face data set."""
+    to_document = _Reader(options, printable(source.name))
+    rows = (to_document(Record(row, values)) for row, values in enumerate(source.rows(), 1))
     yield from admit(rows, options, report)
 
 
@@ -301,21 +302,3 @@ def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
 
 def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
-
-
-def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
-    try:
-        from datasets import exceptions, load_dataset, packaged_modules
-    except ImportError:
-        problem = "The library “datasets” is not installed; it is needed to read data sets."
-        raise CorpusError(problem, "Run: pip install 'expert-workbench[hub]'.") from None
-    place, _, config = name.partition(":")
-    if place in packaged_modules._PACKAGED_DATASETS_MODULES:  # without files it reads the current folder
-        problem = f"“{place}” is a file format, not a data set."
-        raise CorpusError(problem, "Give the path of the files.")
-    try:
-        yield from load_dataset(place, config or None, split="train", streaming=True)
-    except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        problem = f"The data set “{printable(name)}” cannot be read ({reason})."
-        raise CorpusError(problem, "Check its name, its configuration and the network.") from None

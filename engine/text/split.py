@@ -204,11 +204,11 @@ class _Domain:
         """
         places = sorted(self._places["train"])
         if len(places) < 3:
-            problem = f"{self._title} has {len(places)} groups of documents; a domain needs at least 3."
             raise CorpusError(
-                problem,
-                "Add text (repeated text counts once), or choose a group field with more values (none: each "
-                "document is a group).",
+                f"{self._title} has too few different documents, or groups where a group field is given: {len(places)}; "
+                "a domain needs at least 3.",
+                "Add text (repeated text counts once), cut long documents into pieces, or choose a group field with "
+                "more values.",
             )
         num_test = sum(place < TEST_SHARE for place in places)
         num_held_out = sum(place < TEST_SHARE + DEV_SHARE for place in places)

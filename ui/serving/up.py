@@ -63,18 +63,22 @@ def prepare(settings: Settings, demo: bool) -> None:
     if is_fresh(settings):
         submit_demo(settings)
     else:
-        print(f"The registry is not empty: the demo is left out.{_unfinished_jobs(settings)}", file=sys.stderr)
+        print(_unfinished_jobs(settings) or "The registry is not empty: the demo is left out.", file=sys.stderr)
 
 
 def _unfinished_jobs(settings: Settings) -> str:
-    """A sentence on unfinished jobs, without paused ones, which wait to be resumed."""
+    """A sentence on unfinished jobs, such as the demo's, without paused ones, which wait to be resumed."""
     from workbench.job_records.jobs import count_by_state
     from workbench.registry.database import reading
 
     with reading(settings) as session:
         counts = count_by_state(session)
     unfinished = sum(counts.get(state, 0) for state in ("queued", "running", "interrupted"))
-    return f" {unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on." if unfinished else ""
+    return (
+        f"{unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on, and nothing new is started."
+        if unfinished
+        else ""
+    )
 
 
 def addresses(settings: Settings) -> dict[str, str]:

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
+from engine.text.dataset_source import DatasetSource
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import domains_of
@@ -91,7 +92,8 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
 
 def _domain(row: Domain) -> DomainFacts:
     source = row.corpus.source
-    dataset = source.removeprefix(_DATASET).partition(":")[0] if source.startswith(_DATASET) else ""
+    name = source.removeprefix(_DATASET).partition(",")[0] if source.startswith(_DATASET) else ""
+    dataset = DatasetSource.parse(name).place
     return DomainFacts(row.name, row.num_documents, row.num_words, row.num_bytes, row.corpus.licence, dataset)
 
 

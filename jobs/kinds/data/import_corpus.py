@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.dataset_source import DatasetSource
 from engine.text.local_sources import SOURCES, local_documents
 from engine.text.split import store_documents
 from engine.text.streams import size_on_disk
@@ -29,7 +30,8 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     with work.reading() as session:
         ensure_free(session, Corpus, "corpus", spec.name)
     report = Report()
-    documents, total_bytes = _source(spec, report)
+    dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None
+    documents, total_bytes = _source(spec, dataset, report)
     artifact_id = stable_id(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
         yield from store_documents(
@@ -46,7 +48,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             session,
             name=spec.name,
             role=spec.role,
-            source=_source_name(spec),
+            source=_source_name(spec, dataset),
             artifact=artifact,
             summary=summary,
             report=report.as_dict(),
@@ -58,7 +60,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     return register
 
 
-def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int | None]:
+def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -> tuple[Iterator[Document], int | None]:
     """The documents, and their bytes on disk if that is known."""
     options = ReadOptions(
         spec.text_field,
@@ -70,8 +72,8 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
         spec.piece_length,
         spec.format,
     )
-    if spec.dataset:
-        return read_dataset(spec.dataset, options, report), None
+    if dataset:
+        return read_dataset(dataset, options, report), None
     if spec.local_source:
         return local_documents(spec.local_source, options, report), None
     path = Path(spec.path)
@@ -80,10 +82,10 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
     return read_documents(path, options, report), size_on_disk(path)
 
 
-def _source_name(spec: ImportCorpus) -> str:
+def _source_name(spec: ImportCorpus, dataset: DatasetSource | None) -> str:
     if spec.local_source:
         return f"found on this machine: {SOURCES[spec.local_source].title}"
-    return f"data set {spec.dataset}" if spec.dataset else spec.path
+    return f"data set {dataset.name}, split {dataset.split}" if dataset else spec.path
 
 
 def _licence(spec: ImportCorpus) -> str:

@@ -10,6 +10,8 @@ import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.dataset_source import DatasetSource
 from engine.text.plain_text import DOCUMENT_CHARACTERS, cut_documents
 from engine.text.streams import size_on_disk
 
@@ -266,14 +269,43 @@ def test_the_faults_of_a_text_are_found_behind_a_long_line(tmp_path: Path) -> No
 def test_a_data_set_is_read_by_its_name(tmp_path: Path) -> None:
     """A local folder stands in for the hub: the tests use no network."""
     write_jsonl(tmp_path / "train.jsonl", TEXTS)
-    documents = list(read_dataset(str(tmp_path), ReadOptions(), Report()))
+    documents = list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions(), Report()))
     assert [document.text for document in documents] == TEXTS
+
+
+def test_a_split_of_a_data_set_is_read(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", TEXTS)
+    write_jsonl(tmp_path / "test.jsonl", ["held out"])
+    source = DatasetSource.parse(str(tmp_path), "test")
+    assert source.pinned() == source  # a folder has no commits
+    assert [document.text for document in read_dataset(source, ReadOptions(), Report())] == ["held out"]
+    with pytest.raises(CorpusError, match=r"split “dev” .* cannot be read"):
+        list(read_dataset(DatasetSource.parse(str(tmp_path), "dev"), ReadOptions(), Report()))
+
+
+def test_a_data_set_is_pinned_to_the_commit_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def dataset_info(_: Any, name: str, revision: str | None) -> Any:
+        asked.append((name, revision))
+        return SimpleNamespace(sha="c0ffee")
+
+    def load_dataset(*names: str | None, **options: Any) -> list[dict[str, str]]:
+        asked.append((*names, options["split"], options["revision"]))
+        return [{"text": "law"}]
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    source = DatasetSource.parse("owner/name:en@v2", "test").pinned()
+    assert [document.text for document in read_dataset(source, ReadOptions(), Report())] == ["law"]
+    assert asked == [("owner/name", "v2"), ("owner/name", "en", "test", "c0ffee")]
+    assert source.name == "owner/name:en@c0ffee"
 
 
 def test_a_data_set_with_another_field_is_refused_with_its_row(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", TEXTS)
     with pytest.raises(CorpusError, match="“text”") as refusal:
-        list(read_dataset(str(tmp_path), ReadOptions("body"), Report()))
+        list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions("body"), Report()))
     assert refusal.value.line == 1
 
 
@@ -281,7 +313,7 @@ def test_a_data_set_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(CorpusError, match="nobody/nothing"):
-        list(read_dataset("nobody/nothing", ReadOptions(), Report()))
+        list(read_dataset(DatasetSource.parse("nobody/nothing").pinned(), ReadOptions(), Report()))
 
 
 def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,4 +322,4 @@ def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for name in ("json", "json:x"):
         with pytest.raises(CorpusError, match="“json” is a file format"):
-            list(read_dataset(name, ReadOptions(), Report()))
+            list(read_dataset(DatasetSource.parse(name), ReadOptions(), Report()))

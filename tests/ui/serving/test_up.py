@@ -224,4 +224,4 @@ def test_a_demo_that_was_interrupted_is_said_to_go_on(home: Path, capsys: pytest
     with transaction() as session:
         create_job(session, SelfCheck())
     up.prepare(Settings(home=home), demo=True)
-    assert "the demo is left out. 1 unfinished job goes on." in capsys.readouterr().err
+    assert "1 unfinished job goes on, and nothing new is started." in capsys.readouterr().err

@@ -22,7 +22,11 @@ def _draw(offers: Offers) -> None:
 
 SCREEN = Screen(
     command=_command,
-    sentence=lambda result: f"{pluralize(result['scored'], 'pair')} of expert and domain scored.",
+    sentence=lambda result: (
+        f"{pluralize(result['scored'], 'pair')} of expert and domain scored."
+        if result["scored"]
+        else "Nothing to do: every score is stored already."
+    ),
     link=ResultLink(
         SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
     ),

@@ -55,7 +55,7 @@ def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
         first, last = lines[name][0], lines[name][-1]
         return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
 
-    more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
+    more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
     return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
 
 

@@ -29,7 +29,9 @@ def show() -> None:
         st.button("Retry", icon=":material/refresh:")
         return
     if not _is_anybody_there():
-        empty_until("train-joint", "There is no model to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
+        empty_until(
+            "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
+        )
         return
     address = playground_address(settings, _name_in_browser())
     st.link_button("Open in a new window", address, icon=":material/open_in_new:")

@@ -7,6 +7,7 @@ import streamlit as st
 from ui.kinds.catalog import train_forms
 from ui.kinds.train_form_parts import EXPERT, JOINT, MODE, SEED
 from ui.present.form_choices import offers_now
+from ui.present.pages import CLUSTERS
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import show_last
@@ -23,6 +24,7 @@ def show() -> None:
     )
     form = forms[kinds[title]]
     st.caption(plain(form.about))
+    st.page_link(CLUSTERS.script, label="C-BTM, one model for each cluster of text: find clusters, then train on them")
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
         form.draw(offers)

@@ -94,7 +94,12 @@ def _from_local_source() -> Answers:
 
 def _from_hub() -> Answers:
     st.warning("This downloads from the Hugging Face hub over the network.", icon=":material/cloud_download:")
-    return {("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help)}
+    return {
+        ("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help),
+        ("dataset_split",): st.text_input(
+            "Split", "train", key="import.dataset_split", help=_question("dataset_split").help
+        ),
+    }
 
 
 def _question(name: str) -> Question:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from engine.text.dataset_source import DatasetSource
 from workbench.kinds.kind import Kind, named, nothing
 from workbench.spec_base import LocalPath, Name, Spec, absolute
 
@@ -57,7 +58,14 @@ class ImportCorpus(Spec):
         title="File or folder",
         description="File or folder: txt, jsonl, csv, parquet, and gz, xz, bz2 or zst of these.",
     )
-    dataset: str = Field("", description="Name of a Hugging Face data set to download.")
+    dataset: str = Field(
+        "",
+        title="Data set",
+        description="Name of a Hugging Face data set to download: NAME, NAME:CONFIG, or either with @REVISION.",
+    )
+    dataset_split: str = Field(
+        "train", pattern=r"^[\w.-]{1,100}$", description="Split of the data set to read, such as train."
+    )
     local_source: str = Field("", description="Text on this machine: one of the demo's sources.")
     role: Literal["train", "novel"] = Field(
         "train",
@@ -102,15 +110,17 @@ class ImportCorpus(Spec):
     def _one_source(self) -> ImportCorpus:
         if sum(map(bool, (self.path, self.dataset, self.local_source))) != 1:
             raise ValueError("give exactly one of path, dataset and local_source")
-        if (name := self.dataset.partition(":")[0]) in FORMATS:
+        if (name := DatasetSource.parse(self.dataset).place) in FORMATS:
             raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
+        if self.dataset_split != "train" and not self.dataset:
+            raise ValueError("only a data set has a split to choose: files are split here")
         if self.format == "chat" and (self.local_source or self.piece_length):
             raise ValueError("conversations come from files or a data set, and are never cut into pieces")
         return self
 
     def local_paths(self) -> list[str]:
         # The library of data sets reads a folder of this machine where its name is one.
-        place = Path(self.dataset.partition(":")[0])
+        place = Path(DatasetSource.parse(self.dataset).place)
         is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
         return super().local_paths() + ([absolute(str(place))] if is_local else [])
 
