@@ -205,7 +205,7 @@ class _Domain:
         places = sorted(self._places["train"])
         if len(places) < 3:
             raise CorpusError(
-                f"{self._title} has too few different documents, or groups where a group field is given: {len(places)}; "
+                f"{self._title} has too few different documents, or groups if a group field is given: {len(places)}; "
                 "a domain needs at least 3.",
                 "Add text (repeated text counts once), cut long documents into pieces, or choose a group field with "
                 "more values.",

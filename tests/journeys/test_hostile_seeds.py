@@ -214,7 +214,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "weights that are not numbers": (tensors(lambda state: state[TENSOR].fill(np.nan)), "infinite numbers or NaN"),
     "weights of whole numbers": (
         tensors(lambda state: state.update({TENSOR: state[TENSOR].astype(np.int8)})),
-        "parameters, but",
+        f"“{TENSOR}” holds whole numbers",
     ),
     "a million layers": (config(num_hidden_layers=1_000_000), "must be a whole number from 1 to 1,000"),
     "more layers than the weights hold": (config(num_hidden_layers=900), "asks for 900 layers, but the weights hold 2"),
