@@ -38,8 +38,8 @@ types:
 layers:
 	$(BIN)/lint-imports
 
-tests:  ## Two processes of one thread each: threads of both on two cores wait for each other
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+tests:  ## Two processes of one thread each (more wait for each other on two cores), the slow browser files first
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lowest: install-test  ## The screens, the API and the command line on the lowest versions that pyproject.toml promises
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from engine.mixing.base import Gate
     from engine.models.context_length import Limits
-    from engine.text.chat_template import ChatTemplate, Message
+    from engine.text.chat.template import ChatTemplate, Message
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -380,7 +380,7 @@ class Host:
 
     def _template(self, plan: GenerationPlan) -> ChatTemplate:
         """The chat template that all experts of a plan have."""
-        from engine.text.chat_template import load_chat_template
+        from engine.text.chat.template import load_chat_template
 
         for base in plan.by_base():
             if base not in self._templates:
@@ -403,7 +403,7 @@ class Host:
 
     def _stop_ids(self, plan: GenerationPlan) -> frozenset[int]:
         """The stop tokens of all bases together, with those that end a turn."""
-        from engine.text.chat_template import turn_ends_of
+        from engine.text.chat.template import turn_ends_of
 
         tokenizer = self._tokenizer(plan)
         for base in plan.by_base():

@@ -211,18 +211,33 @@ def load_weights(
     one. Raises ModelError unless they fit; any other error of transformers passes.
     """
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
-    lm, report = _model_class(config).from_pretrained(
-        None,
-        config=config,
-        state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
-        dtype=dtype,
-        local_files_only=True,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
+    with _without_progress_bars():
+        lm, report = _model_class(config).from_pretrained(
+            None,
+            config=config,
+            state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
+            dtype=dtype,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     _refuse_unlike(folder, report)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     return lm, frozenset(name for name, one in unread.items() if one.was_read)
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Keeps transformers from drawing a progress bar: events tell how far a job is."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from engine.errors import CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
-from engine.text.chunking import pieces
-from engine.text.conversations import (
+from engine.text.chat.conversations import (
     OPTIONAL_FIELDS,
     SHAPES,
     Message,
@@ -22,6 +21,7 @@ from engine.text.conversations import (
     from_stored,
     shape_of,
 )
+from engine.text.chunking import pieces
 from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
 from engine.text.records import Record, Records

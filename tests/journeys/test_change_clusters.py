@@ -16,7 +16,7 @@ from engine.clusters.sources import hex_of
 from engine.errors import EngineError, TrainingError
 from engine.text.split import SPLITS, read_split
 from jobs.attempt.attempt import run_here
-from jobs.kinds.shared import clustered_text
+from jobs.kinds.shared.clusters import text as clustered_text
 from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now

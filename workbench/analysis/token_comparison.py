@@ -103,7 +103,7 @@ def _text(
     session: Session, storage: Storage, domain: Domain, expert: Expert, split: str, block_size: int
 ) -> tuple[Tokens, Tokenizer]:
     from engine.text.blocks import Tokens
-    from engine.text.chat_template import load_chat_template
+    from engine.text.chat.template import load_chat_template
     from engine.text.tokenizer import load_tokenizer
 
     key = tokens_key(domain.id, expert.tokenizer_sha256)

@@ -18,7 +18,7 @@ from engine.events import Event, forward_progress
 from engine.files import MANIFEST
 from jobs.attempt.work import Register, Work
 from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs
-from jobs.kinds.shared.cluster_description import facts, measures
+from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free

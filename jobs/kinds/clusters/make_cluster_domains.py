@@ -15,8 +15,8 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.text.split import MAX_DOMAINS, store_documents
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
-from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
+from jobs.kinds.shared.clusters.text_files import folders_of
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains

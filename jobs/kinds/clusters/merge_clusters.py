@@ -7,7 +7,7 @@ from collections.abc import Generator
 from engine.clusters import edits
 from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.cluster_edits import open_to_edit, store_edit
+from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from workbench.kinds.clusters.merge_clusters import MergeClusters
 
 

@@ -19,8 +19,8 @@ from engine.clusters.sources import write_sample
 from engine.events import Event, forward_progress
 from engine.text.split import SPLITS
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.cluster_edits import open_to_edit, store_edit
-from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
+from jobs.kinds.shared.clusters.text_files import folders_of
 from workbench.kinds.clusters.split_cluster import SplitCluster
 
 

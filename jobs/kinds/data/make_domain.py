@@ -19,8 +19,8 @@ from engine.errors import CorpusError
 from engine.events import Event, Progress
 from engine.text.split import store_documents
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
-from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
+from jobs.kinds.shared.clusters.text_files import folders_of
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.names import ensure_free

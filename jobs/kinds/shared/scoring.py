@@ -15,7 +15,7 @@ from engine.files import ArtifactRef
 from engine.inference.scores import counted_tokens, score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
-from engine.text.chat_template import load_chat_template
+from engine.text.chat.template import load_chat_template
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work

@@ -18,8 +18,8 @@ from engine.errors import TrainingError
 from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
-from engine.text.chat_blocks import ChatEncoder, pack_conversations
-from engine.text.chat_template import load_chat_template
+from engine.text.chat.blocks import ChatEncoder, pack_conversations
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact

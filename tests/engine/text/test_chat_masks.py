@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from engine.text.chat_template import load_chat_template
-from engine.text.conversations import Message
+from engine.text.chat.conversations import Message
+from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_folders import CHATML, MARKED, chat_folder
 

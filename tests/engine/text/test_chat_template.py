@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from engine.errors import ChatTemplateError
-from engine.text import template_process
-from engine.text.chat_template import ChatTemplate, load_chat_template
+from engine.text.chat import template_process
+from engine.text.chat.template import ChatTemplate, load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.chat_shapes import CHATS, MARKED, chat_folder
 

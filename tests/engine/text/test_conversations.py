@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import CorpusError
-from engine.text.conversations import from_stored
+from engine.text.chat.conversations import from_stored
 from engine.text.corpus import Document, ReadOptions, Report, read_documents
 from engine.text.split import read_split, store_documents
 

@@ -91,7 +91,7 @@ class _Renderer:
 
 def _start() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        python_command("engine.text.template_process"),
+        python_command("engine.text.chat.template_process"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine.errors import ChatTemplateError
 from engine.foreign_files import read_object, read_text, short
-from engine.text.template_process import NotRendered, Rendered, render
+from engine.text.chat.template_process import NotRendered, Rendered, render
 from engine.text.tokenizer import Tokenizer
 
 Message: TypeAlias = Mapping[str, Any]  # role, content and whatever else a template reads

@@ -13,7 +13,7 @@ from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted, words_of
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.cluster_description import facts_after, measures
+from jobs.kinds.shared.clusters.description import facts_after, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
 from workbench.store.artifacts import register_artifact

@@ -30,7 +30,7 @@ from engine.text.blocks import (
     starts_file,
     write_facts,
 )
-from engine.text.conversations import Message, from_stored
+from engine.text.chat.conversations import Message, from_stored
 from engine.text.split import SPLITS, count_documents, read_split
 from engine.text.tokenizer import Tokenizer
 
