@@ -12,6 +12,7 @@ from engine.files import ArtifactRef
 from engine.foreign_files import confined, short
 from engine.methods.base import Method, SeedOrigin
 from engine.methods.registry import methods
+from engine.models.stored_tensors import is_same
 from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -129,7 +130,6 @@ def _refuse_another_shape(folder: Path, lm: Any, seed_lm: Any) -> None:
 
 def _differences(lm: Any, seed_lm: Any) -> Iterator[str]:
     """What two models of one shape differ in, their feed-forward networks left out."""
-    import torch
 
     from engine.models.families import ffn_places
 
@@ -141,5 +141,5 @@ def _differences(lm: Any, seed_lm: Any) -> Iterator[str]:
     networks = tuple(f"{place}." for place, _, _ in ffn_places(seed_lm))
     tensors = seed_lm.state_dict()
     for name, tensor in lm.state_dict().items():
-        if not name.startswith(networks) and not torch.equal(tensor, tensors[name]):
+        if not name.startswith(networks) and not is_same(tensor, tensors[name]):
             yield name

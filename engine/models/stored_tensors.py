@@ -61,3 +61,8 @@ def fill(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], names: Coll
             return [name]
         targets[name].copy_(tensor)
     return []
+
+
+def is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same type, shape and values; `torch.equal` fails on two types."""
+    return one.dtype == other.dtype and torch.equal(one, other)

@@ -133,15 +133,16 @@ def table_of(session: Session, experts: Sequence[Expert], split: str) -> Perplex
 
 def perplexity(row: Evaluation) -> float:
     """exp of the mean negative log-likelihood per token that counts."""
-    return perplexity_of(-row.log_likelihood / _num_counted(row))
+    return perplexity_of(-row.log_likelihood / num_counted_tokens(row))
 
 
 def accuracy(row: Evaluation) -> float | None:
     """The share of the tokens that count that were the expert's most probable ones; None if not known."""
-    return None if row.num_correct is None else row.num_correct / _num_counted(row)
+    return None if row.num_correct is None else row.num_correct / num_counted_tokens(row)
 
 
-def _num_counted(row: Evaluation) -> int:
+def num_counted_tokens(row: Evaluation) -> int:
+    """The number of tokens that a perplexity is of: those of answers in conversations, else all."""
     return row.num_tokens if row.num_counted is None else row.num_counted
 
 

@@ -12,14 +12,14 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
-from workbench.analysis.perplexity_tables import perplexity
+from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
 from workbench.hub_names import hub_origin
-from workbench.registry.experts import domains_of
+from workbench.registry.experts import IMPORTED, domains_of
 from workbench.registry.reports import list_reports
 from workbench.tables import Domain, Evaluation, Expert
 
 _DATASET = "data set "  # begins the source of a corpus that was downloaded
-_NO_OPTIONS = ("domains", "full_model")  # of an expert's config: named elsewhere
+_NO_OPTIONS = ("domains", "full_model", IMPORTED)  # of an expert's config: named elsewhere, or a path of this machine
 
 
 @dataclass(frozen=True)
@@ -115,4 +115,4 @@ def _scores(session: Session, row: Expert) -> Iterator[Score]:
     query = select(Evaluation).where(Evaluation.expert_id == row.id).order_by(Evaluation.created_at)
     newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
     for (domain, split), one in sorted(newest.items()):
-        yield Score(domain, split, one.num_tokens, perplexity(one))
+        yield Score(domain, split, num_counted_tokens(one), perplexity(one))

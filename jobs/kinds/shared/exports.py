@@ -115,7 +115,7 @@ def write_card(card: CardFacts, folder: Path) -> None:
 
 def written_bytes(folder: Path) -> int:
     """Bytes of the files of an export before it has its manifest."""
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def writing() -> Progress:

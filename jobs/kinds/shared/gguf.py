@@ -6,6 +6,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from engine.events import Event, Progress
 from workbench.settings import Settings
 
 _PROGRAM = "convert_hf_to_gguf.py"
+_OUTTYPES = {"float16": "f16", "bfloat16": "bf16"}
 _MAGIC = b"GGUF"
 _PERIOD_SECONDS = 1.0  # between two looks at the converter, so that a cancel stops it
 
@@ -42,7 +44,7 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
     """
     unfinished, log = target.with_name(f".{target.name}.new"), model.with_name(f"{model.name}.log")
     program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
-    command = [*program, str(model), "--outfile", str(unfinished), "--outtype", "f32"]
+    command = [*program, str(model), "--outfile", str(unfinished), "--outtype", _outtype(model)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -73,3 +75,9 @@ def _is_gguf(file: Path) -> bool:
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else "it wrote no GGUF file and no message."
+
+
+def _outtype(model: Path) -> str:
+    """The converter's name of the precision in which a model folder is stored."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    return _OUTTYPES.get(str(config.get("dtype")), "f32")

@@ -35,7 +35,7 @@ def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
     if spec.with_seed and described.seed is None:
         raise StorageError(f"“{spec.expert}” has no seed model here.", "Pack it without: its base is packed anyway.")
     yield Progress(0, 1, "files", "writing")
-    with _new_file(Path(spec.file)) as aside:
+    with _new_file(Path(spec.file), work.job_id) as aside:
         write_packed(aside, described.model_dump(mode="json"), {name: _files(kept) for name, kept in folders.items()})
         num_bytes = aside.stat().st_size
     yield Progress(1, 1, "files", "done")
@@ -54,9 +54,12 @@ def _files(kept: ArtifactRef) -> dict[str, Path]:
 
 
 @contextmanager
-def _new_file(target: Path) -> Iterator[Path]:
-    """The path of a file to write, which becomes `target` at the end; raises StorageError."""
-    aside = target.with_name(f".{target.name}.{os.getpid()}.new")
+def _new_file(target: Path, mark: str) -> Iterator[Path]:
+    """The path of a file to write, which becomes `target` at the end; raises StorageError.
+
+    What an earlier attempt with the same mark left is removed.
+    """
+    aside = target.with_name(f".{target.name}.{mark}.new")
     aside.unlink(missing_ok=True)
     try:
         with noticing_full_disk(target.parent):

@@ -15,6 +15,7 @@ from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.kind import Kind, What
+from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
 KINDS = {name: kind for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}
@@ -44,6 +45,12 @@ def test_a_kind_says_what_it_does_with_the_registry(name: str) -> None:
     assert isinstance(kind.creates_unnamed_domains(spec), bool)
     assert kind.title
     assert title_of(spec).startswith(kind.title)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_studio_and_the_api_know_every_path_that_a_job_reads_or_writes(name: str) -> None:
+    spec = parse_spec({"kind": name, **SPECS[name]})
+    assert set(Spec.local_paths(spec)) <= set(spec.local_paths())
 
 
 def test_names_in_a_spec_are_required_or_created() -> None:

@@ -30,9 +30,6 @@ class ExportMixture(Spec):
         "feed-forward networks, with the weights of a fixed gate; gguf: the average for llama.cpp, by its converter.",
     )
 
-    def local_paths(self) -> list[str]:
-        return []  # nothing is read
-
 
 def mixture_complaints(row: Mixture, format: str) -> list[str]:
     """Why a mixture cannot leave in a format; empty if nothing is against it that its rows show."""

@@ -22,9 +22,6 @@ class PackExpert(Spec):
     file: LocalPath = Field(min_length=1, description="File to write; it must not exist yet.")
     with_seed: bool = Field(False, description="Pack its seed model, too, for workbenches that do not have it.")
 
-    def local_paths(self) -> list[str]:
-        return []  # nothing is read
-
 
 def _complaints(session: Session, spec: PackExpert) -> list[str]:
     from sqlalchemy import select  # here, since a spec is read without the registry
