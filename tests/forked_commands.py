@@ -11,8 +11,11 @@ import os
 import pkgutil
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import torch._dynamo
 import transformers.models.llama.modeling_llama
@@ -37,14 +40,30 @@ def run_forked(line: str, folder: Path, environment: dict[str, str], timeout: fl
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     output = folder / "output.txt"
+    output.touch()
     process = context.Process(target=_run, args=(line, folder, environment, output))
-    process.start()
+    with _empty_main():
+        process.start()
     process.join(timeout)
     status = process.exitcode
     if status is None:
         process.kill()
         process.join()
     return status, output.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _empty_main() -> Iterator[None]:
+    """Spares the server and its forks this process's main module, which they would run again.
+
+    A page that an earlier test has run in this process leaves its script there, and that script's file is gone.
+    """
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
 
 
 def _run(line: str, folder: Path, environment: dict[str, str], output: Path) -> None:
