@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,16 @@ SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Streamlit's configuration."""
+    """Streamlit's configuration: that of the file beside the script, and what depends on the settings or must hold.
+
+    Streamlit reads such a file beside the program that starts it, which is this module, not the script.
+    """
     from ui.addresses import STUDIO_HOST
 
-    return {
+    written = tomllib.loads(SCRIPT.with_name(".streamlit").joinpath("config.toml").read_text(encoding="utf-8"))
+    return _flat(written) | {
         "server.address": STUDIO_HOST,
         "server.port": settings.studio_port,
-        "server.headless": True,
-        "server.fileWatcherType": "none",
         "server.showEmailPrompt": False,
         # Protects against DNS rebinding.
         "server.allowedHosts": [STUDIO_HOST, "localhost"],
@@ -33,9 +36,16 @@ def options(settings: Settings) -> dict[str, Any]:
         "server.baseUrlPath": "",
         "secrets.files": [str(SCRIPT.with_name(".streamlit") / "secrets.toml")],
         "browser.serverAddress": STUDIO_HOST,
-        "browser.gatherUsageStats": False,
         "global.developmentMode": False,
     }
+
+
+def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in tables.items():
+        path = f"{prefix}{name}"
+        result |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return result
 
 
 def main() -> int:

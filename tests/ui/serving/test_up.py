@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from streamlit.config import get_config_options
 
 from engine.subprocesses import python_environment
 from jobs.queue.submit import ENDED, wait
@@ -87,6 +88,17 @@ def test_the_studio_listens_here_whatever_the_api_does() -> None:
     assert shown["server.address"] == "127.0.0.1"
     assert shown["server.port"] == 8777
     assert shown["browser.gatherUsageStats"] is False
+
+
+def test_the_studio_is_started_with_the_settings_of_its_file() -> None:
+    shown = options(Settings())
+
+    assert shown["client.toolbarMode"] == "minimal"
+    assert shown["client.showErrorDetails"] == "none"
+    assert shown["theme.light.primaryColor"] == "#0b6e8a"
+    assert shown["server.headless"] is True
+    known = get_config_options(force_reparse=False)
+    assert set(shown) <= set(known)
 
 
 def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
