@@ -180,6 +180,31 @@ def test_what_an_expert_cannot_hold_exactly_is_refused_by_name(
     assert (artifacts(), names()) == (before, there)
 
 
+Tensors = dict[str, torch.Tensor]
+
+
+def with_tensors(change: Callable[[Tensors], Any]) -> Callable[[Path], None]:
+    """Makes an adapter with other tensors, whose first is NaN, which shows only when it is read."""
+    from safetensors.torch import load_file, save_file
+
+    def make(folder: Path) -> None:
+        make_adapter(folder)
+        tensors = load_file(folder / "adapter_model.safetensors")
+        tensors[min(tensors)].fill_(float("nan"))
+        change(tensors)
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+    return make
+
+
+def change_last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    return with_tensors(lambda tensors: tensors.update({max(tensors): change(tensors[max(tensors)])}))
+
+
+def of_a_huge_rank(folder: Path) -> None:
+    make_adapter(folder, target_modules=["q_proj"], r=65)
+
+
 def another_seed(folder: Path, vocab_size: int = 320, **shape: Any) -> None:
     fresh_model(ModelConfig(**{**SHAPE, **shape}), vocab_size).save_pretrained(folder)
 
@@ -233,6 +258,12 @@ def of_other_weights(folder: Path) -> None:
         (linked_elsewhere, "a link that leads out of its folder"),
         (on_the_head, "lm_head.lora_A.weight”, where a LoRA expert of this seed has no map"),
         (of_a_wider_model, "does not fit its base"),
+        (with_tensors(dict), "holds infinite numbers or NaN"),
+        (change_last(lambda last: torch.zeros(len(last) + 1, 4)), "does not fit its base"),
+        (change_last(lambda last: last.int()), "hold I32 and no floats"),
+        (with_tensors(lambda tensors: tensors.pop(max(tensors))), "is missing"),
+        (with_tensors(lambda tensors: tensors.update(zzz=torch.zeros(1))), "“zzz”, where a LoRA expert of this seed"),
+        (of_a_huge_rank, "is 65, more than the map has inputs or outputs"),
         (of_other_weights, "names other weights than the seed's"),
         (lambda folder: another_seed(folder, family="gpt2"), "family of the model"),
         (lambda folder: another_seed(folder, vocab_size=400), "size of the vocabulary"),
