@@ -16,7 +16,7 @@ import torch
 from engine.loading.loaded_base import load_base
 from engine.models.rows import Rows
 from jobs.queue.submit import submit
-from tests.journeys.conftest import Do, done, work
+from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
 from workbench.analysis.retrained_baselines import unknown, unknown_by_base
@@ -144,6 +144,24 @@ def test_a_file_names_no_folder_of_its_machine(trained: Do, tmp_path: Path, home
     done(trained({**LORA, "seed_model": "taken"}))
     content = pack(trained, "thin/court", tmp_path / "file", with_seed=True).read_bytes()
     assert str(tmp_path).encode() not in content
+
+
+def test_the_size_of_an_expert_is_counted_whatever_the_file_says(packed: Path, there: Settings) -> None:
+    done(unpack(rewritten(packed, about(num_parameters=7)), there))
+    assert card_of("thin/court", there).num_parameters == card_of("thin/court").num_parameters > 7
+
+
+def test_a_seed_of_the_same_name_and_other_weights_is_named(trained: Do, tmp_path: Path, there: Settings) -> None:
+    done(trained(LORA))
+    file = pack(trained, "thin/court", tmp_path / "court")
+    corpus = {"kind": "import-corpus", "name": "court", "path": str(write_domain(tmp_path, "court"))}
+    done(work(corpus, there))
+    done(work({"kind": "make-seed", "name": "seed", "domains": ["court"], "vocab_size": 320, "shape": SHAPE}, there))
+    card = unpack(file, there)
+    assert card.state == "failed"
+    assert "which is not here: the one of that name has other weights (SHA-256" in card.error
+    done(unpack(pack(trained, "thin/court", tmp_path / "both", with_seed=True), there))
+    assert card_of("thin/court", there).seed == "seed-2"
 
 
 Rewrite = Callable[[dict[str, bytes]], None]
