@@ -41,10 +41,10 @@ def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
 
 def average_of(parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
     """Passes progress on and returns the average, a plain decoder."""
-    return (yield from last_of(average, parts))
+    return (yield from merged(average, parts))
 
 
-def last_of(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
+def merged(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
     """Passes the progress of `merge(loaders, weights)` on and returns its model."""
     loaders: Mapping[str, Callable[[], Any]] = {part.name: part.load for part in parts}
     for event in merge(loaders, {part.name: part.weight for part in parts}):

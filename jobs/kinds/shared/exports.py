@@ -1,4 +1,4 @@
-"""Folders for other tools: written aside and renamed when they are complete, so that no half-written one is seen."""
+"""What folders for other tools hold: an expert or a decoder in one of the formats, and its model card."""
 
 from __future__ import annotations
 
@@ -10,49 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import Event, Progress
-from engine.files import ArtifactRef, new_folder
+from engine.files import ArtifactRef
 from engine.methods.base import Method
 from engine.methods.export import export_model, save_model
 from engine.methods.registry import method_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.gguf import convert, find_converter
-from workbench.errors import DiskFull, StorageError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import expert_row
-from workbench.store.storage import free_bytes, is_full_disk
 
 CARD, GGUF = "README.md", "model.gguf"
-
-
-@contextmanager
-def export_folder(work: Work, target: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name and a manifest of hashes at the end.
-
-    What an earlier attempt of this job left is removed. Raises StorageError for a folder that exists, also one that
-    appeared meanwhile, and DiskFull.
-    """
-    try:
-        with new_folder(target, replace=False, mark=work.job_id) as folder:
-            yield folder
-    except PermissionError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}.", "Choose a folder of yours.") from error
-    except FileExistsError as error:
-        raise StorageError(f"{target} exists already.", "Choose another folder: nothing is written over.") from error
-    except Exception as error:
-        if not is_full_disk(error, target.parent):
-            raise
-        raise DiskFull(
-            f"The disk of {target.parent} is full: {free_bytes(target.parent):,} bytes are free. Nothing was exported.",
-            "Free some space, then resume the job.",
-        ) from error
-
-
-def refuse_existing(target: Path) -> None:
-    """Raises StorageError for a target that is there, before anything is loaded."""
-    if target.exists():
-        raise StorageError(f"{target} exists already.", "Choose another folder: nothing is written over.")
 
 
 @dataclass(frozen=True)
@@ -111,11 +80,6 @@ def write_model(work: Work, lm: Any, tokenizer: Path, card: CardFacts, folder: P
 def write_card(card: CardFacts, folder: Path) -> None:
     """Writes the model card."""
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
-
-
-def written_bytes(folder: Path) -> int:
-    """Bytes of the files of an export before it has its manifest."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def writing() -> Progress:
