@@ -23,6 +23,7 @@ from tests.journeys.test_export import LORA
 from tests.journeys.test_export_mixture import WRITES, converter, with_fixed_weights
 from workbench.job_records import jobs
 from workbench.registry.database import reading
+from workbench.settings import get_settings
 
 EXPERT, MIXTURE = {"kind": "export-expert", "expert": "thin/court"}, {"kind": "export-mixture", "mixture": "small"}
 SPECS: dict[str, dict[str, Any]] = {
@@ -129,6 +130,15 @@ def test_what_somebody_else_wrote_meanwhile_is_not_taken_for_ones_own(spec: dict
     with pytest.raises(Exception, match="exists already"):
         list(run_here(job_id))
     assert file.read_text() == "mine"
+
+
+def test_no_file_names_a_folder_of_this_machine(spec: dict[str, Any], out: Path, trained: Do, tmp_path: Path) -> None:
+    done(trained(spec))
+    files = [file for file in [out / "it", *(out / "it").rglob("*")] if file.is_file()]
+    assert files
+    for file in files:
+        for path in {tmp_path, get_settings().root, Path.home()}:
+            assert str(path).encode() not in file.read_bytes(), file
 
 
 def test_a_file_system_without_hard_links_takes_a_packed_file(

@@ -26,13 +26,12 @@ CARD, GGUF = "README.md", "model.gguf"
 
 @dataclass(frozen=True)
 class ExportedExpert:
-    """An expert to export: its files, its base's files, the name and revision of its base for PEFT, and its card."""
+    """An expert to export: its base's files and its own, the commit of its seed on the hub if any, and its card."""
 
     method: Method
     base: ArtifactRef
     files: ArtifactRef
-    base_model: str
-    revision: str
+    commit: str
     card: CardFacts
 
 
@@ -40,22 +39,22 @@ def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
     """What the registry says of an expert that is to be exported."""
     with work.reading() as session:
         row = expert_row(session, name)
-        base = work.storage.kept(row.base)
-        on_hub, commit = hub_origin(row.seed.source if row.seed else "")
+        _, commit = hub_origin(row.seed.source if row.seed else "")
+        facts = expert_facts(session, row)
         return ExportedExpert(
             method_of(row.method),
-            base,
+            work.storage.kept(row.base),
             work.storage.kept(row.artifact),
-            on_hub or str(base.folder),
             commit,
-            CardFacts(name, format, (expert_facts(session, row),)),
+            CardFacts(name, format, (facts,)),
         )
 
 
 def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Event, None, None]:
     """Fills a folder with an expert in the format of its card, and the card."""
     if one.card.format == "peft":
-        one.method.export_adapter(one.base, one.files, folder, base_model=one.base_model, revision=one.revision)
+        seed = one.card.experts[0].base_model
+        one.method.export_adapter(one.base, one.files, folder, base_model=seed, revision=one.commit)
     elif one.card.format == "gguf":
         converter = find_converter(work.settings)
         with _scratch(work) as model:

@@ -14,7 +14,14 @@ from engine.events import Event
 from engine.methods.moe.checkpoint import as_moe
 from engine.mixing.gate_registry import build_gate
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.averages import WeighedExpert, merged, require_averageable, weighed_expert
+from jobs.kinds.shared.averages import (
+    WeighedExpert,
+    merged,
+    require_averageable,
+    require_one_template,
+    require_one_tokenizer,
+    weighed_expert,
+)
 from jobs.kinds.shared.exports import write_model, writing, written
 from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
@@ -44,6 +51,7 @@ def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
         find_converter(work.settings)  # before anything is loaded
     with work.reading() as session:
         parts, card = _read(session, work, spec)
+    require_one_template(parts)
     yield writing()
     if not is_written(work, target, "folder"):
         lm = yield from merged(as_moe if spec.format == MOE_FORMAT else average, parts)
@@ -70,6 +78,7 @@ def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[Weigh
     if complaints := mixture_complaints(row, spec.format):
         raise BadSpec(complaints)
     shares = _shares(row, spec.format)
+    require_one_tokenizer([*shares])
     if spec.format != MOE_FORMAT:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
