@@ -14,7 +14,7 @@ from engine.config import ModelConfig
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.chat_folders import CHATML, chat_folder
+from tests.engine.chat_shapes import chat_folder
 from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
@@ -47,8 +47,8 @@ def write_chats(folder: Path, name: str) -> Path:
     return path
 
 
-def seed_folder(folder: Path, template: str = CHATML) -> Path:
-    chat_folder(folder, template)
+def seed_folder(folder: Path, *, has_template: bool = True) -> Path:
+    chat_folder(folder, has_template=has_template)
     fresh_model(ModelConfig(**SHAPE), load_tokenizer(folder).vocab_size).save_pretrained(folder)
     return folder
 
@@ -95,7 +95,7 @@ def test_each_expert_answers_best_in_its_own_domain(imported: Do, method: str, c
 
 
 def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_path: Path) -> None:
-    folder = str(seed_folder(tmp_path / "bare", ""))
+    folder = str(seed_folder(tmp_path / "bare", has_template=False))
     done(imported({"kind": "make-seed", "name": "bare", "source": "folder", "location": folder}))
     card = train(imported, seed_model="bare")
     assert card.state == "failed"
