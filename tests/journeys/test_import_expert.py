@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.config import ModelConfig
 from engine.files import verify_folder
 from engine.models.families import fresh_model
-from jobs.queue.submit import submit
+from jobs.attempt.attempt import run_here
+from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
@@ -281,6 +284,37 @@ def test_what_is_of_another_base_is_refused(
     card = take(trained, tmp_path / "from")
     assert (card.state, artifacts(), names()) == ("failed", before, there)
     assert words in card.error
+
+
+@pytest.mark.parametrize("kind", ["adapter", "model", "packed"])
+def test_a_full_disk_in_the_middle_leaves_no_row_and_no_half_of_an_artifact(
+    trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    job_spec = {"kind": "import-expert", "source": str(tmp_path / "from"), "seed_model": "seed", "name": "new"}
+    if kind == "packed":
+        file = str(tmp_path / "file")
+        done(trained({"kind": "pack-expert", "expert": "small/court", "file": file}))
+        job_spec = {"kind": "unpack-expert", "file": file, "name": "new"}
+    elif kind == "adapter":
+        make_adapter(tmp_path / "from")
+    else:
+        fine_tune(tmp_path / "from", "embed")
+    before, there = artifacts(), names()
+
+    def is_full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.methods.multi_expert_files.save_file", is_full)  # after a card and a tokenizer
+        patch.setattr("engine.packed_file.hashlib.sha256", is_full)  # as a member is written
+        card = trained(job_spec)
+    assert (card.state, "is full" in card.error) == ("paused", True)
+    assert (artifacts(), names()) == (before, there)
+    left = {path.name for folder in (get_storage().folder, tmp_path) for path in folder.glob(".*.new")}
+    assert not left
+    resume(card.id)
+    list(run_here(card.id))
+    assert our_logits("new").isfinite().all()
 
 
 def test_a_method_that_does_not_fit_is_refused(trained: Do, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Eve
         one.method.export_adapter(one.base, one.files, folder, base_model=seed, revision=one.commit)
     elif one.card.format == "gguf":
         converter = find_converter(work.settings)
-        with _scratch(work) as model:
+        with scratch(work, "model") as model:
             export_model(one.method, one.base, one.files, model)
             yield from convert(converter, model, folder / GGUF)
     else:
@@ -68,7 +68,7 @@ def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Eve
 def write_model(work: Work, lm: Any, tokenizer: Path, card: CardFacts, folder: Path) -> Generator[Event, None, None]:
     """Fills a folder with a decoder in the format of its card, and the card."""
     if card.format == "gguf":
-        with _scratch(work) as model:
+        with scratch(work, "model") as model:
             save_model(lm, tokenizer, model)
             yield from convert(find_converter(work.settings), model, folder / GGUF)
     else:
@@ -90,9 +90,9 @@ def written() -> Progress:
 
 
 @contextmanager
-def _scratch(work: Work) -> Iterator[Path]:
-    """A folder of the job for a model that is converted, and removed then."""
-    folder = work.folder / "model"
+def scratch(work: Work, name: str) -> Iterator[Path]:
+    """A folder of the job for files on their way to somewhere else; it is removed then, also when that fails."""
+    folder = work.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
