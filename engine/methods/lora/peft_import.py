@@ -1,7 +1,7 @@
 """A LoRA expert from the folder of a PEFT adapter, from any source: its configuration and its tensors, checked.
 
 What the configuration asks for and a LoRA expert does not hold exactly is refused by its name. Names, types and shapes
-are checked before any tensor is read, so a file holds no more than the seed's maps have room for. peft itself never
+are checked before any tensor is read, so no file makes it read more than fits the seed's maps. peft itself never
 sees the folder. Sources: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 Shapes: R rank, I inputs, O outputs of a map.
