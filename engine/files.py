@@ -184,7 +184,7 @@ def _put_first(aside: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links, such as exFAT
-        path.touch(exist_ok=False)
+        path.touch(exist_ok=False)  # takes the name; a kill before the next line leaves an empty file
         try:
             aside.replace(path)
         except OSError:

@@ -40,13 +40,12 @@ def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
     with work.reading() as session:
         row = expert_row(session, name)
         _, commit = hub_origin(row.seed.source if row.seed else "")
-        facts = expert_facts(session, row)
         return ExportedExpert(
             method_of(row.method),
             work.storage.kept(row.base),
             work.storage.kept(row.artifact),
             commit,
-            CardFacts(name, format, (facts,)),
+            CardFacts(name, format, (expert_facts(session, row),)),
         )
 
 
