@@ -124,10 +124,10 @@ def _is_on_seed(described: PackedExpert) -> bool:
 def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     """Why the base of an expert is missing, also where another seed model has the name of its own."""
     seed = described.seed
-    if seed is None:
+    if seed is None or not _is_on_seed(described):
         return ModelError("The packed expert comes without its base.", _AGAIN)
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
-    other = f": the one of that name has other weights (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
+    other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
     add = shlex.join(["workbench", "seed", "add", free, "--hub", seed.source.removeprefix(HUB)])
     where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
