@@ -1,4 +1,4 @@
-"""Atomic folders: written aside, hashed, synced, renamed; verified before use."""
+"""Atomic folders and files: written aside, synced, renamed; folders are hashed and verified before use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +42,14 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def new_folder(path: Path, *, replace: bool = True, mark: str = "") -> Iterator[Path]:
+def new_folder(
+    path: Path, *, replace: bool = True, mark: str = "", complete: Callable[[Path], object] = lambda _: None
+) -> Iterator[Path]:
     """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
     An existing `path` is replaced only then, or raises FileExistsError without `replace`. When the block fails, the new
     folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
+    `complete` is called with the new folder just before it gets its name.
     """
     aside = path.with_name(f".{path.name}.{mark or os.getpid()}.new")
     shutil.rmtree(aside, ignore_errors=True)
@@ -53,10 +57,41 @@ def new_folder(path: Path, *, replace: bool = True, mark: str = "") -> Iterator[
     try:
         yield aside
         write_manifest(aside)
-        _sync(aside)
+        for file in [*aside.rglob("*"), aside]:
+            _sync(file)
+        complete(aside)
         _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def new_file(
+    path: Path, *, replace: bool = True, mark: str = "", private: bool = False, synced: bool = True
+) -> Iterator[Path]:
+    """Yields the path of a file beside `path` to write; when the block succeeds it becomes `path`.
+
+    An existing `path` is replaced only then, or raises FileExistsError without `replace`, also where another process
+    was first. When the block fails, the new file is deleted. What a killed process left goes with the next call of the
+    same `mark` (default: a new one). Of a `private` file only its owner ever reads a byte.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{mark or uuid.uuid4().hex}.new")
+    aside.unlink(missing_ok=True)
+    try:
+        if private:
+            os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield aside
+        if synced:
+            _sync(aside)
+        if replace:
+            aside.replace(path)
+        else:
+            _put_first(aside, path)
+        if synced:
+            _sync(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def write_manifest(folder: Path) -> str:
@@ -119,13 +154,13 @@ def folder_size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _sync(folder: Path) -> None:
-    for file in [*folder.rglob("*"), folder]:
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync(path: Path) -> None:
+    """Syncs a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _put(aside: Path, path: Path, replace: bool) -> None:
@@ -139,8 +174,19 @@ def _put(aside: Path, path: Path, replace: bool) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         aside.rename(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _put_first(aside: Path, path: Path) -> None:
+    """Gives a file its name; raises FileExistsError where the name is taken, which a rename would write over."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, such as exFAT
+        path.touch(exist_ok=False)  # takes the name; a kill before the next line leaves an empty file
+        try:
+            aside.replace(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DamagedFile
+from engine.errors import DamagedFile, ModelError
 from engine.files import sha256_of
+from engine.foreign_files import short
 
 FORMAT, VERSION = "expert-workbench-pack", 1
 _LIST = "pack.json"
@@ -28,6 +29,7 @@ _SUFFIXES = frozenset((".safetensors", ".json", ".jinja", ".txt", ".model", ".bp
 _MAX_LIST_BYTES, _MAX_MEMBERS, _CHUNK = 8 << 20, 5000, 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can name
 _AGAIN = "Get the file again from whoever packed it."
+_EXPORT = "Export the expert instead."
 _ANOTHER_VERSION = "Update the workbench that is the older of the two, and pack the expert again."
 
 
@@ -66,8 +68,15 @@ class Packed:
 
 
 def write_packed(path: Path, about: Mapping[str, Any], folders: Mapping[str, Mapping[str, Path]]) -> None:
-    """Writes a file at `path`, which must not exist; `folders` names the files of each folder in it."""
+    """Writes a file at `path`, which must not exist; `folders` names the files of each folder in it.
+
+    Raises ModelError for files that `open_packed` would refuse.
+    """
     files = {f"{folder}/{name}": file for folder, inner in folders.items() for name, file in inner.items()}
+    if others := sorted(name for name in files if not _is_member(name)):
+        raise ModelError(f"“{short(others[0])}” cannot be packed: no packed expert has such a file.", _EXPORT)
+    if len(files) > _MAX_MEMBERS:
+        raise ModelError(f"{len(files):,} files cannot be packed: {_MAX_MEMBERS:,} are the most.", _EXPORT)
     members = {
         name: {"sha256": sha256_of(file), "size_bytes": file.stat().st_size} for name, file in sorted(files.items())
     }
@@ -104,18 +113,21 @@ def open_packed(path: Path) -> Packed:
 def _refuse_unsafe(path: Path, infos: list[zipfile.ZipInfo]) -> None:
     """Raises DamagedFile for names that lead elsewhere, links, and sizes that only unpacking would show."""
     names = [info.filename for info in infos]
-    if len(names) > _MAX_MEMBERS or len(set(names)) < len(names):
+    if len(names) > 1 + _MAX_MEMBERS or len(set(names)) < len(names):
         raise DamagedFile(f"{path} holds too many files, or one of them twice.", _AGAIN)
     for info in infos:
-        is_known = info.filename == _LIST or (
-            _NAME.fullmatch(info.filename) and Path(info.filename).suffix in _SUFFIXES
-        )
+        is_known = info.filename == _LIST or _is_member(info.filename)
         if not is_known or stat.S_ISLNK(info.external_attr >> 16):
             raise DamagedFile(f"{path} holds {info.filename[:200]!a}, which no packed expert has.", _AGAIN)
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
             raise DamagedFile(f"{path} is compressed inside, which no packed expert is.", _AGAIN)
     if sum(info.file_size for info in infos) > path.stat().st_size:
         raise DamagedFile(f"{path} claims to hold more than its own size.", _AGAIN)
+
+
+def _is_member(name: str) -> bool:
+    """Whether a packed file may hold a file of this name: it leads nowhere else and is no code."""
+    return _NAME.fullmatch(name) is not None and Path(name).suffix in _SUFFIXES
 
 
 def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from ui.present.failure_text import cause_of
 from ui.present.job_failure import failure_of
 from ui.present.job_status import is_over, percent_of, sentence_of
 from ui.present.spec_of_options import spec_of_options
+from ui.present.training_tokens import tokens_per_step
 from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
@@ -345,14 +346,18 @@ class Job(Shown):
         request_stop(self.name, "cancel", settings=self.workbench.settings)
 
     def curve(self) -> pd.DataFrame:
-        """Its measures by step (rows): losses in nats per token, `dev_loss/DOMAIN` on held-out text, speeds.
+        """Its measures by step (rows): tokens trained on until then, losses in nats per token, speeds.
 
-        `attrs["units"]` has the unit of each column. A measure that was not taken at a step is NaN there.
+        `dev_loss/DOMAIN` is on held-out text. `attrs["units"]` has the unit of each column. A measure that was not
+        taken at a step is NaN there.
         """
         points = [one.model_dump() for one in self.workbench.read(job_metrics, self.name).points]
         frame = pd.DataFrame(points, columns=["metric", "step", "value", "unit"])
         curve = frame.pivot(index="step", columns="metric", values="value").rename_axis(columns=None)
         curve.attrs["units"] = dict(zip(frame["metric"], frame["unit"], strict=True))
+        if per_step := tokens_per_step(self.card.spec):
+            curve.insert(0, "tokens", curve.index * per_step)
+            curve.attrs["units"]["tokens"] = "tokens"
         return curve
 
     def show_progress(self, card: JobCard) -> None:

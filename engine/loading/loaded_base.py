@@ -52,6 +52,10 @@ class LoadedBase:
             tensors |= {f"{host_key}: {name}": one for name, one in own.items()} if own.keys() & tensors.keys() else own
         return tensors
 
+    def num_parameters(self, key: str) -> int:
+        """The number of parameters of an expert in memory, those of the base left out."""
+        return next(host.num_parameters(key) for host in self._hosts.values() if key in host.keys)
+
     def coming_bytes(self, experts: Mapping[str, ArtifactRef]) -> int:
         """Bytes that loading these experts would take, with every copy of the base that is not loaded yet."""
         num_bodies = 0

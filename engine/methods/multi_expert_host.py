@@ -38,6 +38,10 @@ class MultiExpertHost:
     def tensors(self) -> dict[str, Tensor]:
         return self._model.state_dict() if self._model else {}
 
+    def num_parameters(self, key: str) -> int:
+        own = self._model.expert_parameters(key) if self._model else {}
+        return sum(parameter.numel() for parameter in own.values())
+
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
         return int(self._model is None and bool(experts))
 

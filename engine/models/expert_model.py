@@ -89,6 +89,10 @@ class ExpertHost(Protocol):
         """All tensors in memory by name."""
         ...
 
+    def num_parameters(self, key: str) -> int:
+        """The number of an expert's own parameters."""
+        ...
+
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
         """How many times the base would be loaded for these experts."""
         ...

@@ -25,6 +25,14 @@ class StoredTensors(Mapping[str, Tensor]):
         tensor: Tensor = self._files[name].get_tensor(name)
         return tensor
 
+    def header(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The type of a tensor, such as `BF16`, and its shape; the tensor is not read."""
+        stored = self._files[name].get_slice(name)
+        return str(stored.get_dtype()), tuple(stored.get_shape())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files  # a Mapping would read the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, get_args
 from engine import errors
 from engine.errors import LostRank, Problem
 from engine.events import Event
+from engine.files import new_file
 
 INPUT, FAILURE, STORE = "input.json", "failure.json", "store"
 EVENTS, COMMANDS, LIFELINE = "events", "commands", "lifeline"  # named pipes
@@ -71,9 +72,8 @@ def write_error(folder: Path, rank: int, error: BaseException) -> None:
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
     }
-    aside = folder / f"error-{rank}.new"
-    aside.write_text(json.dumps(record), encoding="utf-8")
-    aside.rename(folder / f"error-{rank}.json")
+    with new_file(folder / f"error-{rank}.json") as file:
+        file.write_text(json.dumps(record), encoding="utf-8")
 
 
 def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, Step, TrainingFinished
+from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.job_records.event_kinds import CHECKPOINT, PARTS
 
@@ -61,9 +62,8 @@ class Throughput:
 
     def save(self, path: Path) -> None:
         """Saves the throughput for the next attempt."""
-        aside = path.with_suffix(".new")
-        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        aside.replace(path)
+        with new_file(path) as file:
+            file.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def see(self, step: Step) -> None:
         """Adds one update."""

@@ -16,6 +16,8 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
+from engine.files import new_file
+
 SCHEME = "folder"
 TRANSPORT_ALIASES[SCHEME] = "jobs.queue.folder_queue:Transport"
 
@@ -37,9 +39,8 @@ class Channel(filesystem.Channel):
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # kombu disagrees with itself
         name = f"{time.time_ns():020d}_{uuid.uuid4().hex}.{queue}.msg"
-        aside = self.folder / f".{name}"
-        aside.write_text(json.dumps(payload), encoding="utf-8")
-        aside.rename(self.folder / name)
+        with new_file(self.folder / name, synced=False) as file:  # a lost message is sent again: the row is the truth
+            file.write_text(json.dumps(payload), encoding="utf-8")
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002
         for message in self._messages(queue):

@@ -10,6 +10,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests.engine.tokenizer_shapes import byte_level
 
+# tokenizer_config.json of HuggingFaceTB/SmolLM2-135M-Instruct, without its default system message
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' "
+    "+ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 # tokenizer_config.json of Qwen/Qwen2.5-0.5B-Instruct, without its tools
 QWEN = (
     "{%- if messages[0]['role'] == 'system' %}\n"
@@ -85,6 +90,12 @@ MARKED = (
 )
 # template, special tokens (the first are BOS and EOS, maybe none), the token that ends a turn
 CHATS: dict[str, tuple[str, tuple[str | None, str], tuple[str, ...], str]] = {
+    "chatml": (
+        CHATML,
+        ("<|endoftext|>", "<|im_end|>"),
+        ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+        "<|im_end|>",
+    ),
     "qwen": (QWEN, (None, "<|im_end|>"), ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "<|im_end|>"),
     "qwen 3": (QWEN_3, (None, "<|im_end|>"), ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "<|im_end|>"),
     "llama 3": (
@@ -110,8 +121,8 @@ CHATS: dict[str, tuple[str, tuple[str | None, str], tuple[str, ...], str]] = {
 }
 
 
-def chat_folder(folder: Path, name: str) -> Path:
-    """A tokenizer's folder with one of these templates."""
+def chat_folder(folder: Path, name: str = "chatml", *, has_template: bool = True) -> Path:
+    """A tokenizer's folder with one of these templates, or with its special tokens alone."""
     template, (bos, eos), special, _ = CHATS[name]
     folder.mkdir(parents=True, exist_ok=True)
     byte_level(*special).save(str(folder / "tokenizer.json"))
@@ -119,7 +130,7 @@ def chat_folder(folder: Path, name: str) -> Path:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": bos,
         "eos_token": eos,
-        "chat_template": template,
+        **({"chat_template": template} if has_template else {}),
         "clean_up_tokenization_spaces": False,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")

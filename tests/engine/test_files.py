@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.errors import DamagedFile
-from engine.files import folder_size, new_folder, verify_folder
+from engine.files import folder_size, new_file, new_folder, verify_folder
 
 
 def make(path: Path, text: str = "hello") -> str:
@@ -56,3 +60,57 @@ def test_every_kind_of_damage_is_found_and_named(tmp_path: Path, name: str) -> N
 
 def test_what_a_folder_is_called_is_no_part_of_its_hash(tmp_path: Path) -> None:  # L16
     assert make(tmp_path / "one") == make(tmp_path / "two")
+
+
+# files -------------------------------------------------------------------------------------------
+
+
+def write(path: Path, text: str, **options: Any) -> None:
+    with new_file(path, **options) as file:
+        file.write_text(text)
+
+
+def without_links(*_: Any) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # as Linux answers on vfat and exFAT
+
+
+def test_a_file_appears_complete_and_replaces_the_old_one_only_then(tmp_path: Path) -> None:
+    write(tmp_path / "x", "old")
+    with new_file(tmp_path / "x") as file:
+        file.write_text("half")
+        assert (tmp_path / "x").read_text() == "old"
+        file.write_text("new")
+    assert (tmp_path / "x").read_text() == "new"
+    with pytest.raises(OSError, match="full"), new_file(tmp_path / "x") as file:
+        file.write_text("half")
+        raise OSError("disk full")
+    assert (tmp_path / "x").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_must_be_new_never_replaces_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    if not has_links:
+        monkeypatch.setattr(os, "link", without_links)
+    write(tmp_path / "x", "first", replace=False)
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "x", "second", replace=False)
+    assert (tmp_path / "x").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_the_next_file_of_a_mark_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / ".x.mine.new").write_text("half")
+    write(tmp_path / "x", "all", mark="mine")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x": "all"}
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_only_its_owner_reads_a_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool) -> None:
+    if not has_links:
+        monkeypatch.setattr(os, "link", without_links)
+    for replace in (False, True):
+        write(tmp_path / f"x{replace}", "secret", replace=replace, private=True)
+        assert stat.S_IMODE((tmp_path / f"x{replace}").stat().st_mode) == 0o600

@@ -8,20 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.config import ModelConfig
 from engine.methods.registry import methods
 from engine.models.families import fresh_model
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.chat_folders import CHATML, chat_folder
+from tests.engine.chat_shapes import chat_folder
 from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
+from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.scores import compare_modes, mix_scores
 from workbench.analysis.token_comparison import compare_tokens
 from workbench.job_records import jobs
-from workbench.registry import corpora
+from workbench.registry import corpora, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -47,8 +49,8 @@ def write_chats(folder: Path, name: str) -> Path:
     return path
 
 
-def seed_folder(folder: Path, template: str = CHATML) -> Path:
-    chat_folder(folder, template)
+def seed_folder(folder: Path, *, has_template: bool = True) -> Path:
+    chat_folder(folder, has_template=has_template)
     fresh_model(ModelConfig(**SHAPE), load_tokenizer(folder).vocab_size).save_pretrained(folder)
     return folder
 
@@ -95,7 +97,7 @@ def test_each_expert_answers_best_in_its_own_domain(imported: Do, method: str, c
 
 
 def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_path: Path) -> None:
-    folder = str(seed_folder(tmp_path / "bare", ""))
+    folder = str(seed_folder(tmp_path / "bare", has_template=False))
     done(imported({"kind": "make-seed", "name": "bare", "source": "folder", "location": folder}))
     card = train(imported, seed_model="bare")
     assert card.state == "failed"
@@ -147,3 +149,38 @@ def test_a_domain_of_conversations_is_shown_as_one_reads_it(imported: Do, capsys
     assert "user: " in shown
     assert "\n\nassistant: " in shown
     assert "<|im_start|>" not in shown
+
+
+def answer_loss(expert: str, domain: str, split: str = "test") -> tuple[float, float]:
+    """The mean loss of a stored expert on a domain's answers, and on all tokens; in nats."""
+    with reading() as session:
+        rows = [row for row in session.query(Evaluation) if (row.expert.name, row.domain.name) == (expert, domain)]
+        [folder] = {get_storage().path(row.artifact_id) for row in rows if row.split == split}
+    losses_X, counted_X = -np.load(folder / "logprobs.npy").astype(np.float64), np.load(folder / "counted.npy")
+    assert 0 < counted_X.sum() < len(counted_X)
+    return float(losses_X[counted_X].mean()), float(losses_X[losses_X > 0].mean())
+
+
+def test_curves_and_certificates_count_answers_only(imported: Do) -> None:
+    card = done(train(imported))
+    done(imported({"kind": "evaluate", "mixture": "chat", "split": "dev", "block_size": BLOCK, "max_tokens": 4000}))
+    of_answers, of_all = answer_loss("chat/sea", "sea", "dev")
+    assert of_all > 2 * of_answers
+    with reading() as session:
+        points = job_metrics(session, card.id, ["dev_loss/sea"]).points
+    assert points[-1].value == pytest.approx(of_answers, rel=1e-4)
+
+    assert main(["mixture", "create", "one", "--experts", "chat/sea"]) == 0
+    training = {**TRAINING, "block_size": BLOCK, "num_steps": 4}
+    joining = {"kind": "train-expert", "name": "cook", "domain": "oven", "mixture": "one", "parent": "chat/sea"}
+    done(imported({**joining, "training": training}))
+    added = done(imported({"kind": "certify-addition", "expert": "cook", "mixture": "one", "block_size": BLOCK}))
+    sizes = {"block_size": BLOCK, "num_blocks": 1, "num_prefixes": 10, "prefix_length": 8, "continuation_length": 4}
+    removed = done(imported({"kind": "certify-removal", "expert": "cook", "mixture": "one", **sizes}))
+    with reading() as session:
+        addition, removal = (reports.get_report(session, one.result["report"]).findings for one in (added, removed))
+    [oven] = [one for one in addition["domains"] if one["domain"] == "oven"]
+    parent, expert = (np.exp(answer_loss(name, "oven")[0]) for name in ("chat/sea", "cook"))
+    assert oven["before"] == pytest.approx(parent, rel=1e-5)  # the mixture was its one expert
+    assert addition["alone"] == [{"domain": "oven", "expert": pytest.approx(expert), "parent": pytest.approx(parent)}]
+    assert removal["perplexity"][0]["without_expert"] == pytest.approx(parent, rel=1e-5)

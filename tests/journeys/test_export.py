@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,17 @@ def test_a_lora_expert_is_an_adapter_for_peft(trained: Do, tmp_path: Path) -> No
     assert torch.equal(adapted, our_logits("thin/court"))
     config = peft.PeftConfig.from_pretrained(folder)
     assert (config.r, config.lora_alpha) == (4, 6.0)
-    assert config.base_model_name_or_path == str(base_folder("thin/court"))
+    assert config.base_model_name_or_path == "./seed"  # no path of this machine, and no repository of the hub
+    assert "./seed" in (folder / "README.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
+def test_peft_finds_the_seed_where_the_card_says(trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done(trained(LORA))
+    done(trained({"kind": "export-expert", "expert": "thin/court", "folder": str(tmp_path / "it"), "format": "peft"}))
+    shutil.copytree(base_folder("thin/court"), tmp_path / "there" / "seed")
+    monkeypatch.chdir(tmp_path / "there")
+    assert torch.equal(logits_of(peft.AutoPeftModelForCausalLM.from_pretrained("../it")), our_logits("thin/court"))
 
 
 def test_a_lora_expert_merged_into_its_seed_is_close_to_it(trained: Do, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from jobs.kinds.shared import exports
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA, logits_of, our_logits
+from tests.journeys.test_import_expert import fine_tune
 from ui.cli.app import main
 from workbench.errors import BadSpec
 from workbench.registry import experts
@@ -103,6 +104,70 @@ def test_what_a_checkpoint_cannot_express_is_refused_with_a_next_step(trained: D
     assert "differ in" in card.error
     assert "average" in card.next_step
     assert not list(tmp_path.glob("*out*"))
+
+
+def seed_and(do: Do, name: str, spec: dict[str, Any]) -> None:
+    """Makes an expert, and the mixture “pair” of it and the bare seed with weights 3 and 1."""
+    done(do(spec))
+    mixture = ["mixture", "create", "pair", "--experts", f"{name},seed:seed", "--weights", "3,1", "--gate", "fixed"]
+    assert main(mixture) == 0
+
+
+@pytest.mark.parametrize("kind", ["networks", "adapter"])
+def test_a_seed_and_experts_that_change_networks_alone_are_one_mixture_of_experts_model(
+    trained: Do, tmp_path: Path, kind: str
+) -> None:
+    if kind == "networks":
+        fine_tune(tmp_path / "tuned", ".mlp.")
+        job_spec = {
+            "kind": "import-expert",
+            "source": str(tmp_path / "tuned"),
+            "seed_model": "seed",
+            "name": "own/court",
+        }
+    else:
+        job_spec = {**LORA, "name": "own", "lora": {**LORA["lora"], "targets": "ffn"}}
+    seed_and(trained, "own/court", job_spec)
+    export = {"kind": "export-mixture", "mixture": "pair", "folder": str(tmp_path / "moe"), "format": "moe"}
+    assert done(trained(export)).result["weights"] == {"own/court": 0.75, "seed:seed": 0.25}
+    own, seed = full_model("own/court"), full_model("seed:seed")
+    for one, other in zip(own.model.layers, seed.model.layers, strict=True):
+        one.mlp = _Both(one.mlp, other.mlp)
+    torch.testing.assert_close(logits_of(reloaded(tmp_path / "moe")), logits_of(own), atol=SUM_TOLERANCE, rtol=0)
+
+
+def test_a_seed_and_an_adapter_of_attention_are_an_average_but_no_mixture_of_experts_model(
+    trained: Do, tmp_path: Path
+) -> None:
+    seed_and(trained, "thin/court", LORA)
+    export = {"kind": "export-mixture", "mixture": "pair", "folder": str(tmp_path / "moe"), "format": "moe"}
+    card = trained(export)
+    assert (card.state, "self_attn" in card.error, "average" in card.next_step) == ("failed", True, True)
+    done(trained({**export, "folder": str(tmp_path / "mean"), "format": "hf"}))
+    mean, own, seed = (one.state_dict() for one in map(_model, (tmp_path / "mean", "thin/court", "seed:seed")))
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, 0.75 * own[name] + 0.25 * seed[name], atol=1e-6, rtol=0)
+
+
+def _model(place: Path | str) -> Any:
+    return full_model(place) if isinstance(place, str) else reloaded(place)
+
+
+@pytest.mark.parametrize("format", ["hf", "moe"])
+def test_experts_with_different_chat_templates_do_not_become_one_model(
+    trained: Do, tmp_path: Path, format: str
+) -> None:
+    fine_tune(tmp_path / "chat", ".mlp.")
+    (tmp_path / "chat/chat_template.jinja").write_text("{{ messages }}")
+    source = {"source": str(tmp_path / "chat"), "seed_model": "seed", "name": "chat", "method": "dense"}
+    done(trained({"kind": "import-expert", **source}))
+    assert main(["mixture", "create", "odd", "--experts", "seed:seed,chat", "--gate", "fixed"]) == 0
+    export = {"kind": "export-mixture", "mixture": "odd", "folder": str(tmp_path / "out"), "format": format}
+    average = {"kind": "average-experts", "name": "m", "experts": ["seed:seed", "chat"]}
+    for job_spec in (export, average):
+        card = trained(job_spec)
+        assert (card.state, "“seed:seed” and “chat” have different chat templates" in card.error) == ("failed", True)
+    assert not (tmp_path / "out").exists()
 
 
 # bad ends ----------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.config import ModelConfig
 from engine.files import verify_folder
 from engine.models.families import fresh_model
-from jobs.queue.submit import submit
+from jobs.attempt.attempt import run_here
+from jobs.queue.submit import resume, submit
 from tests.journeys.conftest import SHAPE, Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
@@ -180,6 +183,31 @@ def test_what_an_expert_cannot_hold_exactly_is_refused_by_name(
     assert (artifacts(), names()) == (before, there)
 
 
+Tensors = dict[str, torch.Tensor]
+
+
+def with_tensors(change: Callable[[Tensors], Any]) -> Callable[[Path], None]:
+    """Makes an adapter with other tensors, whose first is NaN, which shows only when it is read."""
+    from safetensors.torch import load_file, save_file
+
+    def make(folder: Path) -> None:
+        make_adapter(folder)
+        tensors = load_file(folder / "adapter_model.safetensors")
+        tensors[min(tensors)].fill_(float("nan"))
+        change(tensors)
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+    return make
+
+
+def change_last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    return with_tensors(lambda tensors: tensors.update({max(tensors): change(tensors[max(tensors)])}))
+
+
+def of_a_huge_rank(folder: Path) -> None:
+    make_adapter(folder, target_modules=["q_proj"], r=65)
+
+
 def another_seed(folder: Path, vocab_size: int = 320, **shape: Any) -> None:
     fresh_model(ModelConfig(**{**SHAPE, **shape}), vocab_size).save_pretrained(folder)
 
@@ -233,6 +261,12 @@ def of_other_weights(folder: Path) -> None:
         (linked_elsewhere, "a link that leads out of its folder"),
         (on_the_head, "lm_head.lora_A.weight”, where a LoRA expert of this seed has no map"),
         (of_a_wider_model, "does not fit its base"),
+        (with_tensors(dict), "holds infinite numbers or NaN"),
+        (change_last(lambda last: torch.zeros(len(last) + 1, 4)), "does not fit its base"),
+        (change_last(lambda last: last.int()), "hold I32 and no floats"),
+        (with_tensors(lambda tensors: tensors.pop(max(tensors))), "is missing"),
+        (with_tensors(lambda tensors: tensors.update(zzz=torch.zeros(1))), "“zzz”, where a LoRA expert of this seed"),
+        (of_a_huge_rank, "is 65, more than the map has inputs or outputs"),
         (of_other_weights, "names other weights than the seed's"),
         (lambda folder: another_seed(folder, family="gpt2"), "family of the model"),
         (lambda folder: another_seed(folder, vocab_size=400), "size of the vocabulary"),
@@ -250,6 +284,37 @@ def test_what_is_of_another_base_is_refused(
     card = take(trained, tmp_path / "from")
     assert (card.state, artifacts(), names()) == ("failed", before, there)
     assert words in card.error
+
+
+@pytest.mark.parametrize("kind", ["adapter", "model", "packed"])
+def test_a_full_disk_in_the_middle_leaves_no_row_and_no_half_of_an_artifact(
+    trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    job_spec = {"kind": "import-expert", "source": str(tmp_path / "from"), "seed_model": "seed", "name": "new"}
+    if kind == "packed":
+        file = str(tmp_path / "file")
+        done(trained({"kind": "pack-expert", "expert": "small/court", "file": file}))
+        job_spec = {"kind": "unpack-expert", "file": file, "name": "new"}
+    elif kind == "adapter":
+        make_adapter(tmp_path / "from")
+    else:
+        fine_tune(tmp_path / "from", "embed")
+    before, there = artifacts(), names()
+
+    def is_full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.methods.multi_expert_files.save_file", is_full)  # after a card and a tokenizer
+        patch.setattr("engine.packed_file.hashlib.sha256", is_full)  # as a member is written
+        card = trained(job_spec)
+    assert (card.state, "is full" in card.error) == ("paused", True)
+    assert (artifacts(), names()) == (before, there)
+    left = {path.name for folder in (get_storage().folder, tmp_path) for path in folder.glob(".*.new")}
+    assert not left
+    resume(card.id)
+    list(run_here(card.id))
+    assert our_logits("new").isfinite().all()
 
 
 def test_a_method_that_does_not_fit_is_refused(trained: Do, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from engine.loading.loaded_base import load_base
 from engine.models.rows import Rows
 from jobs.queue.submit import submit
-from tests.journeys.conftest import Do, done, work
+from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
 from workbench.analysis.retrained_baselines import unknown, unknown_by_base
@@ -146,6 +146,24 @@ def test_a_file_names_no_folder_of_its_machine(trained: Do, tmp_path: Path, home
     assert str(tmp_path).encode() not in content
 
 
+def test_the_size_of_an_expert_is_counted_whatever_the_file_says(packed: Path, there: Settings) -> None:
+    done(unpack(rewritten(packed, about(num_parameters=7)), there))
+    assert card_of("thin/court", there).num_parameters == card_of("thin/court").num_parameters > 7
+
+
+def test_another_seed_of_the_same_name_is_named(trained: Do, tmp_path: Path, there: Settings) -> None:
+    done(trained(LORA))
+    file = pack(trained, "thin/court", tmp_path / "court")
+    corpus = {"kind": "import-corpus", "name": "court", "path": str(write_domain(tmp_path, "court"))}
+    done(work(corpus, there))
+    done(work({"kind": "make-seed", "name": "seed", "domains": ["court"], "vocab_size": 320, "shape": SHAPE}, there))
+    card = unpack(file, there)
+    assert card.state == "failed"
+    assert "which is not here: the one of that name is another one (SHA-256" in card.error
+    done(unpack(pack(trained, "thin/court", tmp_path / "both", with_seed=True), there))
+    assert card_of("thin/court", there).seed == "seed-2"
+
+
 Rewrite = Callable[[dict[str, bytes]], None]
 
 
@@ -208,6 +226,7 @@ def test_an_altered_file_is_refused_and_leaves_nothing(packed: Path, there: Sett
         (lambda members: members.pop("pack.json") and None, "is no packed expert"),
         (relisted(version=2), "has version 2 of the packed format; here it is 1"),
         (relisted(members=[]), "cannot be read"),
+        (about(base_sha256="0" * 64), "comes without its base"),
         (about(method="moe"), "not of an expert of the method"),
         (about(method="nowhere"), "There is no method “nowhere”"),
         (about(name="a,b"), "no comma"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import torch
 from huggingface_hub import ModelCard, constants
 from transformers import AutoModelForCausalLM
 
+from jobs.kinds.shared import exports
 from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import LORA, logits_of, our_logits
@@ -165,6 +168,20 @@ def test_without_a_token_nothing_is_sent(
     )
     assert "HF_TOKEN" in card.next_step
     assert hub.created == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_full_disk_in_the_middle_leaves_no_half_of_an_upload(
+    trained: Do, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_: Any, folder: Path) -> None:
+        assert (folder / "model.safetensors").exists()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(exports, "write_card", breaks)
+    card = trained(PUSH)
+    assert (card.state, "is full" in card.error) == ("paused", True)
+    assert not list((home / "jobs" / card.id).rglob("*.safetensors"))
 
 
 def test_a_refusal_and_a_dead_network_are_sentences(trained: Do, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    app.state.workbench.slots.close()
+    app.state.workbench.close()
 
 
 def _mount_playground(app: FastAPI, state: AppState) -> None:

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
@@ -332,16 +332,20 @@ def usage(done: Sequence[Done]) -> Usage:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot at once."""
+    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot at once.
 
-    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+    `ended` is called then, also where the generator never started.
+    """
+
+    def __init__(self, events: AsyncGenerator[str, None], ended: Callable[[], object] = lambda: None) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        self._events = events
+        self._events, self._ended = events, ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
+            self._ended()
             await asyncio.shield(self._events.aclose())
 
 

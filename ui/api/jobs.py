@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from ui.api.deps import State
 from ui.api.error_responses import error_body
 from ui.api.job_schemas import JobRequest
 from ui.api.job_schemas import State as JobState
+from ui.generation.app_state import AppState
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.readable_folders import require_readable
 from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
@@ -100,17 +102,23 @@ async def show_metrics(
 ) -> JobMetrics | Response:
     """A job's curves: losses, gate weights and speeds, one point for each metric and step."""
     if follow:
-        tail = MetricTail(job_id, metric)
-        # The first read is awaited here: what fails in it is still an honest status.
-        return EventStream(_events(state.settings, tail, await _read(state.settings, tail.read)))
+        with ExitStack() as place:
+            place.enter_context(state.followers.place())
+            tail = MetricTail(job_id, metric)
+            # The first read is awaited here: what fails in it is still an honest status.
+            first = await _read(state.settings, tail.read)
+            return EventStream(_events(state, tail, first), place.pop_all().close)
     answer = await _read(state.settings, job_metrics, job_id, metric)
     if format == "csv":
         return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
     return answer
 
 
-async def _events(settings: Settings, tail: MetricTail, answer: JobMetrics) -> AsyncGenerator[str, None]:
-    """An event for the first read, then one whenever there are new points or another state; `[DONE]` at the end."""
+async def _events(app: AppState, tail: MetricTail, answer: JobMetrics) -> AsyncGenerator[str, None]:
+    """An event for the first read, then one whenever there are new points or another state; `[DONE]` at the end.
+
+    When the server stops, the last event is an error that says so.
+    """
     state = ""
     try:
         while True:
@@ -120,7 +128,8 @@ async def _events(settings: Settings, tail: MetricTail, answer: JobMetrics) -> A
             if state in STOPPED:
                 break
             await asyncio.sleep(POLL_SECONDS)
-            answer = await _read(settings, tail.read)
+            app.followers.require_open()
+            answer = await _read(app.settings, tail.read)
     except Problem as problem:
         yield _event(json.dumps(error_body(problem)))
     yield _event("[DONE]")

@@ -1,4 +1,4 @@
-"""The web server of the API: when it stops, a request that still waits for a slot is refused at once."""
+"""The web server of the API: when it stops, requests that still wait or follow a job end at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
-from ui.generation.worker_pool import WorkerPool
+from ui.generation.app_state import AppState
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which closes the queue of generations before it waits for the requests that are left."""
+    """Uvicorn, which closes the state of the app before it waits for the requests that are left."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         assert isinstance(config.app, FastAPI)
-        self._slots: WorkerPool = config.app.state.workbench.slots
+        self._state: AppState = config.app.state.workbench
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuses what waits; what runs has the time of grace."""
-        self._slots.close()
+        self._state.close()
         await super().shutdown(sockets)

@@ -1,9 +1,10 @@
-"""The app state that every route and the playground share: settings, weights and slots; nothing of a request."""
+"""The app state that every route and the playground share: settings, weights and places; nothing of a request."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ui.generation.followers import Followers
 from ui.generation.model_host import ModelHost
 from ui.generation.worker_pool import WorkerPool
 from workbench.settings import Settings
@@ -11,8 +12,14 @@ from workbench.settings import Settings
 
 @dataclass(frozen=True)
 class AppState:
-    """Settings, weights and slots of one server."""
+    """Settings and weights of one server, slots of generations and places of followers."""
 
     settings: Settings
     generations: ModelHost
     slots: WorkerPool
+    followers: Followers = field(default_factory=Followers)
+
+    def close(self) -> None:
+        """Refuses what waits and what is new; generations that run continue, and whoever follows a job is let go."""
+        self.slots.close()
+        self.followers.close()

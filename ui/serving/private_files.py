@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+
+from engine.files import new_file
 
 
 def private_folder(folder: Path) -> Path:
@@ -18,30 +17,11 @@ def private_folder(folder: Path) -> Path:
 
 def write_private(path: Path, content: bytes) -> None:
     """Writes a file atomically."""
-    with _aside(path, content) as aside:
-        os.replace(aside, path)
+    with new_file(path, private=True) as file:
+        file.write_bytes(content)
 
 
 def create_private(path: Path, content: bytes) -> None:
     """Writes a file atomically unless it exists, even if another process creates it at the same time."""
-    with _aside(path, content) as aside:
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            return
-        except OSError:  # the file system has no hard links
-            if not path.exists():
-                os.replace(aside, path)
-
-
-@contextmanager
-def _aside(path: Path, content: bytes) -> Iterator[str]:
-    """A temporary file beside `path`, removed at the end unless it was moved."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".")  # readable by its owner alone
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        yield aside
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(aside)
+    with suppress(FileExistsError), new_file(path, replace=False, private=True) as file:
+        file.write_bytes(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,14 @@ class ExpertFacts:
     scores: tuple[Score, ...]
     certificates: tuple[str, ...]
     code_version: str
+
+    @property
+    def base_model(self) -> str:
+        """Where PEFT looks for the seed model: on the hub, else in a folder of its name where the program runs.
+
+        It begins with `./`, so that it is never taken for somebody's repository on the hub.
+        """
+        return self.seed_on_hub or f"./{re.sub(r'[^A-Za-z0-9_-]+', '-', self.seed).strip('-') or 'seed'}"
 
 
 def expert_facts(session: Session, row: Expert) -> ExpertFacts:

@@ -95,6 +95,20 @@ def _body(facts: CardFacts) -> Iterator[str]:
     yield "## How to load it"
     yield ""
     yield _LOADING[facts.format]
+    if facts.format == "peft":
+        yield from _seed_model(facts.experts[0])
+
+
+def _seed_model(one: ExpertFacts) -> Iterator[str]:
+    """What SEED_MODEL stands for."""
+    if one.seed_on_hub:
+        yield f"SEED_MODEL is {plain(one.seed_on_hub)}, the seed model on the hub."
+        return
+    yield (
+        f"SEED_MODEL is the folder of the seed model {plain(one.seed)}, which is not on the hub: ask whoever gave "
+        f"you the adapter. PEFT looks for it in the folder `{one.base_model}` where the program runs. The metadata of "
+        "adapter_model.safetensors has the SHA-256 of its weights."
+    )
 
 
 def _how_it_was_made(facts: CardFacts) -> Iterator[str]:

@@ -5,7 +5,6 @@ Only SQLite is copied. PostgreSQL has its own backups (`pg_dump`), which include
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import time
@@ -17,10 +16,11 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
+from engine.files import new_file
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store import ownership
-from workbench.store.records import remove_leftovers, written_aside
+from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
@@ -100,9 +100,7 @@ def _to_keep(made: list[Backup]) -> list[Backup]:
 def _copy(settings: Settings, path: Path) -> None:
     """Copies a snapshot of the registry atomically; only its owner may read the file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with written_aside(path) as aside:
-        os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    with new_file(path, private=True) as aside:
         file = make_url(settings.database).database or ""
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(aside)) as copy:
             source.backup(copy)
-        aside.replace(path)

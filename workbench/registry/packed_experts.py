@@ -28,7 +28,7 @@ class PackedSeed(_Part):
 
 
 class PackedExpert(_Part):
-    """A packed expert, with what it was trained with as it was stored; only people read that."""
+    """A packed expert, with its size and what it was trained with as they were stored; only people read those."""
 
     name: str = _Text
     method: str = _Text

@@ -7,38 +7,18 @@ They lie outside the artifacts, whose files never change. `workbench.store.row_r
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from engine.files import new_file
 
 DELETED_AT = "deleted_at"  # in the record of an artifact that was deleted from the registry
 
 _LEFT_SECONDS = 3600.0  # no file is written aside for so long
 
 Record = dict[str, Any]
-
-
-@contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary file beside `path` to fill; removes what is left of it at the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-    try:
-        yield aside
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def write_synced(path: Path, text: str) -> None:
-    """Writes a file and syncs it to disk."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -74,10 +54,8 @@ class Records:
         """Writes a record atomically, unless it is unchanged."""
         if self.read(artifact_id) == record:
             return
-        path = self.path(artifact_id)
-        with written_aside(path) as aside:
-            aside.write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
-            aside.replace(path)
+        with new_file(self.path(artifact_id), synced=False) as file:
+            file.write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
 
     def mark_deleted(self, artifact_id: str, at: float) -> None:
         """Marks an artifact as deleted; the rest of its record stays."""

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.files import MANIFEST, ArtifactRef, folder_size, new_folder, sha256_of
+from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
 from workbench.settings import Settings, get_settings
-from workbench.store.records import Records, remove_leftovers, write_synced, written_aside
+from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
 
@@ -86,14 +86,8 @@ class Storage:
 
     def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
         """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
-        text, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
-        with written_aside(file) as aside:
-            write_synced(aside, text)
-            if replace:
-                aside.replace(file)
-            else:
-                with suppress(FileExistsError):
-                    _put_first(aside, file)
+        with suppress(FileExistsError), new_file(self.folder / OWNER, replace=replace) as file:
+            file.write_text(json.dumps({"registry_id": registry_id}), encoding="utf-8")
         return self.owner() == registry_id
 
     def claimed_at(self) -> float:
@@ -158,17 +152,6 @@ class Storage:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-def _put_first(aside: Path, file: Path) -> None:
-    """Moves a complete file to its place atomically; raises FileExistsError when another process was first."""
-    try:
-        os.link(aside, file)
-    except FileExistsError:
-        raise
-    except OSError:  # a filesystem without links
-        with file.open("x", encoding="utf-8") as new:
-            new.write(aside.read_text(encoding="utf-8"))
 
 
 def get_storage(settings: Settings | None = None) -> Storage:

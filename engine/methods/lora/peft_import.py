@@ -1,7 +1,8 @@
 """A LoRA expert from the folder of a PEFT adapter, from any source: its configuration and its tensors, checked.
 
-What the configuration asks for and a LoRA expert does not hold exactly is refused by its name. peft itself never sees
-the folder. Sources: https://huggingface.co/docs/peft/developer_guides/checkpoint
+What the configuration asks for and a LoRA expert does not hold exactly is refused by its name. Names, types and shapes
+are checked before any tensor is read, so no file makes it read more than fits the seed's maps. peft itself never
+sees the folder. Sources: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 Shapes: R rank, I inputs, O outputs of a map.
 """
@@ -17,15 +18,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.foreign_files import confined, read_object, short
 from engine.methods.base import SeedOrigin
-from engine.methods.lora.adapters import adapters_of
+from engine.methods.lora.adapters import map_sizes
 from engine.methods.lora.peft_files import BASE_HASH, CONFIG, PREFIX, WEIGHTS
 from engine.models.families import linear_places
+from engine.models.stored_tensors import StoredTensors
 
 _TENSOR = re.compile(re.escape(PREFIX) + r"(?P<place>.+)\.lora_(?P<factor>[AB])\.weight")
 _FACTORS = {"A": "down", "B": "up"}
@@ -109,11 +110,15 @@ def read_adapter(lm: nn.Module, folder: Path) -> dict[str, Tensor]:
     config = _read_config(folder)
     _refuse_other_kinds(folder, config)
     maps = {name: getattr(holder, attribute) for name, holder, attribute in linear_places(lm)}
-    state = _named_by_place(_read_tensors(folder), maps)
-    for place in sorted({name.rpartition(".")[0] for name in state}):
-        state[f"{place}.scale"] = _scale(config, place, state.get(f"{place}.down"))
-    adapters_of(state, maps)
-    return state
+    try:
+        stored = StoredTensors(_weights_file(folder))
+        names = _names_of_factors(stored, maps)
+        places = sorted({factor.rpartition(".")[0] for factor in names.values()})
+        for place in places:
+            _refuse_another_shape(stored, place, maps[place], _rank(config, place))
+        return _read_tensors(stored, names) | {f"{place}.scale": _scale(config, place) for place in places}
+    except (OSError, SafetensorError, MemoryError) as error:
+        raise ModelError(f"{folder / WEIGHTS} is not a whole safetensors file: {short(error)}.", _SAVE_AGAIN) from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -146,16 +151,14 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
+def _weights_file(folder: Path) -> Path:
+    """The file of an adapter's tensors; raises ModelError where there is none that may be opened."""
     file = confined(folder, WEIGHTS)
     if file is None:
         pickles = sorted(path.name for path in folder.glob("adapter_model*") if path.suffix in (".bin", ".pt", ".pth"))
         held = f"only {pickles[0]}, a pickle, which is never opened" if pickles else f"no {WEIGHTS}"
         raise ModelError(f"The adapter in {folder} cannot be read: there is {held}.", _SAVE_AGAIN)
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError, MemoryError) as error:
-        raise ModelError(f"{folder / WEIGHTS} is not a whole safetensors file: {short(error)}.", _SAVE_AGAIN) from None
+    return file
 
 
 def _metadata(folder: Path) -> dict[str, str]:
@@ -170,29 +173,63 @@ def _metadata(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _named_by_place(tensors: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The factors as PLACE.down and PLACE.up; raises ModelError for a tensor of anything else."""
-    state: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
+def _names_of_factors(stored: StoredTensors, maps: Mapping[str, Any]) -> dict[str, str]:
+    """PLACE.down or PLACE.up for the name of each stored tensor; raises ModelError for a tensor of anything else."""
+    names: dict[str, str] = {}
+    for name in stored:
         match = _TENSOR.fullmatch(name)
         if match is None or match["place"] not in maps:
             raise ModelError(
                 f"The adapter changes “{short(name)}”, where a LoRA expert of this seed has no map.",
                 _ANOTHER_SEED + " Only maps of attention and feed-forward networks fit.",
             )
-        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise ModelError(f"“{short(name)}” of the adapter holds infinite numbers, NaN or no floats.", _SAVE_AGAIN)
-        state[f"{match['place']}.{_FACTORS[match['factor']]}"] = tensor.float()
+        names[name] = f"{match['place']}.{_FACTORS[match['factor']]}"
+    if not names:
+        raise ModelError(f"The adapter has no tensors in {WEIGHTS}.", _SAVE_AGAIN)
+    return names
+
+
+def _refuse_another_shape(stored: StoredTensors, place: str, linear: Any, rank: float) -> None:
+    """Raises ModelError unless both factors of a map's change are stored as floats, with this rank and its sizes."""
+    names = [f"{PREFIX}{place}.lora_{factor}.weight" for factor in _FACTORS]
+    if lacking := [name for name in names if name not in stored]:
+        raise ModelError(f"The adapter's tensor “{short(lacking[0])}” is missing.", _SAVE_AGAIN)
+    types, (down, up) = zip(*map(stored.header, names), strict=True)
+    if others := [one for one in types if not one.startswith(("F", "BF"))]:
+        raise ModelError(f"The adapter's tensors at “{place}” hold {others[0]} and no floats.", _SAVE_AGAIN)
+    if len(down) != 2 or down[0] != rank:
+        shape = " x ".join(map(str, down)) or "one number"
+        raise ModelError(f"The adapter's rank at “{place}” is {rank:g}, but its tensor is {shape}.", _SAVE_AGAIN)
+    num_inputs, num_outputs = map_sizes(linear)
+    if (down[1], *up) != (num_inputs, num_outputs, down[0]):
+        raise ModelError(
+            f"The adapter does not fit its base: {place} has {num_inputs} inputs and {num_outputs} outputs.",
+            _ANOTHER_SEED,
+        )
+    if rank > max(num_inputs, num_outputs):
+        raise ModelError(
+            f"The adapter's rank at “{place}” is {rank:g}, more than the map has inputs or outputs.", _AGAIN
+        )
+
+
+def _read_tensors(stored: StoredTensors, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """The factors in float32; raises ModelError for numbers that are not finite."""
+    state: dict[str, Tensor] = {}
+    for name, factor in names.items():
+        tensor = stored[name].float()
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"“{short(name)}” of the adapter holds infinite numbers or NaN.", _SAVE_AGAIN)
+        state[factor] = tensor
     return state
 
 
-def _scale(config: Mapping[str, Any], place: str, down_RI: Tensor | None) -> Tensor:
-    """The factor of a map's change; raises ModelError unless the configuration fits the tensor."""
-    rank = _of_place(config, "rank_pattern", "r", 8, place)
-    alpha = _of_place(config, "alpha_pattern", "lora_alpha", 8, place)
-    if down_RI is None or down_RI.ndim != 2 or len(down_RI) != rank:
-        shape = "missing" if down_RI is None else " x ".join(map(str, down_RI.shape))
-        raise ModelError(f"The adapter's rank at “{place}” is {rank:g}, but its tensor is {shape}.", _SAVE_AGAIN)
+def _rank(config: Mapping[str, Any], place: str) -> float:
+    return _of_place(config, "rank_pattern", "r", 8, place)
+
+
+def _scale(config: Mapping[str, Any], place: str) -> Tensor:
+    """The factor of a map's change, one number."""
+    rank, alpha = _rank(config, place), _of_place(config, "alpha_pattern", "lora_alpha", 8, place)
     return torch.tensor([alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)])
 
 

@@ -68,6 +68,10 @@ class ModeHost:
             for name, tensor in model.state_dict().items()
         }
 
+    def num_parameters(self, key: str) -> int:
+        model, keys = self._parts[key]
+        return sum(map(model.num_added, keys.values()))
+
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
         return len({_num_blocks(kept) for kept in experts.values()} - {*self._backbones})
 

@@ -11,6 +11,7 @@ from engine.errors import ModelError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.methods.registry import get_method, method_of
+from engine.text.chat.template import load_chat_template
 from jobs.attempt.work import Work
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.tables import Expert
@@ -41,10 +42,10 @@ def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
 
 def average_of(parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
     """Passes progress on and returns the average, a plain decoder."""
-    return (yield from last_of(average, parts))
+    return (yield from merged(average, parts))
 
 
-def last_of(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
+def merged(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Generator[Event, None, Any]:
     """Passes the progress of `merge(loaders, weights)` on and returns its model."""
     loaders: Mapping[str, Callable[[], Any]] = {part.name: part.load for part in parts}
     for event in merge(loaders, {part.name: part.weight for part in parts}):
@@ -53,10 +54,27 @@ def last_of(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Genera
     return event
 
 
+def require_one_template(parts: Sequence[WeighedExpert]) -> None:
+    """Raises ModelError where experts write conversations in different ways: one model has one template."""
+    first, *others = parts
+    template = _template_of(first)
+    for one in others:
+        if _template_of(one) != template:
+            raise ModelError(
+                f"“{first.name}” and “{one.name}” have different chat templates, so no prompt suits one model of both.",
+                "Leave one of them out.",
+            )
+
+
+def _template_of(part: WeighedExpert) -> str:
+    template = load_chat_template(part.base.folder)
+    return template.sha256 if template else ""
+
+
 def require_averageable(rows: Sequence[Expert]) -> None:
     """Raises ModelError unless these experts are full models of one seed model with one tokenizer."""
     _require_full_models(rows)
-    _require_one_tokenizer(rows)
+    require_one_tokenizer(rows)
     _require_one_seed(rows)
 
 
@@ -71,11 +89,12 @@ def _require_full_models(rows: Sequence[Expert]) -> None:
             )
 
 
-def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
+def require_one_tokenizer(rows: Sequence[Expert]) -> None:
+    """Raises ModelError unless all experts read the same tokens."""
     if others := with_another_tokenizer(rows[0], rows[1:]):
         raise ModelError(
-            f"“{others[0].name}” has another tokenizer than “{rows[0].name}”, so they cannot be averaged.",
-            "Average experts that started from the same seed.",
+            f"“{others[0].name}” has another tokenizer than “{rows[0].name}”, so they cannot become one model.",
+            "Choose experts that started from the same seed.",
         )
 
 

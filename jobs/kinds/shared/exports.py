@@ -1,4 +1,4 @@
-"""Folders for other tools: written aside and renamed when they are complete, so that no half-written one is seen."""
+"""What folders for other tools hold: an expert or a decoder in one of the formats, and its model card."""
 
 from __future__ import annotations
 
@@ -10,60 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import Event, Progress
-from engine.files import ArtifactRef, new_folder
+from engine.files import ArtifactRef
 from engine.methods.base import Method
 from engine.methods.export import export_model, save_model
 from engine.methods.registry import method_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.gguf import convert, find_converter
-from workbench.errors import DiskFull, StorageError
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts, Format, model_card
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import expert_row
-from workbench.store.storage import free_bytes, is_full_disk
 
 CARD, GGUF = "README.md", "model.gguf"
 
 
-@contextmanager
-def export_folder(work: Work, target: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name and a manifest of hashes at the end.
-
-    What an earlier attempt of this job left is removed. Raises StorageError for a folder that exists, also one that
-    appeared meanwhile, and DiskFull.
-    """
-    try:
-        with new_folder(target, replace=False, mark=work.job_id) as folder:
-            yield folder
-    except PermissionError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}.", "Choose a folder of yours.") from error
-    except FileExistsError as error:
-        raise StorageError(f"{target} exists already.", "Choose another folder: nothing is written over.") from error
-    except Exception as error:
-        if not is_full_disk(error, target.parent):
-            raise
-        raise DiskFull(
-            f"The disk of {target.parent} is full: {free_bytes(target.parent):,} bytes are free. Nothing was exported.",
-            "Free some space, then resume the job.",
-        ) from error
-
-
-def refuse_existing(target: Path) -> None:
-    """Raises StorageError for a target that is there, before anything is loaded."""
-    if target.exists():
-        raise StorageError(f"{target} exists already.", "Choose another folder: nothing is written over.")
-
-
 @dataclass(frozen=True)
 class ExportedExpert:
-    """An expert to export: its files, its base's files, the name and revision of its base for PEFT, and its card."""
+    """An expert to export: its base's files and its own, the commit of its seed on the hub if any, and its card."""
 
     method: Method
     base: ArtifactRef
     files: ArtifactRef
-    base_model: str
-    revision: str
+    commit: str
     card: CardFacts
 
 
@@ -71,13 +39,11 @@ def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
     """What the registry says of an expert that is to be exported."""
     with work.reading() as session:
         row = expert_row(session, name)
-        base = work.storage.kept(row.base)
-        on_hub, commit = hub_origin(row.seed.source if row.seed else "")
+        _, commit = hub_origin(row.seed.source if row.seed else "")
         return ExportedExpert(
             method_of(row.method),
-            base,
+            work.storage.kept(row.base),
             work.storage.kept(row.artifact),
-            on_hub or str(base.folder),
             commit,
             CardFacts(name, format, (expert_facts(session, row),)),
         )
@@ -86,10 +52,11 @@ def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
 def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Event, None, None]:
     """Fills a folder with an expert in the format of its card, and the card."""
     if one.card.format == "peft":
-        one.method.export_adapter(one.base, one.files, folder, base_model=one.base_model, revision=one.revision)
+        seed = one.card.experts[0].base_model
+        one.method.export_adapter(one.base, one.files, folder, base_model=seed, revision=one.commit)
     elif one.card.format == "gguf":
         converter = find_converter(work.settings)
-        with _scratch(work) as model:
+        with scratch(work, "model") as model:
             export_model(one.method, one.base, one.files, model)
             yield from convert(converter, model, folder / GGUF)
     else:
@@ -100,7 +67,7 @@ def write_expert(work: Work, one: ExportedExpert, folder: Path) -> Generator[Eve
 def write_model(work: Work, lm: Any, tokenizer: Path, card: CardFacts, folder: Path) -> Generator[Event, None, None]:
     """Fills a folder with a decoder in the format of its card, and the card."""
     if card.format == "gguf":
-        with _scratch(work) as model:
+        with scratch(work, "model") as model:
             save_model(lm, tokenizer, model)
             yield from convert(find_converter(work.settings), model, folder / GGUF)
     else:
@@ -113,11 +80,6 @@ def write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
 
 
-def written_bytes(folder: Path) -> int:
-    """Bytes of the files of an export before it has its manifest."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
 def writing() -> Progress:
     return Progress(0, 1, "folders", "writing")
 
@@ -127,9 +89,9 @@ def written() -> Progress:
 
 
 @contextmanager
-def _scratch(work: Work) -> Iterator[Path]:
-    """A folder of the job for a model that is converted, and removed then."""
-    folder = work.folder / "model"
+def scratch(work: Work, name: str) -> Iterator[Path]:
+    """A folder of the job for files on their way to somewhere else; it is removed then, also when that fails."""
+    folder = work.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:

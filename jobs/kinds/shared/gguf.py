@@ -16,6 +16,7 @@ from pathlib import Path
 
 from engine.errors import ModelError
 from engine.events import Event, Progress
+from engine.files import new_file
 from workbench.settings import Settings
 
 _PROGRAM = "convert_hf_to_gguf.py"
@@ -42,9 +43,19 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
 
     Raises ModelError with the converter's last line.
     """
-    unfinished, log = target.with_name(f".{target.name}.new"), model.with_name(f"{model.name}.log")
+    log = model.with_name(f"{model.name}.log")
+    with new_file(target) as unfinished:
+        yield from _run(_command(converter, model, unfinished), log)
+        if not _is_gguf(unfinished):
+            raise _failed(log)
+
+
+def _command(converter: Path, model: Path, target: Path) -> list[str]:
     program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
-    command = [*program, str(model), "--outfile", str(unfinished), "--outtype", _outtype(model)]
+    return [*program, str(model), "--outfile", str(target), "--outtype", _outtype(model)]
+
+
+def _run(command: list[str], log: Path) -> Generator[Event, None, None]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -57,12 +68,14 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    if process.returncode or not _is_gguf(unfinished):
-        raise ModelError(
-            f"llama.cpp's converter could not convert the model: {_last_line(log)}",
-            "Update llama.cpp, or export as hf.",
-        )
-    unfinished.rename(target)
+    if process.returncode:
+        raise _failed(log)
+
+
+def _failed(log: Path) -> ModelError:
+    return ModelError(
+        f"llama.cpp's converter could not convert the model: {_last_line(log)}", "Update llama.cpp, or export as hf."
+    )
 
 
 def _is_gguf(file: Path) -> bool:

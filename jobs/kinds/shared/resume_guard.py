@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.errors import TrainingError
+from engine.files import new_file
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles
 
@@ -19,10 +20,8 @@ def read_inputs(work: Work, what: str) -> Any:
 
 def write_inputs(work: Work, what: str, values: Any) -> None:
     """Writes values for later attempts, atomically."""
-    path = work.folder / f"{what}.json"
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(values), encoding="utf-8")
-    temporary.replace(path)
+    with new_file(work.folder / f"{what}.json") as file:
+        file.write_text(json.dumps(values), encoding="utf-8")
 
 
 def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:

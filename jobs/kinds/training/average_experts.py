@@ -13,7 +13,13 @@ from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.averages import WeighedExpert, average_of, require_averageable, weighed_expert
+from jobs.kinds.shared.averages import (
+    WeighedExpert,
+    average_of,
+    require_averageable,
+    require_one_template,
+    weighed_expert,
+)
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
@@ -41,6 +47,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
     """Loads one expert after another, each with its base, and stores their average as a new model."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
+    require_one_template(inputs.parts)
     weights = {part.name: part.weight for part in inputs.parts}
     lm = yield from average_of(inputs.parts)
     key, base_id = stable_id(work.job_id, "expert"), stable_id(work.job_id, "base")

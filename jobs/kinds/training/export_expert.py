@@ -10,26 +10,20 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.exports import (
-    export_folder,
-    exported_expert,
-    refuse_existing,
-    write_expert,
-    writing,
-    written,
-    written_bytes,
-)
+from jobs.kinds.shared.exports import exported_expert, write_expert, writing, written
+from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.kinds.training.export_expert import ExportExpert
 
 
 def run(work: Work, spec: ExportExpert) -> Generator[Event, None, Register]:
     """Writes the folder and says what is in it."""
-    refuse_existing(Path(spec.folder))
-    expert = exported_expert(work, spec.expert, spec.format)
+    target = Path(spec.folder)
     yield writing()
-    with export_folder(work, Path(spec.folder)) as folder:
-        yield from write_expert(work, expert, folder)
-        num_bytes = written_bytes(folder)
+    if not is_written(work, target, "folder"):
+        expert = exported_expert(work, spec.expert, spec.format)
+        with output_folder(work, target) as folder:
+            yield from write_expert(work, expert, folder)
+    num_bytes = output_bytes(target)
     yield written()
 
     def register(_: Session) -> dict[str, Any]:

@@ -14,14 +14,22 @@ from engine.events import Event
 from engine.methods.moe.checkpoint import as_moe
 from engine.mixing.gate_registry import build_gate
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.averages import WeighedExpert, last_of, require_averageable, weighed_expert
-from jobs.kinds.shared.exports import export_folder, refuse_existing, write_model, writing, written, written_bytes
+from jobs.kinds.shared.averages import (
+    WeighedExpert,
+    merged,
+    require_averageable,
+    require_one_template,
+    require_one_tokenizer,
+    weighed_expert,
+)
+from jobs.kinds.shared.exports import write_model, writing, written
 from jobs.kinds.shared.gguf import find_converter
+from jobs.kinds.shared.outputs import is_written, output_bytes, output_folder
 from workbench.errors import BadSpec
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import CardFacts
 from workbench.gate_configs import load_gate
-from workbench.kinds.training.export_mixture import OF_NETWORKS, ExportMixture, mixture_complaints
+from workbench.kinds.training.export_mixture import MOE_FORMAT, ExportMixture, mixture_complaints
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.tables import Expert, Mixture
 
@@ -38,16 +46,18 @@ _MOE = (
 
 def run(work: Work, spec: ExportMixture) -> Generator[Event, None, Register]:
     """Loads one expert after another, merges them, and writes the folder."""
-    refuse_existing(Path(spec.folder))
+    target = Path(spec.folder)
     if spec.format == "gguf":
         find_converter(work.settings)  # before anything is loaded
     with work.reading() as session:
         parts, card = _read(session, work, spec)
+    require_one_template(parts)
     yield writing()
-    lm = yield from last_of(as_moe if spec.format == OF_NETWORKS else average, parts)
-    with export_folder(work, Path(spec.folder)) as folder:
-        yield from write_model(work, lm, parts[0].base.folder, card, folder)
-        num_bytes = written_bytes(folder)
+    if not is_written(work, target, "folder"):
+        lm = yield from merged(as_moe if spec.format == MOE_FORMAT else average, parts)
+        with output_folder(work, target) as folder:
+            yield from write_model(work, lm, parts[0].base.folder, card, folder)
+    num_bytes = output_bytes(target)
     yield written()
 
     def register(_: Session) -> dict[str, Any]:
@@ -68,10 +78,11 @@ def _read(session: Session, work: Work, spec: ExportMixture) -> tuple[list[Weigh
     if complaints := mixture_complaints(row, spec.format):
         raise BadSpec(complaints)
     shares = _shares(row, spec.format)
-    if spec.format != OF_NETWORKS:
+    require_one_tokenizer([*shares])
+    if spec.format != MOE_FORMAT:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
-    made_by = _MOE if spec.format == OF_NETWORKS else _AVERAGE
+    made_by = _MOE if spec.format == MOE_FORMAT else _AVERAGE
     parts = [weighed_expert(work, one, share) for one, share in shares.items()]
     return parts, CardFacts(spec.mixture, spec.format, facts, tuple(shares.values()), made_by)
 
@@ -80,7 +91,7 @@ def _shares(row: Mixture, format: str) -> dict[Expert, float]:
     """The share of each expert that takes part: of the gate where it is exported, of the prior for an average."""
     experts = taking_part(row)
     weights = {member.expert: member.weight for member in row.members if member.expert in experts}
-    if format == OF_NETWORKS:  # a gate of the k largest weights leaves the others out
+    if format == MOE_FORMAT:  # a gate of the k largest weights leaves the others out
         logs = build_gate(load_gate(row.gate), [*weights.values()]).start().log_weights().tolist()
         weights = {one: weights[one] for one, log in zip(weights, logs, strict=True) if math.isfinite(log)}
     return {one: weight / sum(weights.values()) for one, weight in weights.items()}

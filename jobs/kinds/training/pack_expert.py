@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,15 @@ from engine.events import Event, Progress
 from engine.files import MANIFEST, ArtifactRef
 from engine.packed_file import write_packed
 from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.outputs import is_written, output_bytes, output_file
 from workbench.errors import StorageError
 from workbench.kinds.training.pack_expert import PackExpert
 from workbench.registry.experts import expert_row
 from workbench.registry.packed_experts import describe_packed
-from workbench.store.storage import noticing_full_disk
 
 
 def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
-    """Writes the file aside and gives it its name when it is complete."""
+    """Writes the file, unless an earlier attempt did."""
     with work.reading() as session:
         row = expert_row(session, spec.expert)
         described = describe_packed(row)
@@ -35,9 +33,12 @@ def run(work: Work, spec: PackExpert) -> Generator[Event, None, Register]:
     if spec.with_seed and described.seed is None:
         raise StorageError(f"“{spec.expert}” has no seed model here.", "Pack it without: its base is packed anyway.")
     yield Progress(0, 1, "files", "writing")
-    with _new_file(Path(spec.file), work.job_id) as aside:
-        write_packed(aside, described.model_dump(mode="json"), {name: _files(kept) for name, kept in folders.items()})
-        num_bytes = aside.stat().st_size
+    target = Path(spec.file)
+    if not is_written(work, target, "file"):
+        about = described.model_dump(mode="json")
+        with output_file(work, target) as file:
+            write_packed(file, about, {name: _files(kept) for name, kept in folders.items()})
+    num_bytes = output_bytes(target)
     yield Progress(1, 1, "files", "done")
 
     def register(_: Session) -> dict[str, Any]:
@@ -51,23 +52,3 @@ def _files(kept: ArtifactRef) -> dict[str, Path]:
     kept.check()
     files = (file for file in kept.folder.rglob("*") if file.is_file() and file.name != MANIFEST)
     return {file.relative_to(kept.folder).as_posix(): file for file in files}
-
-
-@contextmanager
-def _new_file(target: Path, mark: str) -> Iterator[Path]:
-    """The path of a file to write, which becomes `target` at the end; raises StorageError.
-
-    What an earlier attempt with the same mark left is removed.
-    """
-    aside = target.with_name(f".{target.name}.{mark}.new")
-    aside.unlink(missing_ok=True)
-    try:
-        with noticing_full_disk(target.parent):
-            yield aside
-            os.link(aside, target)  # unlike a rename it writes nothing over
-    except FileExistsError as error:
-        raise StorageError(f"{target} exists already.", "Choose another file: nothing is written over.") from error
-    except PermissionError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}.", "Choose a folder of yours.") from error
-    finally:
-        aside.unlink(missing_ok=True)

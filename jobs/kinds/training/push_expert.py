@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
 from jobs.attempt.work import Register, Work
-from jobs.kinds.shared.exports import exported_expert, write_expert, writing, written
+from jobs.kinds.shared.exports import exported_expert, scratch, write_expert, writing, written
 from workbench.errors import BadSpec, StorageError
-from workbench.kinds.training.push_expert import KIND, PushExpert
+from workbench.kinds.training.push_expert import PushExpert, push_complaints
 
 
 def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:
     """Writes the export into the job's folder and uploads it; the token is read, and never stored."""
     token = _token()
     with work.reading() as session:
-        if KIND.complaints and (complaints := KIND.complaints(session, spec)):
+        if complaints := push_complaints(session, spec):
             raise BadSpec(complaints)
     expert = exported_expert(work, spec.expert, spec.format)
-    folder = work.folder / "upload"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
     yield writing()
-    yield from write_expert(work, expert, folder)
-    yield Progress(0, 1, "folders", f"uploading to {spec.repository}")
+    with scratch(work, "upload") as folder:
+        yield from write_expert(work, expert, folder)
+        yield Progress(0, 1, "folders", f"uploading to {spec.repository}")
+        url, commit = _upload(folder, spec, token)
+    yield written()
+
+    def register(_: Session) -> dict[str, Any]:
+        return {"expert": spec.expert, "url": url, "commit": commit, "format": spec.format}
+
+    return register
+
+
+def _upload(folder: Path, spec: PushExpert, token: str) -> tuple[str, str]:
+    """The address of the repository and the new commit."""
     with _hub_errors(spec.repository):
         from huggingface_hub import HfApi
 
@@ -37,12 +46,7 @@ def run(work: Work, spec: PushExpert) -> Generator[Event, None, Register]:
         commit = hub.upload_folder(
             repo_id=repository.repo_id, folder_path=folder, commit_message="Upload with Expert Workbench"
         )
-    yield written()
-
-    def register(_: Session) -> dict[str, Any]:
-        return {"expert": spec.expert, "url": str(repository), "commit": commit.oid, "format": spec.format}
-
-    return register
+        return str(repository), str(commit.oid)
 
 
 def _token() -> str:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,24 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class _Unpacked:
-    """The folders of a file that are new here, and the base on which its expert was tried."""
+class _Checked:
+    """An expert that computed on its base, and what its own files show of it: what the list says is no proof."""
 
-    folders: dict[str, Path]
     method: Method
+    num_parameters: int
     tokenizer_sha256: str
     seed_parameters: int
+
+
+@dataclass(frozen=True)
+class _New:
+    """What the job registers: the name of the expert, and the artifacts of the file that are new here, by part."""
+
+    name: str
+    source: str
+    described: PackedExpert
+    checked: _Checked
+    ids: dict[str, str]
 
 
 def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
@@ -72,86 +84,27 @@ def run(work: Work, spec: UnpackExpert) -> Generator[Event, None, Register]:
     aside = work.folder / "unpacked"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        unpacked = _unpack(packed, described, stored, aside)
+        folders = _unpack(packed, described, stored, aside)
+        checked = _check(folders, described, stored)
         yield Progress(1, 2, "parts", "saving")
-        ids = {part: stable_id(work.job_id, part) for part in unpacked.folders}
-        for part, folder in unpacked.folders.items():
-            with work.storage.new(ids[part]) as target:
-                shutil.copytree(folder, target, dirs_exist_ok=True)
+        ids = {part: _store(work, part, folder) for part, folder in folders.items()}
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     source = f"packed:{sha256_of(packed.path)}"
     yield Progress(2, 2, "parts", "done")
-
-    def register(session: Session) -> dict[str, Any]:
-        new_seed = _register_seed(session, work, ids[_SEED], described.seed, unpacked) if _SEED in ids else None
-        seed = new_seed or _find_seed(session, described.seed)
-        if _BASE in ids:
-            base = register_artifact(session, work.storage, ids[_BASE], "demix-base", job_id=work.job_id)
-        else:
-            base = _find_base(session, described.base_sha256)
-        domain = _same_domain(session, described.data_sha256)
-        register_expert(
-            session,
-            id=ids[_EXPERT],
-            name=name,
-            method=unpacked.method.name,
-            domain_id=domain.id if domain else None,
-            seed_id=seed.id if seed else None,
-            parent_id=None,
-            base=base,
-            artifact=register_artifact(
-                session, work.storage, ids[_EXPERT], unpacked.method.artifact_kind, job_id=work.job_id
-            ),
-            tokenizer_sha256=unpacked.tokenizer_sha256,
-            data_sha256=described.data_sha256,
-            num_parameters=described.num_parameters,
-            config={
-                **_config(work.storage.path(ids[_EXPERT]), unpacked.method),
-                **_training_texts(domain, described, has_new_base=_BASE in ids),
-                IMPORTED: {"source": source, **described.model_dump(mode="json")},
-            },
-            metrics={},
-            code_version=version("expert-workbench"),
-            job_id=work.job_id,
-        )
-        return {"expert": name, "new_seed": new_seed.name if new_seed else "", "source": source}
-
-    return register
-
-
-def _config(folder: Path, method: Method) -> Mapping[str, Any]:
-    """What the expert's own files say of its parts; the config in the packed file is for people alone."""
-    return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
+    return partial(_register, work, _New(name, source, described, checked, ids))
 
 
 def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _Stored:
     """The seed model and the base that are here; raises ModelError where the base is neither here nor packed."""
-    seed = _find_seed(session, described.seed)
-    base = session.scalar(select(Artifact).where(Artifact.sha256 == described.base_sha256).limit(1))
+    seed, base = _find_seed(session, described.seed), _find_base(session, described)
     is_packed = packed.names_in(_BASE) or (packed.names_in(_SEED) and _is_on_seed(described))
     if base is None and not is_packed:
-        raise _missing_seed(described)
+        raise _missing_base(session, described)
     return _Stored(
         work.storage.kept(seed.artifact) if seed else None,
         work.storage.kept(base) if base else None,
     )
-
-
-def _missing_seed(described: PackedExpert) -> ModelError:
-    seed = described.seed
-    if seed is None:
-        return ModelError("The packed expert comes without its base.", _AGAIN)
-    add = shlex.join(["workbench", "seed", "add", seed.name, "--hub", seed.source.removeprefix(HUB)])
-    where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
-    return ModelError(
-        f"The expert needs the seed model “{seed.name}” (SHA-256 {seed.sha256[:12]}…), which is not here.",
-        f"{where} the expert packed with --with-seed.",
-    )
-
-
-def _is_on_seed(described: PackedExpert) -> bool:
-    return described.seed is not None and described.seed.sha256 == described.base_sha256
 
 
 def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
@@ -160,8 +113,145 @@ def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
     return session.scalar(select(SeedModel).join(Artifact).where(Artifact.sha256 == seed.sha256).limit(1))
 
 
-def _find_base(session: Session, sha256: str) -> Artifact:
-    return session.scalars(select(Artifact).where(Artifact.sha256 == sha256).limit(1)).one()
+def _find_base(session: Session, described: PackedExpert) -> Artifact | None:
+    return session.scalar(select(Artifact).where(Artifact.sha256 == described.base_sha256).limit(1))
+
+
+def _is_on_seed(described: PackedExpert) -> bool:
+    return described.seed is not None and described.seed.sha256 == described.base_sha256
+
+
+def _missing_base(session: Session, described: PackedExpert) -> ModelError:
+    """Why the base of an expert is missing, also where another seed model has the name of its own."""
+    seed = described.seed
+    if seed is None or not _is_on_seed(described):
+        return ModelError("The packed expert comes without its base.", _AGAIN)
+    named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
+    other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
+    free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
+    add = shlex.join(["workbench", "seed", "add", free, "--hub", seed.source.removeprefix(HUB)])
+    where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
+    return ModelError(
+        f"The expert needs the seed model “{seed.name}” (SHA-256 {seed.sha256[:12]}…), which is not here{other}.",
+        f"{where} the expert packed with --with-seed.",
+    )
+
+
+# checked aside ------------------------------------------------------------------------------------
+
+
+def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Path) -> dict[str, Path]:
+    """Writes each part that is new here into a folder whose manifest has the recorded hash."""
+    hashes = {_EXPERT: described.sha256}
+    if stored.base is None and not _is_on_seed(described):
+        hashes[_BASE] = described.base_sha256
+    if stored.seed is None and described.seed is not None and packed.names_in(_SEED):
+        hashes[_SEED] = described.seed.sha256
+    return {part: _unpack_part(packed, part, aside / part, sha256) for part, sha256 in hashes.items()}
+
+
+def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
+    folder.mkdir(parents=True)
+    packed.unpack(part, folder)
+    if write_manifest(folder) != sha256:
+        raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
+    return folder
+
+
+@torch.no_grad()
+def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _Checked:
+    """Loads the expert on its base and computes with it; raises ModelError for one that does not fit."""
+    expert = ArtifactRef(folders[_EXPERT], described.sha256)
+    base = stored.base or ArtifactRef(folders.get(_BASE) or folders[_SEED], described.base_sha256)
+    stored_as, method = method_of_files(expert.folder, base.folder), get_method(described.method)
+    if stored_as.host_key != method.host_key:
+        raise ModelError(f"The packed files are not of an expert of the method {method.title}.", _AGAIN)
+    loaded = load_base(base, {"expert": expert})
+    logits = loaded.view(["expert"])(torch.tensor([[0, 1]]), Rows.all_to("expert", 1))
+    if not bool(torch.isfinite(logits).all()):
+        raise ModelError("The packed expert computes infinite numbers or NaN.", _AGAIN)
+    return _Checked(
+        method,
+        loaded.num_parameters("expert"),
+        load_tokenizer(base.folder).sha256,
+        num_parameters(import_model(folders[_SEED])) if _SEED in folders else 0,
+    )
+
+
+def _store(work: Work, part: str, folder: Path) -> str:
+    """Copies a folder into an artifact of the job and returns its id."""
+    id = stable_id(work.job_id, part)
+    with work.storage.new(id) as target:
+        shutil.copytree(folder, target, dirs_exist_ok=True)
+    return id
+
+
+# registered ---------------------------------------------------------------------------------------
+
+
+def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
+    described, checked, ids = new.described, new.checked, new.ids
+    new_seed = _register_seed(session, work, new) if _SEED in ids else None
+    seed = new_seed or _find_seed(session, described.seed)
+    domain = _same_domain(session, described.data_sha256)
+    register_expert(
+        session,
+        id=ids[_EXPERT],
+        name=new.name,
+        method=checked.method.name,
+        domain_id=domain.id if domain else None,
+        seed_id=seed.id if seed else None,
+        parent_id=None,
+        base=_base(session, work, new),
+        artifact=register_artifact(
+            session, work.storage, ids[_EXPERT], checked.method.artifact_kind, job_id=work.job_id
+        ),
+        tokenizer_sha256=checked.tokenizer_sha256,
+        data_sha256=described.data_sha256,
+        num_parameters=checked.num_parameters,
+        config={
+            **_config(work.storage.path(ids[_EXPERT]), checked.method),
+            **_training_texts(domain, described, has_new_base=_BASE in ids),
+            IMPORTED: {"source": new.source, **described.model_dump(mode="json")},
+        },
+        metrics={},
+        code_version=version("expert-workbench"),
+        job_id=work.job_id,
+    )
+    return {"expert": new.name, "new_seed": new_seed.name if new_seed else "", "source": new.source}
+
+
+def _base(session: Session, work: Work, new: _New) -> Artifact:
+    """The base of the expert; raises ModelError where it was deleted since it was checked."""
+    if _BASE in new.ids:
+        return register_artifact(session, work.storage, new.ids[_BASE], "demix-base", job_id=work.job_id)
+    if (base := _find_base(session, new.described)) is None:
+        raise _missing_base(session, new.described)
+    return base
+
+
+def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
+    id, seed = new.ids[_SEED], new.described.seed
+    assert seed is not None
+    name = free_name(clean_name("seed model", seed.name), "-", session.scalars(select(SeedModel.name)).all())
+    config = json.loads((work.storage.path(id) / "config.json").read_text(encoding="utf-8"))
+    card = register_seed(
+        session,
+        name=name,
+        source=seed.source if seed.source.startswith(HUB) else "packed",
+        family=config["model_type"],
+        config=config,
+        num_parameters=new.checked.seed_parameters,
+        tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
+        artifact=register_artifact(session, work.storage, id, "seed", job_id=work.job_id),
+        job_id=work.job_id,
+    )
+    return session.get_one(SeedModel, card.id)
+
+
+def _config(folder: Path, method: Method) -> Mapping[str, Any]:
+    """What the expert's own files say of its parts; the config in the packed file is for people alone."""
+    return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
 
 def _same_domain(session: Session, data_sha256: str) -> Domain | None:
@@ -177,58 +267,3 @@ def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_b
     if described.has_parents:
         texts[OWN] = [asdict(source) for source in ([Source.of(domain)] if domain else []) + [Source()]]
     return texts
-
-
-def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Path) -> _Unpacked:
-    """Writes what is new here into folders, each with its manifest's recorded hash, and tries the expert out."""
-    hashes = {_EXPERT: described.sha256}
-    if stored.base is None and not _is_on_seed(described):
-        hashes[_BASE] = described.base_sha256
-    if stored.seed is None and described.seed is not None and packed.names_in(_SEED):
-        hashes[_SEED] = described.seed.sha256
-    folders = {part: _unpack_part(packed, part, aside / part, sha256) for part, sha256 in hashes.items()}
-    new_base = folders.get(_BASE) or folders.get(_SEED)
-    base = stored.base or ArtifactRef(new_base or aside, described.base_sha256)
-    size = num_parameters(import_model(folders[_SEED])) if _SEED in folders else 0
-    expert = ArtifactRef(folders[_EXPERT], described.sha256)
-    method = _try_out(expert, base, described)
-    tokenizer_sha256 = load_tokenizer(base.folder).sha256
-    return _Unpacked(folders, method, tokenizer_sha256, size)
-
-
-def _unpack_part(packed: Packed, part: str, folder: Path, sha256: str) -> Path:
-    folder.mkdir(parents=True)
-    packed.unpack(part, folder)
-    if write_manifest(folder) != sha256:
-        raise DamagedFile(f"The folder “{part}” in {packed.path} is not the one that was packed.", _AGAIN)
-    return folder
-
-
-@torch.no_grad()
-def _try_out(expert: ArtifactRef, base: ArtifactRef, described: PackedExpert) -> Method:
-    """The method of an expert that computes on its base; raises ModelError for one that does not."""
-    stored_as, method = method_of_files(expert.folder, base.folder), get_method(described.method)
-    if stored_as.host_key != method.host_key:
-        raise ModelError(f"The packed files are not of an expert of the method {method.title}.", _AGAIN)
-    logits = load_base(base, {"expert": expert}).view(["expert"])(torch.tensor([[0, 1]]), Rows.all_to("expert", 1))
-    if not bool(torch.isfinite(logits).all()):
-        raise ModelError("The packed expert computes infinite numbers or NaN.", _AGAIN)
-    return method
-
-
-def _register_seed(session: Session, work: Work, id: str, seed: PackedSeed | None, unpacked: _Unpacked) -> SeedModel:
-    assert seed is not None
-    name = free_name(clean_name("seed model", seed.name), "-", session.scalars(select(SeedModel.name)).all())
-    config = json.loads((work.storage.path(id) / "config.json").read_text(encoding="utf-8"))
-    card = register_seed(
-        session,
-        name=name,
-        source=seed.source if seed.source.startswith(HUB) else "packed",
-        family=config["model_type"],
-        config=config,
-        num_parameters=unpacked.seed_parameters,
-        tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
-        artifact=register_artifact(session, work.storage, id, "seed", job_id=work.job_id),
-        job_id=work.job_id,
-    )
-    return session.get_one(SeedModel, card.id)

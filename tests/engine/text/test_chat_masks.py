@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from engine.text.chat.conversations import Message
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
-from tests.engine.chat_folders import CHATML, MARKED, chat_folder
+from tests.engine.chat_shapes import chat_folder
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
 MESSAGES = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, st.sampled_from(["user", "assistant"]), TEXT))
@@ -21,7 +21,7 @@ CONVERSATIONS = MESSAGES.filter(bool)
 @given(CONVERSATIONS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_the_mask_is_that_of_transformers(tmp_path_factory, messages: list[Message]) -> None:
-    folder = chat_folder(tmp_path_factory.getbasetemp() / "marked", MARKED)
+    folder = chat_folder(tmp_path_factory.getbasetemp() / "marked", "marked")
     theirs = AutoTokenizer.from_pretrained(folder).apply_chat_template(
         messages, return_dict=True, return_assistant_tokens_mask=True
     )
@@ -35,8 +35,8 @@ def test_a_template_without_marks_has_the_same_mask(tmp_path: Path) -> None:
         for role, text in [("system", ""), ("user", "Hi"), ("assistant", "A\n"), ("user", "?"), ("assistant", "B")]
     ]
     masks = []
-    for name, template in (("plain", CHATML), ("marked", MARKED)):
-        folder = chat_folder(tmp_path / name, template)
+    for name in ("chatml", "marked"):
+        folder = chat_folder(tmp_path / name, name)
         masks.append(load_chat_template(folder).encode_answers(load_tokenizer(folder), messages))
     assert masks[0] == masks[1]
     tokenizer = load_tokenizer(folder)

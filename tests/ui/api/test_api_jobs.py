@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from jobs.attempt.attempt import run_here
 from ui.api import jobs as routes
 from ui.api.app import create_app
+from ui.generation.followers import MOST_FOLLOWERS
 from workbench.job_records import jobs, leases
 from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
@@ -187,6 +189,40 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_stream(api: TestClient, monkey
     stream = events(api.get(f"{JOBS}/{job}/metrics?follow=true").text)
 
     assert stream[-1]["error"]["code"] == "job_not_found"
+
+
+def test_only_so_many_follow_at_once_and_each_place_becomes_free(api: TestClient) -> None:
+    job = submitted(api, {"kind": "selfcheck"})
+    api.post(f"{JOBS}/{job}/cancel")
+    followers = api.app.state.workbench.followers  # type: ignore[attr-defined]
+    path = f"{JOBS}/{job}/metrics?follow=true"
+
+    for _ in range(MOST_FOLLOWERS + 1):  # one after the other
+        assert events(api.get(path).text)[-1]["state"] == "cancelled"
+        assert api.get(f"{JOBS}/{'0' * 32}/metrics?follow=true").status_code == 404
+    with ExitStack() as places:
+        for _ in range(MOST_FOLLOWERS):
+            places.enter_context(followers.place())
+        answer = api.get(path)
+        assert refused(answer)[:2] == (429, "rate_limit_exceeded")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert api.get(f"{JOBS}/{job}/metrics").is_success
+    assert api.get(path).is_success
+
+
+def test_whoever_follows_a_job_is_let_go_when_the_server_stops(
+    api: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with transaction() as session:
+        job, _ = running(session)
+
+    async def meanwhile(_: float) -> None:
+        api.app.state.workbench.close()  # type: ignore[attr-defined]  # as the server does
+
+    monkeypatch.setattr(routes.asyncio, "sleep", meanwhile)
+    path = f"{JOBS}/{job}/metrics?follow=true"
+    assert events(api.get(path).text)[-1]["error"]["code"] == "service_unavailable"
+    assert refused(api.get(path))[:2] == (503, "service_unavailable")
 
 
 @pytest.mark.parametrize("path", ["", "/metrics", "/metrics?follow=true"])

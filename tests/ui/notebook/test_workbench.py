@@ -245,6 +245,9 @@ def test_a_curve_has_a_row_for_each_step_and_a_unit_for_each_column(wb: Workbenc
     assert curve.attrs["units"]["loss"] == "nats per token"
     assert curve.attrs["units"]["tokens_per_second"] == "tokens per second"
     assert set(curve.attrs["units"]) == set(curve.columns)
+    assert list(curve["tokens"].iloc[[0, -1]]) == [2 * 2 * 32, 30 * 2 * 2 * 32]  # two sequences of each domain
+    mean_speed = job.card.result["throughput"]
+    assert curve["tokens"].iloc[0] == round(mean_speed["flops_per_update"] / mean_speed["flops_per_token"])
 
 
 def test_perplexities_are_domains_by_experts(wb: Workbench, small: Mixture) -> None:

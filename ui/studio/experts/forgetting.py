@@ -15,6 +15,7 @@ from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.formatting import plain, pluralize
+from ui.present.training_tokens import tokens_per_step
 from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
@@ -87,7 +88,7 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
     if not steps:
         return None
-    per_step = tokens_per_step(spec["training"]) * len(learned)
+    per_step = tokens_per_step(spec)
     table = [_row(step, step * per_step, curves, learned) for step in steps]
     target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {pluralize(len(learned), 'target')}"
     others = f"average of {pluralize(len(watched), 'watched domain')}"
@@ -103,11 +104,6 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
         )
     words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
     return Chart(figure, _title(table), words, table)
-
-
-def tokens_per_step(training: Mapping[str, Any]) -> int:
-    """Tokens of a domain in an update."""
-    return int(training["block_size"] * training["sequences_per_domain"] * training["accumulate"])
 
 
 def _targets(spec: Mapping[str, Any]) -> list[str]:

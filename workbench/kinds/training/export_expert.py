@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.outputs import output_complaints
 from workbench.spec_base import ExpertName, LocalPath, Spec
 
 if TYPE_CHECKING:
@@ -25,13 +25,6 @@ class ExportExpert(Spec):
         description="hf: the expert with its base as one model for transformers; peft: a LoRA adapter alone; gguf: "
         "the model for llama.cpp, by its converter.",
     )
-
-
-def folder_complaints(folder: str) -> list[str]:
-    """Why a folder cannot be written; empty if it can."""
-    if os.path.lexists(folder):
-        return [f"{folder} exists already: choose another folder, nothing is written over."]
-    return []
 
 
 def format_complaints(session: Session, expert: str, format: str) -> list[str]:
@@ -53,7 +46,7 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
 
 
 def _complaints(session: Session, spec: ExportExpert) -> list[str]:
-    return [*folder_complaints(spec.folder), *format_complaints(session, spec.expert, spec.format)]
+    return [*output_complaints(spec.folder, "folder"), *format_complaints(session, spec.expert, spec.format)]
 
 
 KIND = Kind(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, no_path, nothing
-from workbench.kinds.training.export_expert import folder_complaints
+from workbench.outputs import output_complaints
 from workbench.spec_base import LocalPath, Name, Spec
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from workbench.tables import Mixture
 
-OF_NETWORKS = "moe"  # the format of one model that adds the outputs of several networks
+MOE_FORMAT = "moe"  # one model that adds the outputs of several networks
 
 
 class ExportMixture(Spec):
@@ -39,7 +39,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if format == OF_NETWORKS and not gate.is_constant:
+    if format == MOE_FORMAT and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
@@ -59,7 +59,7 @@ def _complaints(session: Session, spec: ExportMixture) -> list[str]:
     from workbench.tables import Mixture
 
     row = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
-    return [*folder_complaints(spec.folder), *(mixture_complaints(row, spec.format) if row else ())]
+    return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]
 
 
 KIND = Kind(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.outputs import output_complaints
 from workbench.spec_base import ExpertName, LocalPath, Spec
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def _complaints(session: Session, spec: PackExpert) -> list[str]:
     row = session.scalar(select(Expert).where(Expert.name == spec.expert))
     if row is not None and row.artifact_id == row.base_id:
         return [f"“{spec.expert}” is a seed model as it is: pack one of its experts, with the seed."]
-    if Path(spec.file).exists():
-        return [f"{spec.file} exists already: choose another file, nothing is written over."]
+    if complaints := output_complaints(spec.file, "file"):
+        return complaints
     if not Path(spec.file).parent.is_dir():
         return [f"There is no folder {Path(spec.file).parent}: make it first, or choose another."]
     return []

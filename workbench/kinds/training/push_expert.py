@@ -39,7 +39,8 @@ class PushExpert(Spec):
         return value
 
 
-def _complaints(session: Session, spec: PushExpert) -> list[str]:
+def push_complaints(session: Session, spec: PushExpert) -> list[str]:
+    """Why an expert cannot be pushed; empty if it can, or does not exist."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
     from workbench.tables import Expert
@@ -60,5 +61,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: [("expert", spec.expert)],
     reads=no_path,
-    complaints=_complaints,
+    complaints=push_complaints,
 )
