@@ -30,6 +30,7 @@ from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
+from engine.models.separation import separated
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -204,7 +205,7 @@ class MultiExpertModel(nn.Module):
             return {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
             self._require_no_positions_of_experts()
-            return {"input_ids": input_ids_BT, "position_ids": position_ids_BT}
+            return separated(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
 
     def _require_no_positions_of_experts(self) -> None:

@@ -1,19 +1,20 @@
-"""Whether a model keeps texts of one row apart when their positions begin anew at 0.
+"""Texts of one row that do not read each other: their positions begin anew at 0.
 
-transformers makes masks of such positions (`find_packed_sequence_indices`), but not for every family: some make theirs
-without them, some ignore positions, and recurrent layers carry a state over. So the model itself is tried.
+transformers makes masks of such positions (`find_packed_sequence_indices`). Not every family does so itself, but most
+take masks that are made for them. Some ignore both, and recurrent layers carry a state over: so the model is tried.
 
 Shapes: B rows, T positions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from engine.errors import TrainingError
+from engine.errors import Problem, TrainingError
+from engine.models.discovery import family_of
 from engine.models.rows import Rows
 
 if TYPE_CHECKING:
@@ -25,6 +26,21 @@ _MOST_TOKENS: Final = 24  # of the row that is tried
 # text by itself is computed in another order, which bf16 shows.
 _MOST_CHANGE: Final = 1e-4
 _MOST_ROUNDING: Final = {False: 1e-4, True: 0.05}  # by whether autocast is on
+
+
+def separated(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[str, Any]:
+    """What a decoder reads so that it keeps texts apart: masks are by the kind of layer where a family has several."""
+    from transformers.masking_utils import create_masks_for_generate
+
+    embedding = lm.get_input_embeddings().weight  # only shape, type and device matter
+    masks = create_masks_for_generate(
+        config=lm.config,
+        inputs_embeds=embedding.new_empty(1).expand(*input_ids_BT.shape, 1),
+        attention_mask=None,
+        past_key_values=None,
+        position_ids=position_ids_BT,
+    )
+    return {"input_ids": input_ids_BT, "position_ids": position_ids_BT, "attention_mask": masks}
 
 
 @torch.no_grad()
@@ -43,9 +59,11 @@ def require_separation(model: TrainableModel, block_size: int) -> None:
     positions_T = torch.cat([torch.arange(half), torch.arange(length - half)])
     try:
         after_one, after_other = _log_likelihoods(model, rows_2T, positions_T)[:, half:]
-    except TypeError:  # its forward pass takes no positions
-        raise _refusal(model) from None
-    (alone,) = _log_likelihoods(model, rows_2T[:1, half:], torch.arange(length - half))
+        (alone,) = _log_likelihoods(model, rows_2T[:1, half:], torch.arange(length - half))
+    except Problem:
+        raise
+    except Exception as error:  # its code takes no such positions or masks
+        raise _refusal(model) from error
     rounding = _MOST_ROUNDING[torch.is_autocast_enabled(model.device.type)]
     if not (_distance(after_one, after_other) <= _MOST_CHANGE and _distance(after_one, alone) <= rounding):
         raise _refusal(model)
@@ -66,8 +84,6 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _refusal(model: TrainableModel) -> TrainingError:
-    from engine.models.discovery import family_of
-
     return TrainingError(
         f"A model of the family “{family_of(model.lm)}” cannot keep the conversations of a block apart.",
         "Train without separate_conversations, or choose another seed model.",

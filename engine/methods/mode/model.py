@@ -26,6 +26,7 @@ from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of, max_positions
 from engine.models.heads import decoder_of, head_of
 from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.separation import separated
 
 
 class ModeModel(nn.Module):
@@ -103,7 +104,7 @@ class ModeModel(nn.Module):
         self._check_active(keys, cache)
         text: dict[str, Any] = {"input_ids": input_ids_BT}
         if position_ids_BT is not None:
-            text["position_ids"] = position_ids_BT
+            text = separated(self.lm, input_ids_BT, position_ids_BT)
         if mask_BS is not None:
             places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
             text |= {"attention_mask": mask_BS, "position_ids": places_BS[:, -input_ids_BT.shape[1] :]}

@@ -5,89 +5,45 @@ Logits agree within 1e-5 in fp32: a row with a mask is computed by another kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from engine.config import LoraConfig
 from engine.errors import ModelError, TrainingError
-from engine.methods.lora.adapters import fresh_adapter
-from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.model import ModeModel
 from engine.methods.row_registry import new_placement
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.rows import Rows
 from engine.models.separation import require_separation
-from tests.engine.models.tiny_families import VOCAB, tiny_model
+from tests.engine.models.packed_rows import (
+    IDS,
+    METHODS,
+    POSITIONS,
+    alone,
+    dense,
+    largest_difference,
+    pieces,
+    rows_of,
+)
+from tests.engine.models.tiny_families import tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers warns of in some family
-LENGTHS = ((5, 9, 4), (11, 1, 6))  # of the texts of each row; what comes last stands for padding
-CLOSE = {"atol": 1e-5, "rtol": 0.0}
-IDS = torch.randint(VOCAB, (2, 18), generator=torch.Generator().manual_seed(1))
-POSITIONS = torch.stack([torch.cat([torch.arange(length) for length in lengths]) for lengths in LENGTHS])
-
-
-def row_model(lm: Any, experts_in: str, keys: list[str]) -> MultiExpertModel:
-    """Experts that differ."""
-    adapter = fresh_adapter(lm, LoraConfig(rank=2)) if experts_in == "adapter" else None
-    model = MultiExpertModel(lm, [] if adapter else keys, new_placement(experts_in)).eval()
-    for key in keys if adapter else []:
-        model.add_expert(key, state=adapter)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for key in keys:
-            for parameter in model.expert_parameters(key).values():
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return model
-
-
-def dense(lm: Any) -> MultiExpertModel:
-    return row_model(lm, "ffn", ["a"])
-
-
-def demix(lm: Any) -> MultiExpertModel:
-    return row_model(lm, "ffn", ["a", "b"])
-
-
-def lora(lm: Any) -> MultiExpertModel:
-    return row_model(lm, "adapter", ["a", "b"])
-
-
-def mode(lm: Any) -> ActiveExperts:
-    model = ModeModel(lm, 1)
-    model.add_expert("part", ModeConfig(1, 1))
-    with torch.no_grad():
-        for parameter in model.expert_parameters("part").values():
-            parameter.add_(0.02)
-    return ActiveExperts(model, ["part"], "a").eval()
-
-
-METHODS: dict[str, Callable[[Any], Any]] = {"dense": dense, "DEMix": demix, "LoRA": lora, "MoDE": mode}
-EVERY_METHOD = ("gemma", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3")
-SEVERAL_KINDS_OF_LAYERS = ("cohere2", "gemma2", "gemma3_text", "gemma4_text", "olmo3")  # which MoDE refuses
+EVERY_METHOD = (
+    "falcon",
+    "gemma",
+    "gpt2",
+    "gpt_neox",
+    "llama",
+    "mistral",
+    "mixtral",
+    "olmo2",
+    "opt",  # its masks are made without positions
+    "phi3",
+    "qwen2",
+    "qwen3",
+)
+SEVERAL_KINDS_OF_LAYERS = ("cohere2", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3")  # which MoDE refuses
 CASES = [
     *((family, method) for family in EVERY_METHOD for method in METHODS),
     *((family, method) for family in SEVERAL_KINDS_OF_LAYERS for method in METHODS if method != "MoDE"),
 ]
-
-
-def rows_of(model: Any) -> Rows:
-    return Rows.one_each(model.keys) if len(model.keys) > 1 else Rows.all_to(model.keys[0], 2)
-
-
-def pieces() -> list[tuple[int, slice]]:
-    """Row and place of every text."""
-    return [
-        (row, slice(sum(lengths[:n]), sum(lengths[: n + 1]))) for row, lengths in enumerate(LENGTHS) for n in range(3)
-    ]
-
-
-def alone(model: Any, row: int, ids: Tensor) -> Tensor:
-    return model(ids[None], Rows.all_to(model.keys[row % len(model.keys)], 1))[0]
 
 
 @pytest.mark.parametrize(("family", "method"), CASES)
@@ -95,15 +51,23 @@ def alone(model: Any, row: int, ids: Tensor) -> Tensor:
 def test_each_text_of_a_row_is_read_as_if_it_were_alone(family: str, method: str) -> None:
     model = METHODS[method](tiny_model(family))
     targets, rows = IDS.roll(1, 1), rows_of(model)
-    logits = model(IDS, rows, position_ids_BT=POSITIONS)
+    assert largest_difference(model) <= 1e-5
     likelihoods = model.log_likelihoods(IDS, targets, rows, position_ids_BT=POSITIONS)
     for row, place in pieces():
-        expected = alone(model, row, IDS[row, place])
-        torch.testing.assert_close(logits[row, place], expected, **CLOSE)
-        chosen = expected.log_softmax(-1).gather(-1, targets[row, place, None])[..., 0]
-        torch.testing.assert_close(likelihoods[row, place], chosen, **CLOSE)
-    assert not torch.allclose(model(IDS, rows)[0, 5:14], logits[0, 5:14], atol=1e-3)
+        expected = alone(model, row, IDS[row, place]).log_softmax(-1).gather(-1, targets[row, place, None])[..., 0]
+        torch.testing.assert_close(likelihoods[row, place], expected, atol=1e-5, rtol=0)
+    assert not torch.allclose(model(IDS, rows)[0, 5:14], alone(model, 0, IDS[0, 5:14]), atol=1e-3)
     require_separation(model, 64)
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss", "mistral"])
+@torch.no_grad()
+def test_layers_with_a_window_keep_it_in_each_text(family: str) -> None:
+    wide, narrow = dense(tiny_model(family)), dense(tiny_model(family))
+    narrow.lm.config.sliding_window = 4
+    assert largest_difference(narrow) <= 1e-5
+    longest = IDS[1, :11]
+    assert not torch.allclose(alone(wide, 1, longest), alone(narrow, 1, longest), atol=1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -132,9 +96,9 @@ def test_what_comes_after_the_last_conversation_has_no_part_in_it() -> None:
     assert not torch.equal(ours[0, 14:], theirs[0, 14:])
 
 
-@pytest.mark.parametrize("family", ["bloom", "gpt_oss", "jamba", "opt", "qwen3_next", "xlnet"])
+@pytest.mark.parametrize("family", ["bart", "bloom", "jamba", "qwen3_next", "xlnet"])
 def test_a_family_that_does_not_keep_texts_apart_is_refused(family: str) -> None:
-    """Biases by distance, recurrent layers, and masks that are made without positions."""
+    """Positions of their own, biases by distance, recurrent layers, and masks of another shape."""
     model = dense(tiny_model(family))
     for block_size, bf16 in ((8, False), (1024, False), (1024, True)):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16), pytest.raises(TrainingError) as refused:
