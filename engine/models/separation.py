@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from engine.models.trainable_model import TrainableModel
 
 _MOST_TOKENS: Final = 24  # of the row that is tried
-# In nats per token. Of the families of transformers 5.23, as tiny random models, those that keep texts apart change by
-# at most 1e-6 in fp32, all others by at least 2e-4. What is masked has no part in the result in any precision, but a
-# text by itself is computed in another order, which bf16 shows.
-_MOST_CHANGE: Final = 1e-4
-_MOST_ROUNDING: Final = {False: 1e-4, True: 0.05}  # by whether autocast is on
+# In nats. Of the families of transformers 5.23, as tiny random models, those that keep texts apart change by less than
+# 3e-7 and round by less than 2e-6 (bf16: 5e-3); of all others one of the two is above 1e-4.
+_MOST_CHANGE: Final = 1e-5  # of any token, by another text before it: what is masked has no part in the result
+_MOST_ROUNDING: Final = {False: 1e-4, True: 0.05}  # on average, beside a text by itself; by whether it is in bf16
 
 
 def separated(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[str, Any]:
@@ -47,10 +46,11 @@ def separated(lm: Any, input_ids_BT: Tensor, position_ids_BT: Tensor) -> dict[st
 def require_separation(model: TrainableModel, block_size: int) -> None:
     """Raises TrainingError unless a text's log-likelihoods in a row are those that it has by itself.
 
-    The second of two random texts is read after the first, after another one in its place, and alone, in the caller's
-    precision. Leaves the model in evaluation mode.
+    The second of two random texts is read after the first, after another one in its place, and alone: in float32, or in
+    bf16 where weights are held in less. Leaves the model in evaluation mode.
     """
     model.eval()
+    is_half = any(parameter.dtype != torch.float32 for parameter in model.parameters())
     length = min(block_size, _MOST_TOKENS)
     half = length // 2
     generator = torch.Generator().manual_seed(0)
@@ -58,29 +58,25 @@ def require_separation(model: TrainableModel, block_size: int) -> None:
     rows_2T[1, half:] = rows_2T[0, half:]
     positions_T = torch.cat([torch.arange(half), torch.arange(length - half)])
     try:
-        after_one, after_other = _log_likelihoods(model, rows_2T, positions_T)[:, half:]
-        (alone,) = _log_likelihoods(model, rows_2T[:1, half:], torch.arange(length - half))
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
+            after_one, after_other = _log_likelihoods(model, rows_2T, positions_T)[:, half:]
+            (alone,) = _log_likelihoods(model, rows_2T[:1, half:], None)
     except Problem:
         raise
     except Exception as error:  # its code takes no such positions or masks
         raise _refusal(model) from error
-    rounding = _MOST_ROUNDING[torch.is_autocast_enabled(model.device.type)]
-    if not (_distance(after_one, after_other) <= _MOST_CHANGE and _distance(after_one, alone) <= rounding):
+    change_T, rounding_T = (after_one - after_other).abs(), (after_one - alone).abs()
+    if not (change_T.max() <= _MOST_CHANGE and rounding_T.mean() <= _MOST_ROUNDING[is_half]):
         raise _refusal(model)
 
 
-def _log_likelihoods(model: TrainableModel, rows_BT: Tensor, positions_T: Tensor) -> Tensor:
-    """Of each token but the first of rows [B, 1 + T]."""
+def _log_likelihoods(model: TrainableModel, rows_BT: Tensor, positions_T: Tensor | None) -> Tensor:
+    """Of each token but the first of rows [B, 1 + T]; without positions as a model reads one text."""
     inputs_BT, targets_BT = rows_BT[:, :-1].to(model.device), rows_BT[:, 1:].to(model.device)
-    positions_BT = positions_T.to(model.device).expand_as(inputs_BT)
+    positions_BT = None if positions_T is None else positions_T.to(model.device).expand_as(inputs_BT)
     return model.log_likelihoods(
         inputs_BT, targets_BT, Rows.all_to(model.keys[0], len(rows_BT)), position_ids_BT=positions_BT
     )
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """The mean difference in nats."""
-    return float((one - other).abs().mean())
 
 
 def _refusal(model: TrainableModel) -> TrainingError:

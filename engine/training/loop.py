@@ -106,8 +106,7 @@ class _Training:
         trained, device = self.parameters.values(), self.model.device
         with in_training_precision(self.model, trained, self.config.precision, device):
             if self.sampler.separates:
-                with autocast_for(self.config.precision, device):
-                    require_separation(self.model, self.config.block_size)
+                require_separation(self.model, self.config.block_size)
             step = yield from self._steps()
         yield self._finished(step)
 
