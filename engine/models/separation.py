@@ -60,12 +60,12 @@ def require_separation(model: TrainableModel, block_size: int) -> None:
     try:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
             after_one, after_other = _log_likelihoods(model, rows_2T, positions_T)[:, half:]
-            (alone,) = _log_likelihoods(model, rows_2T[:1, half:], None)
+            (by_itself,) = _log_likelihoods(model, rows_2T[:1, half:], None)
     except Problem:
         raise
     except Exception as error:  # its code takes no such positions or masks
         raise _refusal(model) from error
-    change_T, rounding_T = (after_one - after_other).abs(), (after_one - alone).abs()
+    change_T, rounding_T = (after_one - after_other).abs(), (after_one - by_itself).abs()
     if not (change_T.max() <= _MOST_CHANGE and rounding_T.mean() <= _MOST_ROUNDING[is_half]):
         raise _refusal(model)
 

@@ -72,7 +72,7 @@ def pieces() -> list[tuple[int, slice]]:
     ]
 
 
-def alone(model: Any, row: int, ids: Tensor) -> Tensor:
+def by_itself(model: Any, row: int, ids: Tensor) -> Tensor:
     return model(ids[None], Rows.all_to(model.keys[row % len(model.keys)], 1))[0]
 
 
@@ -80,4 +80,6 @@ def alone(model: Any, row: int, ids: Tensor) -> Tensor:
 def largest_difference(model: Any) -> float:
     """Of the logits of any text in its row from those that it has alone."""
     logits = model(IDS, rows_of(model), position_ids_BT=POSITIONS)
-    return max(float((logits[row, place] - alone(model, row, IDS[row, place])).abs().max()) for row, place in pieces())
+    return max(
+        float((logits[row, place] - by_itself(model, row, IDS[row, place])).abs().max()) for row, place in pieces()
+    )

@@ -16,7 +16,7 @@ from tests.engine.models.packed_rows import (
     IDS,
     METHODS,
     POSITIONS,
-    alone,
+    by_itself,
     dense,
     largest_difference,
     pieces,
@@ -54,9 +54,9 @@ def test_each_text_of_a_row_is_read_as_if_it_were_alone(family: str, method: str
     assert largest_difference(model) <= 1e-5
     likelihoods = model.log_likelihoods(IDS, targets, rows, position_ids_BT=POSITIONS)
     for row, place in pieces():
-        expected = alone(model, row, IDS[row, place]).log_softmax(-1).gather(-1, targets[row, place, None])[..., 0]
+        expected = by_itself(model, row, IDS[row, place]).log_softmax(-1).gather(-1, targets[row, place, None])[..., 0]
         torch.testing.assert_close(likelihoods[row, place], expected, atol=1e-5, rtol=0)
-    assert not torch.allclose(model(IDS, rows)[0, 5:14], alone(model, 0, IDS[0, 5:14]), atol=1e-3)
+    assert not torch.allclose(model(IDS, rows)[0, 5:14], by_itself(model, 0, IDS[0, 5:14]), atol=1e-3)
     require_separation(model, 64)
 
 
@@ -67,7 +67,7 @@ def test_layers_with_a_window_keep_it_in_each_text(family: str) -> None:
     narrow.lm.config.sliding_window = 4
     assert largest_difference(narrow) <= 1e-5
     longest = IDS[1, :11]
-    assert not torch.allclose(alone(wide, 1, longest), alone(narrow, 1, longest), atol=1e-3)
+    assert not torch.allclose(by_itself(wide, 1, longest), by_itself(narrow, 1, longest), atol=1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,7 +79,7 @@ def test_the_gradient_of_a_row_is_the_sum_of_those_of_its_texts(method: str) -> 
     for parameter in parameters.values():
         parameter.grad = None
     for row, place in pieces():
-        alone(model, row, IDS[row, place]).logsumexp(-1).sum().backward()
+        by_itself(model, row, IDS[row, place]).logsumexp(-1).sum().backward()
     for name, parameter in parameters.items():
         tolerance = 1e-5 * max(float(parameter.grad.norm()), 1.0)
         assert float((together[name] - parameter.grad).norm()) <= tolerance, name
