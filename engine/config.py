@@ -157,6 +157,12 @@ class AdaptingConfig(Checked):
     beta2: float = knob(0.95, "Adam's beta2.", ge=0, lt=1)
     epsilon: float = knob(1e-8, "Adam's epsilon.", ge=1e-30, le=1)
     clip: float = knob(0.1, "Gradient clipping: largest norm of all gradients together; 0: no clipping.", ge=0)
+    separate_conversations: bool = knob(
+        False,
+        "Each conversation of a block attends to itself alone and has positions of its own, instead of reading the "
+        "ones before it (neat_packing of LLaMA-Factory; reset_attention_mask with reset_position_ids of Megatron).",
+        title="Keep attention inside each conversation",
+    )
     precision: Precision = knob(
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere).",

@@ -30,6 +30,7 @@ from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
+from engine.models.separation import separated
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -152,10 +153,15 @@ class MultiExpertModel(nn.Module):
     def vocab_size(self) -> int:
         return int(self.lm.config.vocab_size)
 
-    def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None."""
+    def forward(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None.
+
+        `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart; not together with a cache.
+        """
         with routed(rows):
-            text = self._text(input_ids_BT, cache)
+            text = self._text(input_ids_BT, cache, position_ids_BT)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
             if self._keeps_logits:
                 text["logits_to_keep"] = num_logits
@@ -168,16 +174,20 @@ class MultiExpertModel(nn.Module):
         return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+    def token_scores(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
         num_positions = input_ids_BT.shape[1]
         with routed(rows):
-            out = decoder_of(self.lm)(**self._text(input_ids_BT, None), use_cache=False)
+            out = decoder_of(self.lm)(**self._text(input_ids_BT, None, position_ids_BT), use_cache=False)
         return token_scores(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
 
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+    def log_likelihoods(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
         """Natural log-likelihood [B, T] of each target, float32, without gradients."""
-        return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
+        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, and of the states of recurrent layers."""
@@ -189,11 +199,22 @@ class MultiExpertModel(nn.Module):
         """None: these experts have no parts."""
         return {}
 
-    def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
+    def _text(self, input_ids_BT: Tensor, cache: Any, position_ids_BT: Tensor | None) -> dict[str, Any]:
         """What the decoder reads: the text, at its beginning as the placement puts it."""
         if cache is not None and cache.get_seq_length():
             return {"input_ids": input_ids_BT}
+        if position_ids_BT is not None:
+            self._require_no_positions_of_experts()
+            return separated(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
+
+    def _require_no_positions_of_experts(self) -> None:
+        """Raises ModelError for experts before a text: the later texts of a row would have none."""
+        if self.placement.method.extra_positions:
+            raise ModelError(
+                "Conversations of one block cannot be kept apart with experts that stand before the text.",
+                "Train without separate_conversations, or by another method.",
+            )
 
     def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
         """What is added to the loss of the forward passes within."""

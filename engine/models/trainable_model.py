@@ -25,12 +25,14 @@ class TrainableModel(Experts, Protocol):
         """The decoder of transformers."""
         ...
 
-    def __call__(self, input_ids_BT: Tensor, rows: Rows) -> Tensor:
-        """Logits [B, T, V]."""
+    def __call__(self, input_ids_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None) -> Tensor:
+        """Logits [B, T, V]. `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart."""
         ...
 
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target."""
+    def log_likelihoods(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Natural log-likelihood [B, T] of each target; `position_ids_BT` as above."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...

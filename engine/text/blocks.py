@@ -106,6 +106,22 @@ class Tokens:
         window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
         return window[:-1], window[1:]
 
+    def positions(self, i: int, block_size: int) -> NDArray[np.int64]:
+        """The position [T] of each token of block i in its conversation, or its piece of one; in a text, in the block.
+
+        What fills the block has positions of its own.
+        """
+        positions_T = np.arange(block_size)
+        if self.marks is None:
+            return positions_T
+        first, stop = i * block_size, (i + 1) * block_size
+        starts = self.starts[slice(*np.searchsorted(self.starts, (first, stop)))] - first
+        filler = np.flatnonzero(self.marks[first:stop] == PADDING)[:1]
+        latest_T = np.zeros_like(positions_T)  # where the conversation of each token starts
+        for begin in (starts, filler):
+            latest_T[begin] = begin
+        return positions_T - np.maximum.accumulate(latest_T)
+
     def counted(self, i: int, block_size: int) -> NDArray[np.bool_]:
         """Which targets [T] of block i count in the loss."""
         if self.marks is None:

@@ -52,7 +52,8 @@ class Batch:
     """This process's rows [B, T] of a batch, their experts, and their indices among all rows.
 
     `domains` has the domain of every row of the full batch, and `counted_NT` which of its targets are in the loss (of
-    conversations only answers); None: all.
+    conversations only answers); None: all. `position_ids_BT` are the positions of tokens in their conversations, where
+    these are kept apart; None: in the block.
     """
 
     inputs_BT: Tensor
@@ -61,6 +62,7 @@ class Batch:
     places: tuple[int, ...]
     domains: tuple[str, ...]
     counted_NT: Tensor | None = None
+    position_ids_BT: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -111,6 +113,7 @@ class BlockSampler:
     rows_of: Callable[[str, int], range] = _every_row
     balanced: bool = True
     max_sequences: int | None = None  # of each domain's blocks only so many take part, evenly spread
+    separate: bool = False  # conversations of one block are kept apart
     _order: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,6 +126,16 @@ class BlockSampler:
                         "Import more text for it, or choose a smaller block size.",
                     )
         self.texts = sorted(self.texts, key=lambda text: text.expert)  # stable: rows of one expert lie together
+
+    @property
+    def has_conversations(self) -> bool:
+        """Whether any domain holds conversations."""
+        return any(text.train.marks is not None for text in self.texts)
+
+    @property
+    def separates(self) -> bool:
+        """Whether batches have positions that keep conversations apart."""
+        return self.separate and self.has_conversations
 
     @property
     def rows(self) -> Rows:
@@ -182,13 +195,21 @@ class BlockSampler:
         both_B2T = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2, self.block_size))
         rows = Rows(tuple(counts), tuple(counts.values()))
         domains = tuple(text.name for text, _, _ in blocks)
-        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains, self._counted(blocks))
+        counted_NT, position_ids_BT = self._counted(blocks), self._positions(mine)
+        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains, counted_NT, position_ids_BT)
 
     def _counted(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Tensor | None:
         """Which targets [N, T] of all rows count, the same in every process; None when all tokens of all domains do."""
-        if all(text.train.marks is None for text in self.texts):
+        if not self.has_conversations:
             return None
         return torch.from_numpy(np.stack([tokens.counted(i, self.block_size) for _, tokens, i in blocks]))
+
+    def _positions(self, mine: Sequence[tuple[DomainText, Tokens, int]]) -> Tensor | None:
+        """The positions [B, T] of tokens in their conversations; None unless these are kept apart."""
+        if not self.separates:
+            return None
+        positions = [tokens.positions(i, self.block_size) for _, tokens, i in mine]
+        return torch.from_numpy(np.array(positions, dtype=np.int64).reshape(-1, self.block_size))
 
     def _drawn(self, name: str, num_blocks: int, draw: int) -> int:
         """The block for this draw from the text of that name, counted over the full training."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
+from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
 from engine.training.checkpoint import (
@@ -64,7 +65,8 @@ def train(
     while a domain's held-out text is read.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
-    Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is not finite.
+    Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
+    loss is not finite.
     """
     return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, team).events()
 
@@ -92,6 +94,7 @@ class _Training:
             team.rows,
             balanced,
             config.max_sequences,
+            config.separate_conversations,
         )
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
@@ -102,6 +105,8 @@ class _Training:
     def events(self) -> Iterator[Event]:
         trained, device = self.parameters.values(), self.model.device
         with in_training_precision(self.model, trained, self.config.precision, device):
+            if self.sampler.separates:
+                require_separation(self.model, self.config.block_size)
             step = yield from self._steps()
         yield self._finished(step)
 
@@ -215,10 +220,12 @@ class _Training:
         if not batch.places:
             return torch.zeros(batch.targets_BT.shape, device=device)
         inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
+        positions_BT = batch.position_ids_BT
+        apart = {} if positions_BT is None else {"position_ids_BT": positions_BT.to(device)}
         with autocast_for(self.config.precision, device):
             if not torch.is_grad_enabled():
-                return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows)
-            logits_BTV = self.model(inputs_BT, batch.rows)
+                return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows, **apart)
+            logits_BTV = self.model(inputs_BT, batch.rows, **apart)
         losses = nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten(), reduction="none")
         return losses.view(targets_BT.shape)
 

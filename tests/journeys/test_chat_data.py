@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import BloomConfig, BloomForCausalLM
 
 from engine.config import ModelConfig
 from engine.methods.registry import methods
@@ -22,10 +23,12 @@ from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.scores import compare_modes, mix_scores
 from workbench.analysis.token_comparison import compare_tokens
+from workbench.exports.facts import expert_facts
 from workbench.job_records import jobs
 from workbench.registry import corpora, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Evaluation
@@ -94,6 +97,27 @@ def test_each_expert_answers_best_in_its_own_domain(imported: Do, method: str, c
         assert all(row.naive == pytest.approx(row.label) for row in modes.domains)
         compared = compare_tokens(session, storage, "sea", table.experts[0], table.experts[1])
         assert compared.best[0].num_tokens < BLOCK
+
+
+def test_attention_stays_inside_each_conversation_where_it_shall(imported: Do, tmp_path: Path, capsys) -> None:
+    folder = chat_folder(tmp_path / "bloom")
+    config = BloomConfig(vocab_size=load_tokenizer(folder).vocab_size, hidden_size=32, n_layer=2, n_head=2)
+    BloomForCausalLM(config).save_pretrained(folder)  # its attention knows distances alone, and no masks of blocks
+    done(imported({"kind": "make-seed", "name": "bloom", "source": "folder", "location": str(folder)}))
+    options = ["--domains", "sea,oven", "--block-size", str(BLOCK), "--steps", "6", "--here"]
+    losses = []
+    for name, more in (("apart", ["--separate-conversations"]), ("together", [])):
+        assert main(["train", "joint", name, "--seed-model", "seed", *options, *more]) == 0
+        with reading() as session:
+            expert = expert_row(session, f"{name}/sea")
+            assert dict(expert_facts(session, expert).options)["separate_conversations"] == str(bool(more)).lower()
+            losses.append([one.value for one in jobs.metrics(session, expert.job_id, "loss")])
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.2)
+    capsys.readouterr()
+    assert main(["train", "joint", "no", "--seed-model", "bloom", *options, "--separate-conversations"]) != 0
+    shown = capsys.readouterr()
+    assert "“bloom” cannot keep the conversations of a block apart" in " ".join((shown.out + shown.err).split())
 
 
 def test_a_seed_without_a_template_is_refused_with_a_sentence(imported: Do, tmp_path: Path) -> None:

@@ -96,26 +96,37 @@ class ActiveExperts(nn.Module):
     def vocab_size(self) -> int:
         return self.model.vocab_size
 
-    def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """Logits [B, T, V] of rows that all use this set; `cache` is from `new_cache`, or of transformers."""
+    def forward(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, T, V] of rows that all use this set; `cache` is from `new_cache`, or of transformers.
+
+        `position_ids_BT` as for `ModeModel.forward`.
+        """
         self._require(rows)
         if cache is not None:
             _follow(cache, self.model, self.active)
-        logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache)
+        logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         self.weights = weights_KGBT
         return logits_BTV  # type: ignore[no-any-return]
 
-    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+    def token_scores(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""
         self._require(rows)
-        scores, weights_KGBT = self.model.token_scores(input_ids_BT, targets_BT, self.active)
+        scores, weights_KGBT = self.model.token_scores(
+            input_ids_BT, targets_BT, self.active, position_ids_BT=position_ids_BT
+        )
         if self._recorder is not None:
             self._recorder.add(weights_KGBT)
         return scores
 
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+    def log_likelihoods(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
         """Natural log-likelihood [B, T] of each target, float32."""
-        return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
+        return self.token_scores(input_ids_BT, targets_BT, rows, position_ids_BT=position_ids_BT).logprobs_BT
 
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:

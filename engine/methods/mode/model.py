@@ -26,6 +26,7 @@ from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of, max_positions
 from engine.models.heads import decoder_of, head_of
 from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.separation import separated
 
 
 class ModeModel(nn.Module):
@@ -59,31 +60,51 @@ class ModeModel(nn.Module):
         return len(self._blocks)
 
     def forward(
-        self, input_ids_BT: Tensor, keys: Sequence[str], cache: Any = None, mask_BS: Tensor | None = None
+        self,
+        input_ids_BT: Tensor,
+        keys: Sequence[str],
+        cache: Any = None,
+        mask_BS: Tensor | None = None,
+        *,
+        position_ids_BT: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Logits [B, T, V] with the experts `keys` active, and the weights [K, 1 + E, B, T], the backbone's first.
 
         `cache` is a transformers Cache that is filled and used, or None. `mask_BS` is 0 where a text is filled up on
-        the left, over all S positions, those in the cache included.
+        the left, over all S positions, those in the cache included. `position_ids_BT` begin anew at 0 at each text of a
+        row, and so keep these apart; not together with a cache or mask.
         """
-        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, cache, mask_BS)
+        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
         return head_of(self.lm)(hidden_BTD), weights_KGBT
 
     def token_scores(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, keys: Sequence[str], mask_BS: Tensor | None = None
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        keys: Sequence[str],
+        mask_BS: Tensor | None = None,
+        *,
+        position_ids_BT: Tensor | None = None,
     ) -> tuple[TokenScores, Tensor]:
         """Log-likelihood and hit [B, T] of each target, and the weights, as `forward` gives them.
 
         The logits never exist all at once.
         """
-        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, None, mask_BS)
+        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
         return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
 
     def _read(
-        self, input_ids_BT: Tensor, keys: Sequence[str], cache: Any, mask_BS: Tensor | None
+        self,
+        input_ids_BT: Tensor,
+        keys: Sequence[str],
+        cache: Any,
+        mask_BS: Tensor | None,
+        position_ids_BT: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         self._check_active(keys, cache)
         text: dict[str, Any] = {"input_ids": input_ids_BT}
+        if position_ids_BT is not None:
+            text = separated(self.lm, input_ids_BT, position_ids_BT)
         if mask_BS is not None:
             places_BS = (mask_BS.long().cumsum(-1) - 1).clamp(min=0)
             text |= {"attention_mask": mask_BS, "position_ids": places_BS[:, -input_ids_BT.shape[1] :]}

@@ -114,7 +114,11 @@ def test_a_baseline_trains_on_several_processes_as_on_one(
 
 @pytest.mark.parametrize(
     ("num_ranks", "experts", "method", "changes"),
-    [(3, "ab", "demix", {"accumulate": 2}), (2, "aaa", "dense", {})],
+    [
+        (3, "ab", "demix", {"accumulate": 2}),
+        (2, "aaa", "dense", {}),
+        (3, "ab", "demix", {"separate_conversations": True}),
+    ],
     ids=lambda value: str(value),
 )
 def test_answers_are_normalised_over_all_processes(
@@ -138,7 +142,8 @@ def _marked(tokens: Tokens, seed: int) -> Tokens:
     """In each domain another share of the tokens counts."""
     drawn = np.random.default_rng(seed).random(len(tokens))
     marks = np.where(drawn < (seed + 1) / 5, COUNTED, CONTEXT).astype(np.uint8)
-    return Tokens(tokens.array, tokens.starts, marks, np.zeros(1, np.int32))
+    starts = np.arange(0, len(tokens), 7)
+    return Tokens(tokens.array, starts, marks, np.arange(len(starts), dtype=np.int32))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt"])

@@ -75,8 +75,9 @@ def passes(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, 
     (logits.logsumexp(-1) * padded()).mean().backward()
     with torch.no_grad():
         fewer, _ = model(some_ids(), keys[:1])
+        apart, _ = model(some_ids(), keys, position_ids_BT=(torch.arange(12) % 5).expand(3, -1))
     scores = model.token_scores(some_ids(), some_ids(seed=1), keys)[0].logprobs_BT
-    return {"logits": logits, "weights": weights, "fewer": fewer, "scores": scores}
+    return {"logits": logits, "weights": weights, "fewer": fewer, "apart": apart, "scores": scores}
 
 
 def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float) -> None:
