@@ -1,7 +1,8 @@
 """The posterior over experts by Bayes' rule, and priors that learn (DEMix §5.1, Eq. 7–9).
 
 p(D=j | x_<t) ∝ p(x_<t | D=j) · p(D=j). `evidence="prefix"` is the paper: the likelihood of all that came before in the
-block; `"last_token"` is the released code: only the token before. The first position of a block has the prior itself.
+block; `"last_token"` is the released code: only the token before. An `EvidenceRule` is any reading between and beside
+them: evidence that forgets, and a likelihood to a power. The first position of a block has the prior itself.
 
 The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
 newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3. Its
@@ -22,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
+from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -38,7 +39,7 @@ class Belief:
     """The state of a stream: the prior of this block, its evidence so far, and the position in the block."""
 
     log_prior_E: Tensor
-    evidence_E: Tensor  # nats
+    evidence_E: Tensor  # nats, before the power
     position: int = 0
     log_mass: float = -math.inf  # of the weighted mean behind an updating prior
 
@@ -48,9 +49,9 @@ class PosteriorGate:
 
     needs_logprobs = True
 
-    def __init__(self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None) -> None:
+    def __init__(self, prior: Sequence[float], evidence: AnyEvidence = "prefix", top_k: int | None = None) -> None:
         self.log_prior_E = normalised_prior(prior)
-        self.evidence = evidence
+        self.evidence = rule_of(evidence)
         self.top_k = top_k
 
     def start(self, belief: Belief | None = None) -> PosteriorStream:
@@ -67,7 +68,7 @@ class PosteriorGate:
         return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
-        if self.evidence == "prefix" and self.top_k is None:
+        if self.evidence == READINGS["prefix"] and self.top_k is None:
             # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no sum over tokens is needed
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
         return float(self.mixed(logprobs_ENT).sum())
@@ -81,25 +82,40 @@ class PosteriorGate:
         return self.priors(logprobs_ENT)[:, :-1]
 
     def seen(self, logprobs: Tensor) -> Tensor:
-        """The evidence (nats) before each position of the last axis."""
+        """The evidence (nats, before the power) before each position of the last axis."""
         seen = torch.zeros(logprobs.shape, dtype=torch.float64)
         before = logprobs[..., :-1].double().clamp(min=FLOOR)
-        seen[..., 1:] = before.cumsum(-1) if self.evidence == "prefix" else before
+        seen[..., 1:] = _decayed_sums(before, self.evidence.decay)
         return seen
 
     def seen_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: that of the posterior of the full block."""
-        if self.evidence == "last_token":
+        decay = self.evidence.decay
+        if decay == 0:
             logprobs = logprobs[..., -1:]
+        elif decay < 1:
+            ages = torch.arange(logprobs.shape[-1] - 1, -1, -1, dtype=torch.float64)
+            return logprobs.double().clamp(min=FLOOR) @ decay**ages
         return logprobs.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
 
     def weigh(self, evidence: Tensor, log_prior: Tensor) -> Tensor:
-        """Log-weights from the evidence [E, …] (nats) and the prior."""
-        return keep_top(evidence + log_prior, self.top_k)
+        """Log-weights from the evidence [E, …] (nats, before the power) and the prior."""
+        return keep_top(torch.add(log_prior, evidence, alpha=self.evidence.power), self.top_k)
 
     def learn(self, belief: Belief) -> Belief:
         """The belief after an observation; here the prior stays."""
         return belief
+
+
+def _decayed_sums(values: Tensor, decay: float) -> Tensor:
+    """The sums of float64 values along the last axis, each earlier one times `decay` for every step since."""
+    if decay == 1:
+        return values.cumsum(-1)
+    if decay == 0 or not values.numel():
+        return values
+    from scipy.signal import lfilter  # the recurrence of a stream, to the bit; imported late, since it takes a while
+
+    return torch.from_numpy(lfilter([1.0], [1.0, -decay], values.numpy()))
 
 
 class UpdatingGate(PosteriorGate):
@@ -111,7 +127,7 @@ class UpdatingGate(PosteriorGate):
     def __init__(
         self,
         prior: Sequence[float],
-        evidence: Evidence = "prefix",
+        evidence: AnyEvidence = "prefix",
         top_k: int | None = None,
         *,
         newest_weight: float = 0.7,
@@ -155,7 +171,7 @@ class UpdatingGate(PosteriorGate):
 
         In NumPy: for a few numbers a call of torch takes ten times as long.
         """
-        joint_E = log_prior_E + evidence_E
+        joint_E = log_prior_E + self.evidence.power * evidence_E
         posterior_E = joint_E - np.logaddexp.reduce(joint_E)
         older = log_mass + self.log_decay
         mass = np.logaddexp(older, 0.0)
@@ -185,13 +201,14 @@ class PosteriorStream:
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.cpu().double().clamp(min=FLOOR)
-        evidence_E = self.belief.evidence_E + new_E if self._gate.evidence == "prefix" else new_E
+        evidence_E = self._gate.evidence.decay * self.belief.evidence_E + new_E
         self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))
 
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
     """The posterior [E, N] at the end of each block, each from the gate's own prior."""
-    return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
+    evidence_EN = gate.seen_at_end(logprobs_ENT)
+    return torch.add(gate.log_prior_E[:, None], evidence_EN, alpha=gate.evidence.power).softmax(0)
 
 
 def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 100) -> Tensor:

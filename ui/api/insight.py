@@ -130,4 +130,5 @@ def _from_scores(
 ) -> Result:
     """The answer of a service to a request, read from the registry in one short transaction."""
     with reading(state.settings) as session:
-        return service(session, get_storage(state.settings), **request.model_dump(exclude=set(without)))
+        given = {name: getattr(request, name) for name in type(request).model_fields if name not in without}
+        return service(session, get_storage(state.settings), **given)

@@ -14,12 +14,15 @@ from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
+    EvidenceDecay,
+    EvidencePower,
     Experts,
     GateEvidence,
     GateOptions,
     NewestWeight,
     Off,
     Prior,
+    evidence_of,
     members_of,
     mix_request,
     number,
@@ -225,6 +228,8 @@ def perplexity(
 def modes(
     name: MixtureName,
     evidence: GateEvidence = None,
+    evidence_decay: EvidenceDecay = None,
+    evidence_power: EvidencePower = None,
     newest_weight: NewestWeight = 0.7,
     blocks: Blocks = 100,
     split: Split = "test",
@@ -244,7 +249,7 @@ def modes(
             get_storage(),
             name,
             split=split,
-            evidence=evidence or "prefix",
+            evidence=evidence_of(evidence, evidence_decay, evidence_power),
             newest_weight=newest_weight,
             num_blocks=blocks,
         )

@@ -9,6 +9,7 @@ import streamlit as st
 
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.posteriors import evidence_words
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
@@ -66,7 +67,7 @@ def origin(source: Mapping[str, Any]) -> str:
     blocks = pluralize(source["num_blocks"], "block")
     return (
         f"Estimated on {blocks} of {source['block_size']} tokens of {source['split']} text of {source['domain']} with "
-        f"{source['mixture']}, evidence: {source['evidence']}."
+        f"{source['mixture']}, evidence: {evidence_words(source['evidence'])}."
     )
 
 
