@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
-POWERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0)
+POWERS = (
+    0.0,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.5,
+    0.7,
+    1.0,
+)  # sharper than Bayes' rule would be sure of the wrong expert on novel text
 MOST_TOKENS = 16_384  # of each text: more would only make the answer slower
 _CLOSE = 5e-4  # nats per token: settings as near as this to the best are as good
 _ROUNDS = 2  # of refinement around the best setting
@@ -80,11 +90,11 @@ class DevText:
         )
 
     def views(self) -> list[View]:
-        """Both views, but for a text whose own experts are all there are."""
-        return ["present", "left out"] if self.rows("left out") else ["present"]
+        """Both views, but for a text beside whose own experts there are no two others to choose from."""
+        return ["present", "left out"] if len(self.rows("left out")) > 1 else ["present"]
 
     def rows(self, view: View) -> list[int]:
-        """The experts that take part; none where a domain's own are all there are."""
+        """The experts that take part."""
         return [row for row in range(len(self.scores_EX)) if view == "present" or row not in self.own]
 
     def loss(self, gate: Gate, rows: Sequence[int]) -> Loss:
@@ -107,7 +117,7 @@ class Calibration:
     powers: tuple[float, ...]
     change_DP: list[list[float]]  # of perplexity against now, in %, by decay and power: the mean of both views
     gain: Estimate  # change of perplexity by a cross-fitted choice, in % (a gain is negative), of both views
-    by_view: Mapping[View, Estimate]  # the same of each view; without "left out" where it is of no domain
+    by_view: Mapping[View, Estimate]  # the same of each view; without "left out" where no domain has it
 
     @property
     def keeps(self) -> bool:
@@ -177,7 +187,7 @@ class _Surface:
         """The settings half way to the measured ones beside a setting."""
         decays = _between(sorted({1 - one.decay for one in self._nats}), 1 - rule.decay)
         powers = _between(sorted({one.power for one in self._nats}), rule.power)
-        return [EvidenceRule(1 - forgotten, power) for forgotten in decays for power in powers]
+        return [EvidenceRule(round(1 - forgotten, 4), power) for forgotten in decays for power in powers]
 
 
 def _canonical(rule: EvidenceRule) -> EvidenceRule:

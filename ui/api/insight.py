@@ -14,6 +14,7 @@ from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
+    CalibrationRequest,
     ClusterGridRequest,
     ContrastRequest,
     ForgettingRequest,
@@ -27,7 +28,17 @@ from ui.api.schemas import (
     RequestBody,
 )
 from ui.generation.model_host import mix_scores
-from workbench.analysis import cluster_grid, forgetting, parent_proposal, posteriors, removal, scores, token_comparison
+from workbench.analysis import (
+    calibration,
+    cluster_grid,
+    forgetting,
+    parent_proposal,
+    posteriors,
+    removal,
+    scores,
+    token_comparison,
+)
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
@@ -103,6 +114,15 @@ def mix(body: MixRequest, state: State) -> MixedScores:
 def compute_cluster_grid(body: ClusterGridRequest, state: State) -> ClusterGrid:
     """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
     return _from_scores(state, cluster_grid.cluster_grid, body)
+
+
+@router.post("/v1/workbench/calibration")
+def calibrate_evidence(body: CalibrationRequest, state: State) -> EvidenceCalibration:
+    """The decay and the power of evidence that fit dev text of the training domains best, from stored scores.
+
+    Nothing is saved; novel and test text are not read.
+    """
+    return _from_scores(state, calibration.calibrate_evidence, body)
 
 
 @router.post("/v1/workbench/posteriors")

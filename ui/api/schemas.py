@@ -429,6 +429,12 @@ class ClusterGridRequest(RequestBody):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
+class CalibrationRequest(RequestBody):
+    """POST /v1/workbench/calibration."""
+
+    mixture: str = Field(description="Name of a mixture with a posterior.")
+
+
 class PosteriorMapRequest(RequestBody):
     """POST /v1/workbench/posteriors."""
 

@@ -15,6 +15,7 @@ from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.generation import GenerationPlan, gate_of, plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
 from workbench.store.storage import Storage
 from workbench.tables import Evaluation, Expert
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from engine.statistics.estimates import Estimate
 
 
-def calibrate_evidence(session: Session, storage: Storage, mixture: str) -> EvidenceCalibration:
+def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureRequest | str) -> EvidenceCalibration:
     """The decay and the power that fit best, and what they gain over the saved ones; nothing is saved.
 
     Raises MixtureError for a gate without evidence, ScoresError where less than two training domains have dev scores
@@ -35,6 +36,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: str) -> Evid
 
     started = time.perf_counter()
     planned = plan(session, storage, mixture)
+    mixture = planned.model
     if not isinstance(planned.gate, EvidenceConfig):
         raise MixtureError(
             f"The gate of “{mixture}” is “{planned.gate.kind}”, which looks at no evidence.",

@@ -35,6 +35,6 @@ class EvidenceCalibration(Answer):
     gain: Change = Field(description="Of both; of each domain by the setting that is best on the others.")
     gain_present: Change = Field(description="With all experts, as on text of the training domains.")
     gain_left_out: Change | None = Field(
-        description="Without the experts that a domain trained, as on novel text; None where these are all."
+        description="Without the experts that a domain trained, as on novel text; None with less than two others."
     )
     seconds: float

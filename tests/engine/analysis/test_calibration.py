@@ -79,7 +79,7 @@ def test_the_gain_of_a_text_is_that_of_a_choice_made_without_it() -> None:
     texts = [text(0, turns=8), text(1, turns=1, sure=6.0)]
     found = calibrate(texts, gate_of, PAPER)
     on_the_same_text = np.mean([_change(one, found.best) for one in texts])
-    assert found.gain.value > on_the_same_text + 1  # what is best for one of them is not for the other
+    assert found.gain.value > on_the_same_text + 0.5  # what is best for one of them is not for the other
 
 
 def _change(one: DevText, rule: EvidenceRule) -> float:
@@ -120,7 +120,8 @@ def test_one_expert_or_one_domain_cannot_be_calibrated() -> None:
         calibrate([text(0)], gate_of, PAPER)
 
 
-def test_a_domain_whose_experts_are_all_there_are_has_one_view() -> None:
+def test_a_domain_beside_whose_experts_there_is_nothing_to_choose_has_one_view() -> None:
     full = text(0)
-    assert DevText(**{**vars(full), "own": frozenset(range(4))}).views() == ["present"]
+    assert DevText(**{**vars(full), "own": frozenset(range(3))}).views() == ["present"]
+    assert DevText(**{**vars(full), "own": frozenset(range(2))}).views() == ["present", "left out"]
     assert full.rows("left out") == [1, 2, 3]

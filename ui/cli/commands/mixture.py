@@ -30,8 +30,9 @@ from ui.cli.mix_options import (
     weight_of,
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.generation.mix_names import find_member, with_clustering_id
+from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
@@ -270,6 +271,38 @@ def modes(
         say(SINGLE_EXPERT)
     if any(None in (row.label, row.cached) for row in answer.domains):
         say(NO_CACHED.format(num_blocks=blocks))
+
+
+@app.command("calibrate")
+def calibrate(
+    name: MixtureName,
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Save the proposal in the mixture, if it gains, and what it gains.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Fit how much evidence counts in a mixture's posterior, its decay and power, from stored scores.
+
+    It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
+    """
+    from workbench.analysis.calibration import calibrate_evidence
+    from workbench.registry.database import reading, transaction
+    from workbench.registry.mixtures import save_calibration
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        answer = calibrate_evidence(session, get_storage(), name)
+    if save:
+        with transaction() as session:
+            save_calibration(session, answer)
+    if as_json:
+        print_json(answer)
+        return
+    print_rows(surface_rows(answer), empty="")
+    for sentence in (HOW_TO_READ, text_words(answer), verdict_words(answer)):
+        say(sentence)
+    if not answer.keeps:
+        say(f"Saved in “{name}”." if save else f"Not saved: workbench mixture calibrate {shlex.quote(name)} saves it.")
 
 
 @app.command("cost")

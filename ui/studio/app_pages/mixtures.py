@@ -13,6 +13,7 @@ from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
+from ui.studio.mixtures.calibration_view import show_calibration
 from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
@@ -75,6 +76,8 @@ def _show_mixture(mixture: MixtureCard) -> None:
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
+        with st.expander("Evidence: calibrate the posterior", icon=":material/speed:"):
+            show_calibration(mixture, saved)
         st.markdown("##### Perplexity by inference mode: the lowest of each row is bold")
         show_modes(saved, split)
     show_deletion(mixture)
