@@ -35,17 +35,7 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
-POWERS = (
-    0.0,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    0.7,
-    1.0,
-)  # sharper than Bayes' rule would be sure of the wrong expert on novel text
+POWERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # no sharper than Bayes' rule
 MOST_TOKENS = 16_384  # of each text: more would only make the answer slower
 _CLOSE = 5e-4  # nats per token: settings as near as this to the best are as good
 _ROUNDS = 2  # of refinement around the best setting

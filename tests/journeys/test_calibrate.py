@@ -61,7 +61,7 @@ def test_neither_novel_nor_test_text_is_read(monkeypatch: pytest.MonkeyPatch) ->
         for row in others:
             shutil.rmtree(get_storage().path(row.artifact_id))
     assert numbers(fitted()) == numbers(before)
-    with pytest.raises(Exception, match="manifest.json cannot be read"), reading() as session:
+    with pytest.raises(Exception, match=r"manifest\.json cannot be read"), reading() as session:
         scores.mix_scores(session, get_storage(), "small", split="test")  # what is gone is noticed by whoever reads it
 
 

@@ -100,9 +100,12 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
         left, right = st.columns(2)
         domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
         blocks = right.number_input("Blocks of dev text", 1, 10_000, 100, key="prior.estimate.blocks")
+        evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
         if st.form_submit_button("Estimate", icon=":material/calculate:"):
             with explained():
                 with Client(get_settings()) as client:
-                    client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks))
+                    client.estimate_prior(
+                        name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks), **evidence
+                    )
                 keep(f"The prior {name} is estimated.")
                 st.rerun()
