@@ -15,10 +15,12 @@ from starlette.testclient import TestClient
 from engine.errors import MixtureError, ScoresError
 from ui.api.app import create_app
 from ui.cli.app import main
+from ui.kinds.job_results import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
 from workbench.analysis.calibration import calibrate_evidence
 from workbench.answers.calibrations import EvidenceCalibration
+from workbench.errors import BadSpec
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
@@ -106,7 +108,23 @@ def test_without_dev_scores_the_command_that_makes_them_is_named(trained: Do) ->
     assert trained({"kind": "evaluate", "split": "test", **TEXT}).state == "done"
     with pytest.raises(ScoresError, match="Only 0 of the 2 domains") as caught:
         fitted()
-    assert caught.value.next_step == "Score it: workbench evaluate run small --split dev."
+    assert caught.value.next_step == "Score it: workbench evaluate run small --split dev --calibrate."
+
+
+def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
+    card = trained({"kind": "evaluate", "split": "dev", "calibrate": True, "domains": TRAINED, **TEXT})
+    assert card.state == "done", card.error
+    with reading() as session:
+        notes = get_mixture(session, "small").notes
+    assert notes.startswith("Evidence calibrated on dev text of court, kitchen")
+    assert result_sentence(card) == f"4 pairs of expert and domain scored. {notes}"
+    with transaction() as session:
+        session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
+    again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
+    assert again.state == "done"
+    assert "looks at no evidence" in result_sentence(again)
+    with pytest.raises(BadSpec, match="calibrated on dev text"):
+        trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
 
 
 @pytest.mark.usefixtures("scored")

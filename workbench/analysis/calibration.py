@@ -49,7 +49,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
         raise ScoresError(
             f"Only {len(scored)} of the {len(trained)} domains that trained “{mixture}” have dev text that is scored "
             "under every expert that takes part; calibrating needs two.",
-            f"Score it: workbench evaluate run {mixture} --split dev.",
+            f"Score it: workbench evaluate run {mixture} --split dev --calibrate.",
         )
     own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
