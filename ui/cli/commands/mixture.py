@@ -35,7 +35,7 @@ from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
+from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
@@ -357,8 +357,9 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     say(f"{card.name}: {shown(card.gate)}")
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    if words := inside_words(card):
-        say(words)
+    for words in (inside_words(card), calibration_words(card)):
+        if words:
+            say(words)
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:

@@ -9,6 +9,7 @@ from ui.client import Client
 from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import HOW_TO_READ, setting_words, text_words, verdict_words
 from ui.present.text.formatting import plain
+from ui.present.text.mixtures import calibration_words
 from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained, keep
@@ -26,8 +27,8 @@ def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
     if "evidence" not in gate_type(mixture.gate["kind"]).settings:
         st.caption("This gate looks at no evidence. Choose a posterior in the gate settings and save it first.")
         return
-    if mixture.notes:
-        st.caption(plain(mixture.notes))
+    if state := mixture.notes or calibration_words(mixture):
+        st.caption(plain(state))
     st.caption(
         "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
         "evidence (power). Novel and test text are not read."
