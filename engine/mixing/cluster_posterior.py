@@ -106,7 +106,7 @@ class ClusterPosteriorStream(PosteriorStream):
         self._prior, self._nearness = gate.log_prior, nearness
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self.belief.evidence_E, self._prior(self._nearness.log_weights()))
+        return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
 
     def begin(self, token: int) -> None:
         """Reads the token as text; it is no evidence."""

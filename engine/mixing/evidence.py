@@ -1,18 +1,19 @@
 """What a posterior uses of the text so far: how long it remembers, and how much it trusts it.
 
     E_t(j) = Σ_{s<t} decay^(t−1−s) · log p(x_s | x_<s, D=j),   so that E ← decay · E + log p after every token
-    w_t(j) ∝ prior_j · exp(power · E_t(j))
+    w_t(j) ∝ prior_j · exp(power · E_t(j) + slow_power · E'_t(j)),   E' as E with `slow_decay`
 
 `decay` 1 and `power` 1 are the DEMix paper's reading (`prefix`), `decay` 0 and `power` 1 its released code's
 (`last_token`). Between them evidence forgets: with a decay d it is that of the last 1 / (1 − d) tokens or so. A power
-below 1 tempers it: tokens are not independent, and experts are too sure. A power of 0 leaves the prior.
+below 1 tempers it: tokens are not independent, and experts are too sure. A power of 0 leaves the prior. Slow evidence
+beside it tells of the text as a whole what the last few tokens do not; without a power, its default, there is none.
 Imports no torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from engine.config import Checked, Evidence, knob
@@ -37,6 +38,27 @@ class EvidenceRule(Checked):
         ge=0,
         le=100,
     )
+    slow_decay: float = knob(
+        1.0,
+        "The same of slow evidence, which is added: with a decay near 1 it tells of the text as a whole.",
+        title="Slow evidence: decay at each token",
+        ge=0,
+        le=1,
+    )
+    slow_power: float = knob(
+        0.0, "Exponent of slow evidence; 0: there is none.", title="Slow evidence: power", ge=0, le=100
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.slow_power:
+            object.__setattr__(self, "slow_decay", 1.0)  # of nothing: rules that are alike are equal
+
+    @property
+    def words(self) -> str:
+        """`decay 0.9, power 0.3`, and slow evidence if there is any."""
+        slow = f", slow decay {self.slow_decay:g}, slow power {self.slow_power:g}" if self.slow_power else ""
+        return f"decay {self.decay:g}, power {self.power:g}{slow}"
 
 
 AnyEvidence = Evidence | EvidenceRule
@@ -65,13 +87,14 @@ def named(evidence: AnyEvidence | Mapping[str, Any]) -> AnyEvidence:
 
 
 def _from_json(data: Mapping[str, Any]) -> EvidenceRule:
-    if unknown := sorted(data.keys() - {"decay", "power"}):
+    known = [one.name for one in fields(EvidenceRule)]
+    if unknown := sorted(data.keys() - set(known)):
         raise EngineError(
-            f"Evidence has no setting {', '.join(f'“{name}”' for name in unknown)}.", "It has a decay and a power."
+            f"Evidence has no setting {', '.join(f'“{name}”' for name in unknown)}.", f"It has: {', '.join(known)}."
         )
     return EvidenceRule(**data)
 
 
 def changed(before: AnyEvidence, change: Any) -> Any:
-    """Evidence after a change from a request: of a decay or a power alone, the other stays as it is."""
+    """Evidence after a change from a request: of a decay or a power alone, the others stay as they are."""
     return {**asdict(rule_of(before)), **change} if isinstance(change, Mapping) else change

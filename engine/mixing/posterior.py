@@ -42,6 +42,7 @@ class Belief:
     evidence_E: Tensor  # nats, before the power
     position: int = 0
     log_mass: float = -math.inf  # of the weighted mean behind an updating prior
+    slow_E: Tensor | None = None  # slow evidence, nats, before its power; None of a gate without it
 
 
 class PosteriorGate:
@@ -55,7 +56,12 @@ class PosteriorGate:
         self.top_k = top_k
 
     def start(self, belief: Belief | None = None) -> PosteriorStream:
-        return PosteriorStream(self, belief or Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E)))
+        return PosteriorStream(self, belief or self._unseen(self.log_prior_E))
+
+    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> Belief:
+        """The belief before the first token of a block."""
+        nothing_E = torch.zeros_like(self.log_prior_E)
+        return Belief(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
 
     def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
@@ -82,25 +88,31 @@ class PosteriorGate:
         return self.priors(logprobs_ENT)[:, :-1]
 
     def seen(self, logprobs: Tensor) -> Tensor:
-        """The evidence (nats, before the power) before each position of the last axis."""
+        """The evidence (nats, with its power) before each position of the last axis."""
         seen = torch.zeros(logprobs.shape, dtype=torch.float64)
-        before = logprobs[..., :-1].double().clamp(min=FLOOR)
-        seen[..., 1:] = _decayed_sums(before, self.evidence.decay)
+        before, rule = logprobs[..., :-1].double().clamp(min=FLOOR), self.evidence
+        slow = _decayed_sums(before, rule.slow_decay) if rule.slow_power else None
+        seen[..., 1:] = self._powered(_decayed_sums(before, rule.decay), slow)
         return seen
 
     def seen_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: that of the posterior of the full block."""
-        decay = self.evidence.decay
-        if decay == 0:
-            logprobs = logprobs[..., -1:]
-        elif decay < 1:
-            ages = torch.arange(logprobs.shape[-1] - 1, -1, -1, dtype=torch.float64)
-            return logprobs.double().clamp(min=FLOOR) @ decay**ages
-        return logprobs.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
+        rule = self.evidence
+        slow = _decayed_sum(logprobs, rule.slow_decay) if rule.slow_power else None
+        return self._powered(_decayed_sum(logprobs, rule.decay), slow)
+
+    def seen_by(self, belief: Belief) -> Tensor:
+        """The evidence [E] of a stream."""
+        return self._powered(belief.evidence_E, belief.slow_E)
+
+    def _powered(self, fast: Tensor, slow: Tensor | None) -> Tensor:
+        """The evidence, from the decayed sums of log-likelihoods."""
+        powered = fast if self.evidence.power == 1 else fast * self.evidence.power
+        return powered if slow is None else torch.add(powered, slow, alpha=self.evidence.slow_power)
 
     def weigh(self, evidence: Tensor, log_prior: Tensor) -> Tensor:
-        """Log-weights from the evidence [E, …] (nats, before the power) and the prior."""
-        return keep_top(torch.add(log_prior, evidence, alpha=self.evidence.power), self.top_k)
+        """Log-weights from the evidence [E, …] (nats) and the prior."""
+        return keep_top(evidence + log_prior, self.top_k)
 
     def learn(self, belief: Belief) -> Belief:
         """The belief after an observation; here the prior stays."""
@@ -116,6 +128,16 @@ def _decayed_sums(values: Tensor, decay: float) -> Tensor:
     from scipy.signal import lfilter  # the recurrence of a stream, to the bit; imported late, since it takes a while
 
     return torch.from_numpy(lfilter([1.0], [1.0, -decay], values.numpy()))
+
+
+def _decayed_sum(values: Tensor, decay: float) -> Tensor:
+    """The last of such sums of log-likelihoods."""
+    if decay == 0:
+        values = values[..., -1:]
+    elif decay < 1:
+        ages = torch.arange(values.shape[-1] - 1, -1, -1, dtype=torch.float64)
+        return values.double().clamp(min=FLOOR) @ decay**ages
+    return values.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
 
 
 class UpdatingGate(PosteriorGate):
@@ -171,7 +193,7 @@ class UpdatingGate(PosteriorGate):
 
         In NumPy: for a few numbers a call of torch takes ten times as long.
         """
-        joint_E = log_prior_E + self.evidence.power * evidence_E
+        joint_E = log_prior_E + evidence_E
         posterior_E = joint_E - np.logaddexp.reduce(joint_E)
         older = log_mass + self.log_decay
         mass = np.logaddexp(older, 0.0)
@@ -179,8 +201,9 @@ class UpdatingGate(PosteriorGate):
 
     def next_block(self, belief: Belief) -> Belief:
         """The belief at the beginning of the next block."""
-        prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, belief.evidence_E.numpy())
-        return Belief(torch.from_numpy(prior_E), torch.zeros_like(belief.evidence_E), 0, log_mass)
+        seen_E = self.seen_by(belief).numpy()
+        prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
+        return self._unseen(torch.from_numpy(prior_E), log_mass)
 
     def learn(self, belief: Belief) -> Belief:
         return self.next_block(belief) if belief.position == self.update_every else belief
@@ -194,21 +217,23 @@ class PosteriorStream:
         self.belief = belief
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self.belief.evidence_E, self.belief.log_prior_E)
+        return self._gate.weigh(self._gate.seen_by(self.belief), self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
         """Does nothing: a token that no expert predicted is no evidence."""
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.cpu().double().clamp(min=FLOOR)
-        evidence_E = self._gate.evidence.decay * self.belief.evidence_E + new_E
-        self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))
+        before, rule = self.belief, self._gate.evidence
+        evidence_E = rule.decay * before.evidence_E + new_E
+        slow_E = None if before.slow_E is None else rule.slow_decay * before.slow_E + new_E
+        after = replace(before, evidence_E=evidence_E, slow_E=slow_E, position=before.position + 1)
+        self.belief = self._gate.learn(after)
 
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
     """The posterior [E, N] at the end of each block, each from the gate's own prior."""
-    evidence_EN = gate.seen_at_end(logprobs_ENT)
-    return torch.add(gate.log_prior_E[:, None], evidence_EN, alpha=gate.evidence.power).softmax(0)
+    return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
 
 
 def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 100) -> Tensor:

@@ -30,6 +30,7 @@ from workbench.tables import Domain, Evaluation, Mixture
 Do = Callable[[dict[str, Any]], JobCard]
 TEXT = {"mixture": "small", "block_size": 32, "max_tokens": 700}
 TRAINED = ["court", "kitchen"]
+TEMPERED = {"decay": 0.8, "power": 0.2, "slow_decay": 1.0, "slow_power": 0.0}
 
 
 @pytest.fixture
@@ -80,6 +81,8 @@ def test_the_command_saves_a_gain_and_the_api_and_the_notebook_agree(
     with reading() as session:
         untouched = get_mixture(session, "small")
     assert (untouched.gate["evidence"], untouched.notes) == ("prefix", "")
+    expected = "prefix" if answer["keeps"] else answer["best"]
+    assert mixture.calibrated().gate["evidence"] == expected
     assert main(["mixture", "calibrate", "small"]) == 0
     shown = capsys.readouterr().out
     assert "Power 0.3" in shown
@@ -87,16 +90,14 @@ def test_the_command_saves_a_gain_and_the_api_and_the_notebook_agree(
     with reading() as session:
         card = get_mixture(session, "small")
     assert "Evidence calibrated on dev text of court, kitchen" in card.notes
-    expected = "prefix" if answer["keeps"] else answer["best"]
     assert card.gate["evidence"] == expected
-    assert mixture.calibrated().gate["evidence"] == expected
 
 
 @pytest.mark.usefixtures("scored")
 def test_a_proposal_is_saved_only_if_it_gains() -> None:
     answer = fitted()
     changes = {"now": {"decay": 1.0, "power": 1.0}, "best": {"decay": 0.8, "power": 0.2}}
-    for keeps, evidence in ((True, "prefix"), (False, {"decay": 0.8, "power": 0.2})):
+    for keeps, evidence in ((True, "prefix"), (False, TEMPERED)):
         given = EvidenceCalibration.model_validate(answer.model_dump() | changes | {"keeps": keeps})
         with transaction() as session:
             card = save_calibration(session, given)
@@ -143,12 +144,12 @@ def test_evidence_of_a_request_is_scored_as_it_is_saved(capsys: pytest.CaptureFi
     assert main(["mixture", "perplexity", "small", *given]) == 0
     by_request = json.loads(capsys.readouterr().out)["domains"]
     assert main(["mixture", "gate", "small", *given]) == 0
-    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == {"decay": 0.8, "power": 0.2}
+    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED
     assert main(["mixture", "perplexity", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["domains"] == by_request
     assert main(["mixture", "modes", "small", *given]) == 0
     rows = json.loads(capsys.readouterr().out)["domains"]
     assert [row["uniform"] for row in rows] == pytest.approx([row["perplexity"] for row in by_request])
     assert main(["mixture", "gate", "small", "--evidence-power", "0.5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == {"decay": 0.8, "power": 0.5}
+    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED | {"power": 0.5}
     assert main(["mixture", "gate", "small", "--evidence", "prefix", "--evidence-power", "0.5"]) == 2

@@ -36,6 +36,8 @@ Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; m
 GateEvidence = Annotated[Evidence | None, option(PosteriorGateConfig, "evidence")]
 EvidenceDecay = Annotated[float | None, option(EvidenceRule, "decay", "--evidence-decay")]
 EvidencePower = Annotated[float | None, option(EvidenceRule, "power", "--evidence-power")]
+SlowDecay = Annotated[float | None, option(EvidenceRule, "slow_decay", "--evidence-slow-decay")]
+SlowPower = Annotated[float | None, option(EvidenceRule, "slow_power", "--evidence-slow-power")]
 NewestWeight = Annotated[float, option(UpdatingGateConfig, "newest_weight")]
 GateOptions = Mapping[str, Any]  # the kind and the settings that were given
 _EVIDENCE = "evidence"  # the setting whose decay and power are options of their own
@@ -79,15 +81,28 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     return with_gate
 
 
-def evidence_of(name: Evidence | None, decay: float | None, power: float | None) -> AnyEvidence:
+def evidence_of(
+    name: Evidence | None,
+    decay: float | None,
+    power: float | None,
+    slow_decay: float | None,
+    slow_power: float | None,
+) -> AnyEvidence:
     """The evidence that options stand for; without any the paper's."""
-    given = _given(evidence=name, evidence_decay=decay, evidence_power=power)
+    given = _given(
+        evidence=name,
+        evidence_decay=decay,
+        evidence_power=power,
+        evidence_slow_decay=slow_decay,
+        evidence_slow_power=slow_power,
+    )
     return named(_with_rule(given).get(_EVIDENCE, "prefix"))
 
 
 def _with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a gate, where a decay and a power of evidence have an option each."""
-    rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in ("decay", "power")})
+    parts = [one.name for one in fields(EvidenceRule)]
+    rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})
     if rule and _EVIDENCE in settings:
         raise BadUsage("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
     left = {name: value for name, value in settings.items() if not name.startswith(f"{_EVIDENCE}_")}

@@ -214,7 +214,7 @@ def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCa
     row = mixture_row(session, fitted.mixture)
     if not fitted.keeps:
         row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
-    now, best = (f"decay {rule.decay:g}, power {rule.power:g}" for rule in (fitted.now, fitted.best))
+    now, best = fitted.now.words, fitted.best.words
     gain = f"{fitted.gain.value:+.1f} % perplexity [{fitted.gain.low:+.1f}, {fitted.gain.high:+.1f}]"
     chosen = f"kept {now}; {best} would change" if fitted.keeps else f"{best}, which changed {now} by"
     row.notes = f"Evidence calibrated on dev text of {', '.join(fitted.domains)}: {chosen} {gain}."

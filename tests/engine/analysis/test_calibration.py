@@ -43,17 +43,35 @@ def result(now: EvidenceRule = PAPER, **options: float) -> Calibration:
 
 def test_where_the_better_expert_changes_often_evidence_must_forget() -> None:
     steady, changing = result(turns=1), result(turns=8)
-    assert changing.best.decay < 0.9 <= steady.best.decay
+    assert changing.best.decay < 0.9
+    assert changing.gain.high < steady.gain.low
     assert not changing.keeps
     assert changing.gain.high < 0
     assert changing.by_view["left out"].value < changing.by_view["present"].value
 
 
+def test_slow_evidence_is_added_where_one_decay_is_not_enough() -> None:
+    assert mixed(1.0).best.slow_power > 0
+    assert not mixed(0.0).best.slow_power
+
+
+def mixed(steady: float) -> Calibration:
+    """Noisy texts of which one expert is better by `steady` all along, and another, ever again, for eight tokens."""
+    texts = []
+    for number in range(NUM_EXPERTS):
+        draw = torch.Generator().manual_seed(100 + number)
+        long, short = (torch.randint(NUM_EXPERTS, (12, turns), generator=draw) for turns in (1, 16))
+        experts = torch.arange(NUM_EXPERTS)[:, None, None]
+        scores_ENT = -6 * torch.rand(NUM_EXPERTS, 12, 128, generator=draw)
+        scores_ENT -= 1.0 * (experts != short.repeat_interleave(8, 1)) + steady * (experts != long.expand(-1, 128))
+        texts.append(DevText(f"domain {number}", scores_ENT.flatten(1), 128, np.arange(12), frozenset({number})))
+    return calibrate(texts, gate_of, PAPER)
+
+
 def test_a_setting_that_is_best_already_is_kept() -> None:
-    best = result(turns=8).best
-    again = result(now=best, turns=8)
-    assert again.best == best
+    again = result(now=result(turns=8).best, turns=8)
     assert again.keeps
+    assert not result(now=EvidenceRule(1.0, 0.02), turns=8).keeps
 
 
 def test_of_settings_that_are_as_good_the_papers_is_chosen() -> None:

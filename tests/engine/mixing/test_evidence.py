@@ -18,7 +18,10 @@ from workbench.gate_configs import changed_gate, dump_gate, load_gate
 
 PRIOR = [1.0, 2.0, 0.0, 4.0]
 SHARES = st.floats(0, 1, allow_subnormal=False)
-RULES = st.builds(EvidenceRule, decay=SHARES, power=st.floats(0, 3, allow_subnormal=False))
+POWERS = st.floats(0, 3, allow_subnormal=False)
+RULES = st.builds(
+    EvidenceRule, decay=SHARES, power=POWERS, slow_decay=SHARES, slow_power=st.one_of(st.just(0.0), POWERS)
+)
 
 
 def scores(blocks: int = 3, tokens: int = 20, seed: int = 0) -> Tensor:
@@ -55,10 +58,20 @@ def test_the_evidence_of_a_stream_is_that_of_the_scored_text(rule: EvidenceRule)
     gate, scores_ET = PosteriorGate(PRIOR, rule), scores(blocks=1)[:, 0]
     seen_ET, weights_ET, stream = gate.seen(scores_ET), gate.block(scores_ET[:, None])[:, 0], gate.start()
     for position, scores_E in enumerate(scores_ET.unbind(1)):
-        assert torch.equal(stream.belief.evidence_E, seen_ET[:, position])
+        torch.testing.assert_close(gate.seen_by(stream.belief), seen_ET[:, position], atol=1e-9, rtol=1e-12)
         torch.testing.assert_close(stream.log_weights(), weights_ET[:, position], atol=1e-9, rtol=0)
         stream.observe(scores_E, 0)
-    torch.testing.assert_close(stream.belief.evidence_E, gate.seen_at_end(scores_ET), atol=1e-9, rtol=1e-12)
+    torch.testing.assert_close(gate.seen_by(stream.belief), gate.seen_at_end(scores_ET), atol=1e-9, rtol=1e-12)
+
+
+@settings(deadline=None)
+@given(SHARES)
+def test_the_recurrence_of_a_stream_is_that_of_a_text_to_the_bit(decay: float) -> None:
+    gate, scores_ET = PosteriorGate(PRIOR, EvidenceRule(decay)), scores(blocks=1)[:, 0]
+    seen_ET, stream = gate.seen(scores_ET), gate.start()
+    for position, scores_E in enumerate(scores_ET.unbind(1)):
+        assert torch.equal(gate.seen_by(stream.belief), seen_ET[:, position])
+        stream.observe(scores_E, 0)
 
 
 @settings(deadline=None)
@@ -101,6 +114,9 @@ def test_the_rule_is_its_formula_written_out() -> None:
     evidence_E = 0.25 * past[:, 0] + 0.5 * past[:, 1] + past[:, 2]
     expected_E = torch.tensor(PRIOR, dtype=torch.float64) * (0.3 * evidence_E).exp()
     torch.testing.assert_close(weights_E, expected_E / expected_E.sum())
+    with_slow_E = PosteriorGate(PRIOR, EvidenceRule(0.5, 0.3, 1.0, 0.1)).block(scores_ENT)[:, 1, 3].exp()
+    expected_E *= (0.1 * past[:, :3].sum(1)).exp()
+    torch.testing.assert_close(with_slow_E, expected_E / expected_E.sum())
 
 
 @settings(deadline=None)
@@ -114,7 +130,8 @@ def test_a_reading_with_a_name_is_stored_by_it() -> None:
     assert load_gate({"kind": "posterior", "evidence": {"decay": 0}}) == PosteriorGateConfig(evidence="last_token")
     assert PosteriorGateConfig(evidence=EvidenceRule(1.0, 1.0)).evidence == "prefix"
     tempered = PosteriorGateConfig(evidence=EvidenceRule(0.9, 0.3))
-    assert dump_gate(tempered)["evidence"] == {"decay": 0.9, "power": 0.3}
+    assert dump_gate(tempered)["evidence"] == {"decay": 0.9, "power": 0.3, "slow_decay": 1.0, "slow_power": 0.0}
+    assert EvidenceRule(0.9, 0.3, slow_decay=0.5) == EvidenceRule(0.9, 0.3)  # slow evidence without a power is none
     assert load_gate(dump_gate(tempered)) == tempered
     assert rule_of("last_token") == EvidenceRule(0.0, 1.0)
 

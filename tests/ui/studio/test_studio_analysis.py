@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -271,7 +272,7 @@ def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers) -> None:
     assert "Below 0 is better." in words
     settled(app.button(key="calibration.save").click().run())
     card = read(mixtures.get_mixture, "first")
-    assert card.gate["evidence"] == {"decay": 0.9, "power": 0.3}
+    assert card.gate["evidence"] == asdict(CALIBRATION.best)
     assert "which changed decay 1, power 1 by -3.9 %" in card.notes
     again = settled(open_page("mixtures"))
     assert "These are the saved settings." in output(again)  # the form holds what was saved

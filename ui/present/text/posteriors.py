@@ -20,7 +20,7 @@ _EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_to
 def evidence_words(evidence: AnyEvidence | Mapping[str, Any]) -> str:
     """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
     one = named(evidence)
-    return f"decay {one.decay:g}, power {one.power:g}" if isinstance(one, EvidenceRule) else _EVIDENCE[one]
+    return one.words if isinstance(one, EvidenceRule) else _EVIDENCE[one]
 
 
 def posterior_title(answer: PosteriorMap) -> str:
