@@ -27,7 +27,8 @@ from torch import Tensor
 from engine.errors import MixtureError
 from engine.inference.scores import as_blocks
 from engine.mixing.base import Gate
-from engine.mixing.evidence import EvidenceRule
+from engine.mixing.evidence import READINGS, EvidenceRule
+from engine.mixing.posterior import PosteriorGate
 from engine.statistics.bootstrap import Draws, Loss
 from engine.statistics.estimates import Estimate
 from engine.text.eval_sample import evenly_spaced
@@ -144,6 +145,11 @@ def calibrate(texts: Sequence[DevText], gate_of: GateOf, now: EvidenceRule) -> C
     gain, by_view = _gains(surface, now)
     change_DP = [[surface.change(EvidenceRule(decay, power), now) for power in POWERS] for decay in DECAYS]
     return Calibration(now, best, is_close or gain.high >= 0, DECAYS, POWERS, change_DP, gain, by_view)
+
+
+def calibrate_from_equal_priors(texts: Sequence[DevText]) -> Calibration:
+    """The same for a posterior from equal priors, against the paper's reading: of experts without a stored mixture."""
+    return calibrate(texts, lambda rule, rows: PosteriorGate([1.0] * len(rows), rule), READINGS["prefix"])
 
 
 class _Surface:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine.analysis.calibration import DECAYS, MOST_TOKENS, POWERS, Calibration, DevText, calibrate
+from engine.analysis.calibration import (
+    DECAYS,
+    MOST_TOKENS,
+    POWERS,
+    Calibration,
+    DevText,
+    calibrate,
+    calibrate_from_equal_priors,
+)
 from engine.errors import MixtureError
 from engine.mixing.base import Gate
 from engine.mixing.evidence import READINGS, EvidenceRule
@@ -128,6 +136,11 @@ def test_a_long_text_is_thinned_to_full_blocks_spread_over_it() -> None:
     assert (thin.documents_N == starts_N.numpy() // size).all()
     assert starts_N[-1] > 0.9 * total
     assert text(0).thinned().scores_EX.shape == text(0).scores_EX.shape
+
+
+def test_experts_without_a_mixture_are_calibrated_from_equal_priors() -> None:
+    texts = [text(number, turns=8) for number in range(NUM_EXPERTS)]
+    assert calibrate_from_equal_priors(texts) == calibrate(texts, gate_of, PAPER)
 
 
 def test_one_expert_or_one_domain_cannot_be_calibrated() -> None:
