@@ -59,7 +59,7 @@ LEARNING = ((None, BLOCK), (2, BLOCK), (None, 6), (2, 20))
 PROMPT = "the court held that"
 SOFT = 20.0  # temperature: the squared distances here are some tens
 _VOCAB = 300
-_TEMPERED = EvidenceRule(decay=0.9, power=0.3)
+_TEMPERED = EvidenceRule(decay=0.5, power=0.6, slow_decay=0.98, slow_power=0.08)
 _NOISE = 0.1  # added to fresh weights: the context matters, experts differ clearly, and none dominates
 
 
