@@ -28,9 +28,11 @@ from pathlib import Path  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+from scipy.signal import lfilter  # noqa: E402
 from scipy.special import log_softmax, logsumexp  # noqa: E402
 from sqlalchemy.orm import Session  # noqa: E402
 
+from engine.mixing.evidence import EvidenceRule, rule_of  # noqa: E402
 from engine.mixing.gate_type import GateConfig  # noqa: E402
 from engine.mixing.gates.fixed import FixedGateConfig  # noqa: E402
 from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  # noqa: E402
@@ -56,6 +58,7 @@ GATES: dict[str, GateConfig] = {
     for name, config in {
         "prefix": PosteriorGateConfig(),
         "last token": PosteriorGateConfig(evidence="last_token"),
+        "calibrated": PosteriorGateConfig(evidence=EvidenceRule(0.5, 0.6, 0.98, 0.08)),
         "updating": UpdatingGateConfig(update_every=BLOCK),
         "updating, last token": UpdatingGateConfig(evidence="last_token", update_every=BLOCK),
         "fixed": FixedGateConfig(),
@@ -167,7 +170,10 @@ def _joint(gate: GateConfig, log_prior_E: Floats, blocks_ENT: Floats) -> Floats:
     seen_ENT = np.zeros_like(blocks_ENT)
     if not isinstance(gate, EvidenceConfig):
         return seen_ENT + log_prior_E[:, None, None]
-    seen_ENT[..., 1:] = blocks_ENT[..., :-1].cumsum(-1) if gate.evidence == "prefix" else blocks_ENT[..., :-1]
+    rule = rule_of(gate.evidence)
+    for decay, power in ((rule.decay, rule.power), (rule.slow_decay, rule.slow_power)):
+        if power:
+            seen_ENT[..., 1:] += power * lfilter([1.0], [1.0, -decay], blocks_ENT[..., :-1])
     if not isinstance(gate, UpdatingGateConfig):
         return seen_ENT + log_prior_E[:, None, None]
     ends_NE = (blocks_ENT.sum(-1) if gate.evidence == "prefix" else blocks_ENT[..., -1]).T

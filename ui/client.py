@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
@@ -110,6 +111,10 @@ class Client:
     def modes(self, **request: Any) -> InferenceModeComparison:
         """A mixture's perplexity on every domain under each inference mode, from stored scores."""
         return self._post(InferenceModeComparison, "/v1/workbench/modes", request)
+
+    def calibration(self, **request: Any) -> EvidenceCalibration:
+        """The evidence that fits dev text of a mixture's training domains best, from stored scores."""
+        return self._post(EvidenceCalibration, "/v1/workbench/calibration", request)
 
     def cluster_grid(self, **request: Any) -> ClusterGrid:
         """A cluster gate's perplexity at every temperature and top-k, from stored scores."""

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -33,8 +33,10 @@ from ui.present.job_failure import failure_of
 from ui.present.job_status import is_over, percent_of, sentence_of
 from ui.present.spec_of_options import spec_of_options
 from ui.present.training_tokens import tokens_per_step
+from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.job_records import jobs
 from workbench.kinds.catalog import kind_named
@@ -45,6 +47,7 @@ from workbench.registry.database import has_registry, migrate, reading, require_
 from workbench.request_specs import MixtureSpec
 from workbench.settings import read_settings
 from workbench.specs import parse_as
+from workbench.store.storage import get_storage
 
 REDRAW_SECONDS = 0.5
 
@@ -289,6 +292,17 @@ class Mixture(Model):
         """The same with another gate, or other settings of its gate."""
         changes = with_clustering_id(settings, self.workbench.settings) | ({"kind": kind} if kind else {})
         return replace(self, gate_changes=dump_gate(changed_gate(load_gate(self.gate), changes)))
+
+    def calibration(self) -> EvidenceCalibration:
+        """The decay and the power of evidence that fit dev text of its training domains, and what they gain."""
+        storage = get_storage(self.workbench.settings)
+        fitted: EvidenceCalibration = self.workbench.read(calibrate_evidence, storage, self.request)
+        return fitted
+
+    def calibrated(self) -> Mixture:
+        """The same with the evidence that fits best, if that gains."""
+        fitted = self.calibration()
+        return self if fitted.keeps else self.with_gate(evidence=asdict(fitted.best))
 
     def without(self, *names: str | Expert) -> Mixture:
         """The same with experts switched off, by their names or their domains'."""

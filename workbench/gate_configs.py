@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import BeforeValidator, Field
 
 from engine.errors import MixtureError
+from engine.mixing.evidence import changed as changed_evidence
 from engine.mixing.gate_registry import gate_type, gate_types
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -76,9 +77,12 @@ def upgraded_gate(data: Mapping[str, Any]) -> dict[str, Any]:
 def changed_gate(before: GateConfig, changes: Mapping[str, Any]) -> GateConfig:
     """A gate with changed settings. Another `kind` keeps the settings that both gates have.
 
+    Of evidence a decay or a power may change by itself: `{"evidence": {"power": 0.3}}`.
     Raises MixtureError for a setting that the gate does not have.
     """
     kind = str(changes.get("kind", before.kind))
     require_settings(kind, changes)
     kept = {name: value for name, value in asdict(before).items() if name in gate_type(kind).settings}
+    if "evidence" in changes and (evidence := getattr(before, "evidence", None)) is not None:
+        changes = {**changes, "evidence": changed_evidence(evidence, changes["evidence"])}
     return load_gate({**kept, **changes, "kind": kind})

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.config import Evidence
 from engine.inference.scores import as_blocks, mixed_perplexity, perplexity
 from engine.mixing.base import Gate
+from engine.mixing.evidence import AnyEvidence
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
 from engine.statistics.perplexity import perplexity_of
@@ -34,7 +34,7 @@ def compare_inference_modes(
     *,
     own: int | None = None,
     cached_prior_E: Tensor | None = None,
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
     newest_weight: float = 0.7,
     counted_X: Tensor | None = None,
 ) -> InferenceModes:

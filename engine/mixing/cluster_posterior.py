@@ -1,6 +1,6 @@
 """A posterior with cluster weights as its prior: Eq. 3 of C-BTM inside Eq. 7 of DEMix. Not in the papers.
 
-    w_j ∝ prior_j(x_<t) · p(x_<t | D=j)
+    w_j ∝ prior_j(x_<t) · p(x_<t | D=j)      (with the evidence as in a posterior: it may forget and be tempered)
     prior_j(x_<t) = P_C · Eq. 3 among the experts of clusters     for an expert of a cluster
                   = π_j                                           for any other
 
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.config import Evidence
 from engine.mixing.base import block_chunks
 from engine.mixing.cluster import ClusterGate, ClusterStream, Routing
 from engine.mixing.combine import mix
+from engine.mixing.evidence import AnyEvidence
 from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ClusterPosteriorGate(PosteriorGate):
         self,
         prior: Sequence[float],
         routing: Routing,
-        evidence: Evidence = "prefix",
+        evidence: AnyEvidence = "prefix",
         top_k: int | None = None,
         *,
         temperature: float = 0.1,
@@ -106,7 +106,7 @@ class ClusterPosteriorStream(PosteriorStream):
         self._prior, self._nearness = gate.log_prior, nearness
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self.belief.evidence_E, self._prior(self._nearness.log_weights()))
+        return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
 
     def begin(self, token: int) -> None:
         """Reads the token as text; it is no evidence."""

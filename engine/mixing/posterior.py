@@ -1,7 +1,8 @@
 """The posterior over experts by Bayes' rule, and priors that learn (DEMix §5.1, Eq. 7–9).
 
 p(D=j | x_<t) ∝ p(x_<t | D=j) · p(D=j). `evidence="prefix"` is the paper: the likelihood of all that came before in the
-block; `"last_token"` is the released code: only the token before. The first position of a block has the prior itself.
+block; `"last_token"` is the released code: only the token before. An `EvidenceRule` is any reading between and beside
+them: evidence that forgets, and a likelihood to a power. The first position of a block has the prior itself.
 
 The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
 newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3. Its
@@ -22,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
+from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -38,9 +39,10 @@ class Belief:
     """The state of a stream: the prior of this block, its evidence so far, and the position in the block."""
 
     log_prior_E: Tensor
-    evidence_E: Tensor  # nats
+    evidence_E: Tensor  # nats, before the power
     position: int = 0
     log_mass: float = -math.inf  # of the weighted mean behind an updating prior
+    slow_E: Tensor | None = None  # slow evidence, nats, before its power; None of a gate without it
 
 
 class PosteriorGate:
@@ -48,13 +50,18 @@ class PosteriorGate:
 
     needs_logprobs = True
 
-    def __init__(self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None) -> None:
+    def __init__(self, prior: Sequence[float], evidence: AnyEvidence = "prefix", top_k: int | None = None) -> None:
         self.log_prior_E = normalised_prior(prior)
-        self.evidence = evidence
+        self.evidence = rule_of(evidence)
         self.top_k = top_k
 
     def start(self, belief: Belief | None = None) -> PosteriorStream:
-        return PosteriorStream(self, belief or Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E)))
+        return PosteriorStream(self, belief or self._unseen(self.log_prior_E))
+
+    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> Belief:
+        """The belief before the first token of a block."""
+        nothing_E = torch.zeros_like(self.log_prior_E)
+        return Belief(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
 
     def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
@@ -67,7 +74,7 @@ class PosteriorGate:
         return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
-        if self.evidence == "prefix" and self.top_k is None:
+        if self.evidence == READINGS["prefix"] and self.top_k is None:
             # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no sum over tokens is needed
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
         return float(self.mixed(logprobs_ENT).sum())
@@ -81,17 +88,27 @@ class PosteriorGate:
         return self.priors(logprobs_ENT)[:, :-1]
 
     def seen(self, logprobs: Tensor) -> Tensor:
-        """The evidence (nats) before each position of the last axis."""
+        """The evidence (nats, with its power) before each position of the last axis."""
         seen = torch.zeros(logprobs.shape, dtype=torch.float64)
-        before = logprobs[..., :-1].double().clamp(min=FLOOR)
-        seen[..., 1:] = before.cumsum(-1) if self.evidence == "prefix" else before
+        before, rule = logprobs[..., :-1].double().clamp(min=FLOOR), self.evidence
+        slow = _decayed_sums(before, rule.slow_decay) if rule.slow_power else None
+        seen[..., 1:] = self._powered(_decayed_sums(before, rule.decay), slow)
         return seen
 
     def seen_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: that of the posterior of the full block."""
-        if self.evidence == "last_token":
-            logprobs = logprobs[..., -1:]
-        return logprobs.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
+        rule = self.evidence
+        slow = _decayed_sum(logprobs, rule.slow_decay) if rule.slow_power else None
+        return self._powered(_decayed_sum(logprobs, rule.decay), slow)
+
+    def seen_by(self, belief: Belief) -> Tensor:
+        """The evidence [E] of a stream."""
+        return self._powered(belief.evidence_E, belief.slow_E)
+
+    def _powered(self, fast: Tensor, slow: Tensor | None) -> Tensor:
+        """The evidence, from the decayed sums of log-likelihoods."""
+        powered = fast if self.evidence.power == 1 else fast * self.evidence.power
+        return powered if slow is None else torch.add(powered, slow, alpha=self.evidence.slow_power)
 
     def weigh(self, evidence: Tensor, log_prior: Tensor) -> Tensor:
         """Log-weights from the evidence [E, …] (nats) and the prior."""
@@ -100,6 +117,27 @@ class PosteriorGate:
     def learn(self, belief: Belief) -> Belief:
         """The belief after an observation; here the prior stays."""
         return belief
+
+
+def _decayed_sums(values: Tensor, decay: float) -> Tensor:
+    """The sums of float64 values along the last axis, each earlier one times `decay` for every step since."""
+    if decay == 1:
+        return values.cumsum(-1)
+    if decay == 0 or not values.numel():
+        return values
+    from scipy.signal import lfilter  # the recurrence of a stream, to the bit; imported late, since it takes a while
+
+    return torch.from_numpy(lfilter([1.0], [1.0, -decay], values.numpy()))
+
+
+def _decayed_sum(values: Tensor, decay: float) -> Tensor:
+    """The last of such sums of log-likelihoods."""
+    if decay == 0:
+        values = values[..., -1:]
+    elif decay < 1:
+        ages = torch.arange(values.shape[-1] - 1, -1, -1, dtype=torch.float64)
+        return values.double().clamp(min=FLOOR) @ decay**ages
+    return values.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
 
 
 class UpdatingGate(PosteriorGate):
@@ -111,7 +149,7 @@ class UpdatingGate(PosteriorGate):
     def __init__(
         self,
         prior: Sequence[float],
-        evidence: Evidence = "prefix",
+        evidence: AnyEvidence = "prefix",
         top_k: int | None = None,
         *,
         newest_weight: float = 0.7,
@@ -163,8 +201,9 @@ class UpdatingGate(PosteriorGate):
 
     def next_block(self, belief: Belief) -> Belief:
         """The belief at the beginning of the next block."""
-        prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, belief.evidence_E.numpy())
-        return Belief(torch.from_numpy(prior_E), torch.zeros_like(belief.evidence_E), 0, log_mass)
+        seen_E = self.seen_by(belief).numpy()
+        prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
+        return self._unseen(torch.from_numpy(prior_E), log_mass)
 
     def learn(self, belief: Belief) -> Belief:
         return self.next_block(belief) if belief.position == self.update_every else belief
@@ -178,15 +217,18 @@ class PosteriorStream:
         self.belief = belief
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self.belief.evidence_E, self.belief.log_prior_E)
+        return self._gate.weigh(self._gate.seen_by(self.belief), self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
         """Does nothing: a token that no expert predicted is no evidence."""
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.cpu().double().clamp(min=FLOOR)
-        evidence_E = self.belief.evidence_E + new_E if self._gate.evidence == "prefix" else new_E
-        self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))
+        before, rule = self.belief, self._gate.evidence
+        evidence_E = rule.decay * before.evidence_E + new_E
+        slow_E = None if before.slow_E is None else rule.slow_decay * before.slow_E + new_E
+        after = replace(before, evidence_E=evidence_E, slow_E=slow_E, position=before.position + 1)
+        self.belief = self._gate.learn(after)
 
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from engine.methods.multi_expert_files import save_base, save_expert
 from engine.methods.row_registry import new_placement
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
+from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.gate_registry import build_gate, gate_type, gate_types
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -58,6 +59,7 @@ LEARNING = ((None, BLOCK), (2, BLOCK), (None, 6), (2, 20))
 PROMPT = "the court held that"
 SOFT = 20.0  # temperature: the squared distances here are some tens
 _VOCAB = 300
+_TEMPERED = EvidenceRule(decay=0.5, power=0.6, slow_decay=0.98, slow_power=0.08)
 _NOISE = 0.1  # added to fresh weights: the context matters, experts differ clearly, and none dominates
 
 
@@ -184,7 +186,7 @@ def every_gate() -> Iterator[GateConfig]:
     """
     for chosen in gate_types().values():
         hints = get_type_hints(chosen.config)
-        choices = {name: get_args(hints[name]) for name in chosen.settings if get_origin(hints[name]) is Literal}
+        choices = {name: values for name in chosen.settings if (values := _choices(hints[name]))}
         softness = {"temperature": SOFT} if "temperature" in chosen.settings else {}
         learns = "update_every" in chosen.settings
         for values in product(*choices.values()):
@@ -192,6 +194,13 @@ def every_gate() -> Iterator[GateConfig]:
                 pace = {"update_every": tokens} if learns else {}
                 variant = dict(zip(choices, values, strict=True))
                 yield chosen.config(**{"top_k": top_k, **variant, **softness, **pace}, kind=chosen.name)
+
+
+def _choices(hint: Any) -> Sequence[Any]:
+    """The values of a setting that are all checked; none of a number."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return (*READINGS, _TEMPERED) if EvidenceRule in get_args(hint) else ()
 
 
 def plain_gate(weights: Sequence[float]) -> Gate:

@@ -57,6 +57,8 @@ def submit_demo(settings: Settings | None = None) -> list[str]:
             f"Train {len(train)} experts together",
         )
         queue(Evaluate(mixture=NAME, block_size=256, max_tokens=12_000), "Score every expert on every domain")
+        dev = Evaluate(mixture=NAME, domains=train, split="dev", block_size=256, max_tokens=12_000, calibrate=True)
+        queue(dev, "Score dev text and calibrate the mixture")
     call_workers(settings, jobs[:1])
     return jobs
 

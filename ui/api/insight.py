@@ -14,6 +14,7 @@ from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
+    CalibrationRequest,
     ClusterGridRequest,
     ContrastRequest,
     ForgettingRequest,
@@ -27,7 +28,17 @@ from ui.api.schemas import (
     RequestBody,
 )
 from ui.generation.model_host import mix_scores
-from workbench.analysis import cluster_grid, forgetting, parent_proposal, posteriors, removal, scores, token_comparison
+from workbench.analysis import (
+    calibration,
+    cluster_grid,
+    forgetting,
+    parent_proposal,
+    posteriors,
+    removal,
+    scores,
+    token_comparison,
+)
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
@@ -105,6 +116,15 @@ def compute_cluster_grid(body: ClusterGridRequest, state: State) -> ClusterGrid:
     return _from_scores(state, cluster_grid.cluster_grid, body)
 
 
+@router.post("/v1/workbench/calibration")
+def calibrate_evidence(body: CalibrationRequest, state: State) -> EvidenceCalibration:
+    """The decay and the power of evidence that fit dev text of the training domains best, from stored scores.
+
+    Nothing is saved; novel and test text are not read.
+    """
+    return _from_scores(state, calibration.calibrate_evidence, body)
+
+
 @router.post("/v1/workbench/posteriors")
 def posterior_map(body: PosteriorMapRequest, state: State) -> PosteriorMap:
     """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
@@ -130,4 +150,5 @@ def _from_scores(
 ) -> Result:
     """The answer of a service to a request, read from the registry in one short transaction."""
     with reading(state.settings) as session:
-        return service(session, get_storage(state.settings), **request.model_dump(exclude=set(without)))
+        given = {name: getattr(request, name) for name in type(request).model_fields if name not in without}
+        return service(session, get_storage(state.settings), **given)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_type_hints
 
 from pydantic import ConfigDict, Discriminator, Field, PlainValidator, Tag, create_model, model_validator
 
-from engine.config import MOST_TOKENS, Evidence, SamplingConfig
+from engine.config import MOST_TOKENS, SamplingConfig
+from engine.mixing.evidence import AnyEvidence
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
 from ui.present.option_help import OPTION_HELP
@@ -396,7 +397,7 @@ class RemovalRequest(RequestBody):
     retrained: dict[str, str] = Field(
         default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
     )
-    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
     num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
 
@@ -428,11 +429,17 @@ class ClusterGridRequest(RequestBody):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
+class CalibrationRequest(RequestBody):
+    """POST /v1/workbench/calibration."""
+
+    mixture: str = Field(description="Name of a mixture with a posterior.")
+
+
 class PosteriorMapRequest(RequestBody):
     """POST /v1/workbench/posteriors."""
 
     mixture: str = Field(description="Name of a mixture.")
-    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
     newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
@@ -448,7 +455,7 @@ class PriorRequest(RequestBody):
     mixture: str = Field(description="Name of a mixture.")
     domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
     num_blocks: int = Field(100, ge=1, description="Exactly so many blocks (paper: 100).")
-    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
@@ -467,7 +474,7 @@ class InferenceModesRequest(RequestBody):
     """POST /v1/workbench/modes."""
 
     mixture: str = Field(description="Name of a mixture.")
-    evidence: Evidence = Field("prefix", description=OPTION_HELP["evidence"])
+    evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
     newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
     num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")

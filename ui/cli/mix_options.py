@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from engine.config import Evidence, SamplingConfig, absurdity
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
-from ui.cli.options import Knob, option_name, plain_type
+from ui.cli.options import Knob, group_knobs, option_name, plain_type
 from ui.errors import BadUsage
 from ui.generation.mix_names import find_member, with_clustering_id
 from workbench.mixture_request import MixtureRequest
@@ -33,8 +34,13 @@ Experts = Annotated[
 ]
 Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
 GateEvidence = Annotated[Evidence | None, option(PosteriorGateConfig, "evidence")]
+EvidenceDecay = Annotated[float | None, option(EvidenceRule, "decay", "--evidence-decay")]
+EvidencePower = Annotated[float | None, option(EvidenceRule, "power", "--evidence-power")]
+SlowDecay = Annotated[float | None, option(EvidenceRule, "slow_decay", "--evidence-slow-decay")]
+SlowPower = Annotated[float | None, option(EvidenceRule, "slow_power", "--evidence-slow-power")]
 NewestWeight = Annotated[float, option(UpdatingGateConfig, "newest_weight")]
 GateOptions = Mapping[str, Any]  # the kind and the settings that were given
+_EVIDENCE = "evidence"  # the setting whose decay and power are options of their own
 NO_CHANGES: GateOptions = MappingProxyType({})
 Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
 Parts = Annotated[
@@ -62,7 +68,7 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_gate(**given: Any) -> None:
         settings = {one.name: given.pop(name) for name, one in names.items()}
-        command(**given, gate={setting: value for setting, value in settings.items() if value is not None})
+        command(**given, gate=_with_rule({name: value for name, value in settings.items() if value is not None}))
 
     parameters: list[inspect.Parameter] = []
     for one in own:
@@ -73,6 +79,38 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     with_gate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_gate.__annotations__ = {}
     return with_gate
+
+
+def evidence_of(
+    name: Evidence | None,
+    decay: float | None,
+    power: float | None,
+    slow_decay: float | None,
+    slow_power: float | None,
+) -> AnyEvidence:
+    """The evidence that options stand for; without any the paper's."""
+    given = _given(
+        evidence=name,
+        evidence_decay=decay,
+        evidence_power=power,
+        evidence_slow_decay=slow_decay,
+        evidence_slow_power=slow_power,
+    )
+    return named(_with_rule(given).get(_EVIDENCE, "prefix"))
+
+
+def _with_rule(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a gate, where a decay and a power of evidence have an option each."""
+    parts = [one.name for one in fields(EvidenceRule)]
+    rule = _given(**{part: settings.get(f"{_EVIDENCE}_{part}") for part in parts})
+    if rule and _EVIDENCE in settings:
+        raise BadUsage("Give --evidence or a decay and a power of it, not both.", "Leave one of them out.")
+    left = {name: value for name, value in settings.items() if not name.startswith(f"{_EVIDENCE}_")}
+    return {**left, **({_EVIDENCE: rule} if rule else {})}
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _name(setting: str, taken: Collection[str]) -> str:
@@ -88,7 +126,10 @@ def gate_options() -> Iterator[Knob]:
     yield Knob("kind", Literal[tuple(gates)], f"How weights come about. {kinds}.", None)
     for setting in dict.fromkeys(setting for gate in gates.values() for setting in gate.settings):
         having = [gate for gate in gates.values() if setting in gate.settings]
-        yield Knob(setting, plain_type(get_type_hints(having[0].config)[setting]), _sentence(setting, having), None)
+        hint = get_type_hints(having[0].config)[setting]
+        yield Knob(setting, Evidence if hint == AnyEvidence else plain_type(hint), _sentence(setting, having), None)
+        for part in group_knobs(EvidenceRule) if hint == AnyEvidence else ():
+            yield Knob(f"{setting}_{part.name}", part.type, _of_gates(part.description, having), None)
 
 
 def _sentence(setting: str, having: Sequence[GateType]) -> str:
@@ -97,8 +138,12 @@ def _sentence(setting: str, having: Sequence[GateType]) -> str:
     default = "" if field.default is None else f" Default: {field.default}."
     if setting == "clustering":
         default = " Given by its name."
+    return _of_gates(f"{field.metadata['description']}{default}", having)
+
+
+def _of_gates(sentence: str, having: Sequence[GateType]) -> str:
     gates = "" if len(having) == len(gate_types()) else f"Gate {', '.join(one.name for one in having)}: "
-    return f"{gates}{field.metadata['description']}{default}"
+    return f"{gates}{sentence}"
 
 
 @dataclass(frozen=True)

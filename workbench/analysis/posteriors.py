@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import PAPER_BLOCKS, Evidence
+from engine.config import PAPER_BLOCKS
+from engine.mixing.evidence import AnyEvidence
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.generation import plan
@@ -27,7 +28,7 @@ def posterior_map(
     *,
     split: str = "dev",
     num_blocks: int = PAPER_BLOCKS,
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
     newest_weight: float = 0.7,
     estimate: Estimate = "updating",
 ) -> PosteriorMap:
@@ -75,7 +76,7 @@ def posterior_map(
     )
 
 
-def _path(blocks_ENT: Tensor, evidence: Evidence, newest_weight: float, estimate: Estimate) -> Tensor:
+def _path(blocks_ENT: Tensor, evidence: AnyEvidence, newest_weight: float, estimate: Estimate) -> Tensor:
     """The posteriors [E, N+1] before each block and after the last."""
     from engine.analysis.inference_modes import running_mean, trajectory
     from engine.mixing.posterior import PosteriorGate, UpdatingGate

@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import PAPER_BLOCKS, Evidence
+from engine.config import PAPER_BLOCKS
 from engine.errors import MixtureError
+from engine.mixing.evidence import AnyEvidence
 from workbench.analysis.retrained_baselines import Retrained, retrained_without
 from workbench.analysis.scores import counted, load, shared_scores
 from workbench.analysis.unlearning import what_stays
@@ -94,7 +95,7 @@ def removal_table(
     *,
     retrained: Mapping[str, str] | None = None,
     split: str = "test",
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
 ) -> RemovalTable:
     """Table 7: every expert that takes part, on its own domain; nothing is computed anew.
@@ -147,7 +148,7 @@ def removal_row(
     *,
     split: str = "test",
     block_size: int | None = None,
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
 ) -> Row:
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
@@ -239,7 +240,7 @@ def _column(
     scored: Mapping[str, Evaluation],
     dev: Mapping[str, Evaluation],
     num_blocks: int,
-    evidence: Evidence,
+    evidence: AnyEvidence,
 ) -> Column:
     from engine.inference.scores import full_blocks, mixed_perplexity
     from engine.mixing.posterior import PosteriorGate, estimate_prior

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import PAPER_BLOCKS, Evidence
+from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
+from engine.mixing.evidence import AnyEvidence
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.answers.perplexities import (
     INFERENCE_MODES,
@@ -77,7 +78,7 @@ def compare_modes(
     mixture: str,
     *,
     split: str = "test",
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
     newest_weight: float = 0.7,
     num_blocks: int = PAPER_BLOCKS,
 ) -> InferenceModeComparison:
@@ -278,7 +279,7 @@ def estimate_shares(
     *,
     split: str = "dev",
     num_blocks: int = PAPER_BLOCKS,
-    evidence: Evidence = "prefix",
+    evidence: AnyEvidence = "prefix",
 ) -> EstimatedPrior:
     """Each expert's share on exactly `num_blocks` scored blocks of a domain.
 
@@ -305,14 +306,14 @@ def estimate_shares(
 
 
 def _cached_prior(
-    storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence
+    storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence
 ) -> Tensor | None:
     if not evaluations or evaluations[0].num_tokens < num_blocks * evaluations[0].block_size:
         return None
     return _estimate(storage, evaluations, num_blocks, evidence)
 
 
-def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence) -> Tensor:
+def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: AnyEvidence) -> Tensor:
     from engine.inference.scores import full_blocks
     from engine.mixing.posterior import PosteriorGate, estimate_prior
 

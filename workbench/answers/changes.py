@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from engine.mixing.evidence import AnyEvidence
 from workbench.answers.base import Answer
 
 
@@ -61,7 +62,7 @@ class RemovalTable(Answer):
 
     mixture: str
     split: str
-    evidence: str
+    evidence: AnyEvidence
     num_blocks: int
     rows: list[ExpertRemoval]
 

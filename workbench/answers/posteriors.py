@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from engine.events import GateWeights
+from engine.mixing.evidence import AnyEvidence
 from workbench.answers.base import Answer
 
 Weights = list[list[float]]  # token × expert
@@ -72,7 +73,7 @@ class PosteriorMap(Answer):
     experts: list[str]
     homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")
     split: str
-    evidence: str
+    evidence: AnyEvidence
     estimate: str
     num_blocks: int = Field(description="Blocks of each domain at most.")
     newest_weight: float
@@ -127,7 +128,7 @@ class PriorSource(Answer):
     split: str
     num_blocks: int
     block_size: int
-    evidence: str
+    evidence: AnyEvidence
 
 
 class EstimatedPrior(Answer):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
+from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.gate_configs import dump_gate, load_gate
+from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, ensure_free
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
@@ -204,6 +206,19 @@ def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = dump_gate(gate)
+    return _card(row)
+
+
+def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCard:
+    """Gives a mixture the evidence that was fitted, unless its own is kept; its notes say what was found."""
+    row = mixture_row(session, fitted.mixture)
+    if not fitted.keeps:
+        row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
+    now, best = fitted.now.words, fitted.best.words
+    gain = f"{fitted.gain.value:+.1f} % perplexity [{fitted.gain.low:+.1f}, {fitted.gain.high:+.1f}]"
+    chosen = f"kept {now}; {best} would change" if fitted.keeps else f"{best}, which changed {now} by"
+    row.notes = f"Evidence calibrated on dev text of {', '.join(fitted.domains)}: {chosen} {gain}."
+    session.flush()
     return _card(row)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from engine.config import Evidence, knob
+from engine.config import knob
+from engine.mixing.evidence import AnyEvidence, named
 from engine.mixing.gate_type import GateConfig, GateType
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 class EvidenceConfig(GateConfig):
     """The settings of a gate that follows the evidence."""
 
-    evidence: Evidence = knob(
+    evidence: AnyEvidence = knob(
         "prefix",
-        "What a posterior sees: the whole prefix (paper) or the last token (code).",
+        "What a posterior sees: the whole prefix (paper) or the last token (code); or, as a decay and a power, what is "
+        "between them.",
         title="Evidence: what the posterior sees",
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", named(self.evidence))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from engine.mixing.evidence import EvidenceRule
 from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
+from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.changes import RemovalTable
 from workbench.answers.perplexities import (
     InferenceModeAverages,
@@ -27,12 +30,30 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
 
 
+CALIBRATION = EvidenceCalibration(
+    mixture="first",
+    experts=["first/code", "first/prose"],
+    domains=["code", "prose"],
+    missing=[],
+    now=EvidenceRule(1.0, 1.0),
+    best=EvidenceRule(0.9, 0.3),
+    keeps=False,
+    decays=[0.9, 1.0],
+    powers=[0.3, 1.0],
+    change=[[-4.0, -2.0], [-1.0, 0.0]],
+    gain=Change(value=-3.9, low=-4.5, high=-3.1),
+    gain_present=Change(value=-0.4, low=-0.6, high=-0.1),
+    gain_left_out=Change(value=-7.4, low=-8.0, high=-6.5),
+    seconds=0.1,
+)
+
+
 class Answers:
     """An honest stand-in for the server: keeps what it was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requested: list[dict[str, Any]] = []
-        for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior"):
+        for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior", "calibration"):
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
@@ -66,6 +87,9 @@ class Answers:
         ]
         averages = InferenceModeAverages.model_validate({"train": variants, "novel": variants})
         return InferenceModeComparison(experts=["first/code"], domains=rows, averages=averages)
+
+    def calibration(self, **_: Any) -> EvidenceCalibration:
+        return CALIBRATION
 
     def posteriors(self, **job_spec: Any) -> PosteriorMap:
         def row(name: str, stable: int | None) -> DomainPosterior:
@@ -236,6 +260,23 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     assert table["naive"].iloc[0] == "3.00"
     assert table["cached"].iloc[0] == "—"
     assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
+
+
+def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers) -> None:
+    app = settled(open_page("mixtures"))
+    settled(app.button(key="calibration.start").click().run())
+    assert answers.requested[-1] == {"mixture": "first"}
+    words = output(app)
+    assert "Proposed: decay 0.9, power 0.3, instead of the whole prefix (paper)." in words
+    assert "-7.4 % [-8.0, -6.5] without a domain's own, as on novel text" in words
+    assert "Below 0 is better." in words
+    settled(app.button(key="calibration.save").click().run())
+    card = read(mixtures.get_mixture, "first")
+    assert card.gate["evidence"] == asdict(CALIBRATION.best)
+    assert "which changed decay 1, power 1 by -3.9 %" in card.notes
+    again = settled(open_page("mixtures"))
+    assert "These are the saved settings." in output(again)  # the form holds what was saved
+    assert "Evidence calibrated on dev text of code, prose" in output(again)
 
 
 def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Answers) -> None:

@@ -12,7 +12,15 @@ from engine.mixing.gates.cluster import DistanceConfig
 from ui.cli.commands.mixture import Blocks
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
-from ui.cli.mix_options import GateEvidence, NewestWeight
+from ui.cli.mix_options import (
+    EvidenceDecay,
+    EvidencePower,
+    GateEvidence,
+    NewestWeight,
+    SlowDecay,
+    SlowPower,
+    evidence_of,
+)
 from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import harmless, print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
@@ -190,6 +198,10 @@ def removal(
     ] = [],  # noqa: B006 (Typer reads the default and never changes it)
     blocks: Blocks = 100,
     evidence: GateEvidence = None,
+    evidence_decay: EvidenceDecay = None,
+    evidence_power: EvidencePower = None,
+    evidence_slow_decay: SlowDecay = None,
+    evidence_slow_power: SlowPower = None,
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
@@ -205,7 +217,7 @@ def removal(
             mixture,
             retrained=dict(map(_retrained, split_commas(retrained))),
             split=split,
-            evidence=evidence or "prefix",
+            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
             num_blocks=blocks,
         )
     if as_json:
@@ -274,6 +286,10 @@ def posteriors(
         int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
     ] = 100,
     evidence: GateEvidence = None,
+    evidence_decay: EvidenceDecay = None,
+    evidence_power: EvidencePower = None,
+    evidence_slow_decay: SlowDecay = None,
+    evidence_slow_power: SlowPower = None,
     newest_weight: NewestWeight = 0.7,
     estimate: Annotated[
         Estimate,
@@ -293,7 +309,7 @@ def posteriors(
             mixture,
             split=split,
             num_blocks=blocks,
-            evidence=evidence or "prefix",
+            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
             newest_weight=newest_weight,
             estimate=estimate,
         )

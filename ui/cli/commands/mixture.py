@@ -14,12 +14,17 @@ from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
+    EvidenceDecay,
+    EvidencePower,
     Experts,
     GateEvidence,
     GateOptions,
     NewestWeight,
     Off,
     Prior,
+    SlowDecay,
+    SlowPower,
+    evidence_of,
     members_of,
     mix_request,
     number,
@@ -27,11 +32,12 @@ from ui.cli.mix_options import (
     weight_of,
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.generation.mix_names import find_member, with_clustering_id
+from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
+from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
@@ -225,6 +231,10 @@ def perplexity(
 def modes(
     name: MixtureName,
     evidence: GateEvidence = None,
+    evidence_decay: EvidenceDecay = None,
+    evidence_power: EvidencePower = None,
+    evidence_slow_decay: SlowDecay = None,
+    evidence_slow_power: SlowPower = None,
     newest_weight: NewestWeight = 0.7,
     blocks: Blocks = 100,
     split: Split = "test",
@@ -244,7 +254,7 @@ def modes(
             get_storage(),
             name,
             split=split,
-            evidence=evidence or "prefix",
+            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
             newest_weight=newest_weight,
             num_blocks=blocks,
         )
@@ -265,6 +275,38 @@ def modes(
         say(SINGLE_EXPERT)
     if any(None in (row.label, row.cached) for row in answer.domains):
         say(NO_CACHED.format(num_blocks=blocks))
+
+
+@app.command("calibrate")
+def calibrate(
+    name: MixtureName,
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Save the proposal in the mixture, if it gains, and what it gains.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Fit how much evidence counts in a mixture's posterior, its decay and power, from stored scores.
+
+    It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
+    """
+    from workbench.analysis.calibration import calibrate_evidence
+    from workbench.registry.database import reading, transaction
+    from workbench.registry.mixtures import save_calibration
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        answer = calibrate_evidence(session, get_storage(), name)
+    if save:
+        with transaction() as session:
+            save_calibration(session, answer)
+    if as_json:
+        print_json(answer)
+        return
+    print_rows(surface_rows(answer), empty="")
+    for sentence in (HOW_TO_READ, text_words(answer), verdict_words(answer)):
+        say(sentence)
+    if not answer.keeps:
+        say(f"Saved in “{name}”." if save else f"Not saved: workbench mixture calibrate {shlex.quote(name)} saves it.")
 
 
 @app.command("cost")
@@ -319,8 +361,9 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     say(f"{card.name}: {shown(card.gate)}")
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    if words := inside_words(card):
-        say(words)
+    for words in (inside_words(card), calibration_words(card)):
+        if words:
+            say(words)
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:

@@ -9,7 +9,7 @@ import typer
 from ui.cli.commands.mixture import Blocks, MixtureName
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.mix_options import GateEvidence
+from ui.cli.mix_options import EvidenceDecay, EvidencePower, GateEvidence, SlowDecay, SlowPower, evidence_of
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
 from workbench.registry.cards import PriorCard
@@ -49,6 +49,10 @@ def estimate(
     domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
     blocks: Blocks = 100,
     evidence: GateEvidence = None,
+    evidence_decay: EvidenceDecay = None,
+    evidence_power: EvidencePower = None,
+    evidence_slow_decay: SlowDecay = None,
+    evidence_slow_power: SlowPower = None,
     split: Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")] = "dev",
     as_json: Json = False,
 ) -> None:
@@ -60,7 +64,13 @@ def estimate(
 
     with reading() as session:
         shares = estimate_shares(
-            session, get_storage(), mixture, domain, split=split, num_blocks=blocks, evidence=evidence or "prefix"
+            session,
+            get_storage(),
+            mixture,
+            domain,
+            split=split,
+            num_blocks=blocks,
+            evidence=evidence_of(evidence, evidence_decay, evidence_power, evidence_slow_decay, evidence_slow_power),
         )
     with transaction() as session:
         card = keep_estimate(session, name, shares)

@@ -20,13 +20,16 @@ def _draw(offers: Offers) -> None:
     show_job_form("evaluate", offers, "Score the experts", command=_command, skip=("experts",))
 
 
+def _scored(number: int) -> str:
+    """How many scores were made."""
+    if number:
+        return f"{pluralize(number, 'pair')} of expert and domain scored."
+    return "Nothing to do: every score is stored already."
+
+
 SCREEN = Screen(
     command=_command,
-    sentence=lambda result: (
-        f"{pluralize(result['scored'], 'pair')} of expert and domain scored."
-        if result["scored"]
-        else "Nothing to do: every score is stored already."
-    ),
+    sentence=lambda result: " ".join(filter(None, (_scored(result["scored"]), result.get("calibration", "")))),
     link=ResultLink(
         SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
     ),

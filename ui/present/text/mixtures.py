@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ui.present.text.formatting import listed
 from workbench.registry.cards import MixtureCard
 
 SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that expert's own perplexity."
+
+
+def calibration_words(mixture: MixtureCard) -> str:
+    """The next step of a mixture with the paper's evidence; empty once it was calibrated, or cannot be."""
+    experts = [one for one in mixture.members if one.active and one.enabled]
+    if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
+        return ""
+    command = f"workbench evaluate run {shlex.quote(mixture.name)} --split dev --calibrate"
+    return f"Its evidence is not calibrated yet, which mostly helps on novel text. Next: {command}"
 
 
 def inside_words(mixture: MixtureCard) -> str:

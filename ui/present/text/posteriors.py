@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from engine.config import Evidence
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.present.text.formatting import pluralize
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 
@@ -9,7 +14,13 @@ _ESTIMATES = {
     "updating": "by the updating method (newest block {newest_weight:.0%})",
     "mean": "as the mean of the blocks' posteriors",
 }
-_EVIDENCE = {"prefix": "the whole prefix (paper)", "last_token": "the last token (released code)"}
+_EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_token": "the last token (released code)"}
+
+
+def evidence_words(evidence: AnyEvidence | Mapping[str, Any]) -> str:
+    """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
+    one = named(evidence)
+    return one.words if isinstance(one, EvidenceRule) else _EVIDENCE[one]
 
 
 def posterior_title(answer: PosteriorMap) -> str:
@@ -18,7 +29,7 @@ def posterior_title(answer: PosteriorMap) -> str:
     used = sorted(row.num_blocks for row in answer.domains) or [answer.num_blocks]
     blocks = pluralize(used[-1], "block")
     blocks = blocks if used[0] == used[-1] else f"{used[0]:,} to {blocks}"
-    return f"Posterior after {blocks} of {answer.split} text, {how}, evidence: {_EVIDENCE[answer.evidence]}"
+    return f"Posterior after {blocks} of {answer.split} text, {how}, evidence: {evidence_words(answer.evidence)}"
 
 
 def stable_words(row: DomainPosterior) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -11,6 +12,7 @@ from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorMap
@@ -24,7 +26,7 @@ _KEYS = {"train": "training", "novel": "novel"}
 def show_domains(saved: MixtureRequest) -> None:
     """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
     mixture = saved.model
-    answer = _fetch(saved, _draw_options())
+    answer = _fetch(saved, _draw_options(saved.gate))
     if answer is None:
         return
     if not answer.domains:
@@ -43,16 +45,9 @@ def show_domains(saved: MixtureRequest) -> None:
             show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
-def _draw_options() -> dict[str, Any]:
+def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
-    evidence = columns[0].segmented_control(
-        "Evidence",
-        ["prefix", "last_token"],
-        default="prefix",
-        key="posteriors.evidence",
-        required=True,
-        help="What the posterior sees: the full prefix (paper) or the last token (released code).",
-    )
+    evidence = choose_evidence(columns[0], "posteriors.evidence", gate)
     estimate = columns[1].segmented_control(
         "Estimate",
         ["updating", "mean"],

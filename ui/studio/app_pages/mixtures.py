@@ -10,9 +10,10 @@ from ui.present.missing_scores import gap_words
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import SINGLE_EXPERT
+from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
+from ui.studio.mixtures.calibration_view import show_calibration
 from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
@@ -75,6 +76,9 @@ def _show_mixture(mixture: MixtureCard) -> None:
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
+        title = "Next: calibrate the evidence" if calibration_words(mixture) else "Evidence: calibrate the posterior"
+        with st.expander(title, icon=":material/speed:"):
+            show_calibration(mixture, saved)
         st.markdown("##### Perplexity by inference mode: the lowest of each row is bold")
         show_modes(saved, split)
     show_deletion(mixture)

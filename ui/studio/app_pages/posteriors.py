@@ -16,8 +16,8 @@ from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
+from ui.studio.shared.evidence import draw_evidence
 from ui.widgets.background import fetch_in_background
-from ui.widgets.fields import draw_widget
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.sample_texts import example
@@ -69,8 +69,8 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
     model = mixture.name
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
-    questions = [one for one in setting_questions(mixture.gate["kind"], {}) if one.path[-1] == "evidence"]
-    gate = {one.path[-1]: draw_widget("posterior", one) for one in questions}
+    questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == "evidence"]
+    gate = {one.path[-1]: draw_evidence(f"posterior.{mixture.id}", one) for one in questions}
     parts = draw_parts(mixture)
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():

@@ -9,6 +9,8 @@ import streamlit as st
 
 from ui.present.form_choices import with_clusterings
 from ui.present.gate_questions import kind_question, setting_questions
+from ui.present.questions import Question
+from ui.studio.shared.evidence import draw_evidence
 from ui.widgets.fields import draw_widget
 
 
@@ -17,5 +19,9 @@ def draw_gate(form: str, saved: Mapping[str, Any]) -> dict[str, Any]:
     with st.expander("Gate settings", icon=":material/tune:"):
         kind = draw_widget(form, kind_question(saved))
         return {"kind": kind} | {
-            one.path[-1]: draw_widget(form, one) for one in with_clusterings(setting_questions(kind, saved))
+            one.path[-1]: _draw_setting(form, one) for one in with_clusterings(setting_questions(kind, saved))
         }
+
+
+def _draw_setting(form: str, question: Question) -> Any:
+    return (draw_evidence if question.path[-1] == "evidence" else draw_widget)(form, question)

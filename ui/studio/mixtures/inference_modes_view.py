@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from ui.client import Client
@@ -20,6 +22,7 @@ from ui.present.text.inference_modes import (
 )
 from ui.present.text.oracle_gap import oracle_gap
 from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
@@ -31,14 +34,7 @@ from workbench.settings import get_settings
 def show_modes(saved: MixtureRequest, split: str) -> None:
     """Perplexities of a saved mixture on every domain under each mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
-    evidence = left.segmented_control(
-        "Evidence",
-        ["prefix", "last_token"],
-        default="prefix",
-        key="modes.evidence",
-        required=True,
-        help="What the posterior sees: the full prefix (paper) or the last token (released code).",
-    )
+    evidence = choose_evidence(left, "modes.evidence", saved.gate)
     blocks = right.number_input(
         "Dev blocks behind a cached prior",
         1,
@@ -77,7 +73,7 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 
-def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> InferenceModeComparison | None:
+def _fetch(saved: MixtureRequest, split: str, evidence: Any, blocks: int = 100) -> InferenceModeComparison | None:
     def fetch() -> InferenceModeComparison:
         with Client(get_settings()) as client:
             return client.modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.posteriors import evidence_words
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
@@ -66,7 +67,7 @@ def origin(source: Mapping[str, Any]) -> str:
     blocks = pluralize(source["num_blocks"], "block")
     return (
         f"Estimated on {blocks} of {source['block_size']} tokens of {source['split']} text of {source['domain']} with "
-        f"{source['mixture']}, evidence: {source['evidence']}."
+        f"{source['mixture']}, evidence: {evidence_words(source['evidence'])}."
     )
 
 
@@ -99,9 +100,12 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
         left, right = st.columns(2)
         domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
         blocks = right.number_input("Blocks of dev text", 1, 10_000, 100, key="prior.estimate.blocks")
+        evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
         if st.form_submit_button("Estimate", icon=":material/calculate:"):
             with explained():
                 with Client(get_settings()) as client:
-                    client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks))
+                    client.estimate_prior(
+                        name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks), **evidence
+                    )
                 keep(f"The prior {name} is estimated.")
                 st.rerun()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from engine.config import MOST_TOKENS
 from workbench.kinds.kind import Kind, named, no_path, nothing
@@ -32,6 +32,16 @@ class Evaluate(Spec):
     again: bool = Field(
         False, description="Compute existing scores again, such as those without the number of correct tokens."
     )
+    calibrate: bool = Field(
+        False,
+        description="With dev scores: fit the evidence of the mixture's posterior on them, and save it if it gains.",
+    )
+
+    @model_validator(mode="after")
+    def _calibrates_on_dev(self) -> Evaluate:
+        if self.calibrate and self.split != "dev":
+            raise ValueError("a mixture is calibrated on dev text: choose the split dev")
+        return self
 
 
 KIND = Kind(

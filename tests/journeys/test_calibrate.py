@@ -1,0 +1,155 @@
+"""Calibrating a mixture: the evidence is fitted on stored scores of dev text of its training domains, and saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from engine.errors import MixtureError, ScoresError
+from ui.api.app import create_app
+from ui.cli.app import main
+from ui.kinds.job_results import result_sentence
+from ui.notebook import Workbench
+from workbench.analysis import scores
+from workbench.analysis.calibration import calibrate_evidence
+from workbench.answers.calibrations import EvidenceCalibration
+from workbench.errors import BadSpec
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading, transaction
+from workbench.registry.mixtures import get_mixture, save_calibration
+from workbench.store.storage import get_storage
+from workbench.tables import Domain, Evaluation, Mixture
+
+Do = Callable[[dict[str, Any]], JobCard]
+TEXT = {"mixture": "small", "block_size": 32, "max_tokens": 700}
+TRAINED = ["court", "kitchen"]
+TEMPERED = {"decay": 0.8, "power": 0.2, "slow_decay": 1.0, "slow_power": 0.0}
+
+
+@pytest.fixture
+def scored(trained: Do) -> Do:
+    """The trained home with every domain scored, a novel one included."""
+    for split in ("dev", "test"):
+        card = trained({"kind": "evaluate", "split": split, **TEXT})
+        assert card.state == "done", card.error
+    return trained
+
+
+def fitted(mixture: str = "small") -> EvidenceCalibration:
+    with reading() as session:
+        return calibrate_evidence(session, get_storage(), mixture)
+
+
+def numbers(answer: EvidenceCalibration | dict[str, Any]) -> dict[str, Any]:
+    data = answer if isinstance(answer, dict) else answer.model_dump(mode="json")
+    return {name: value for name, value in data.items() if name != "seconds"}
+
+
+@pytest.mark.usefixtures("scored")
+def test_neither_novel_nor_test_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fitted()
+    assert before.domains == TRAINED
+    scores._checked.cache_clear()
+    with reading() as session:
+        query = select(Evaluation).join(Evaluation.domain)
+        others = session.scalars(query.where((Evaluation.split == "test") | Domain.name.not_in(TRAINED))).all()
+        assert {(row.split, row.domain.name) for row in others} >= {("test", "court"), ("dev", "sea"), ("test", "sea")}
+        for row in others:
+            shutil.rmtree(get_storage().path(row.artifact_id))
+    assert numbers(fitted()) == numbers(before)
+    with pytest.raises(Exception, match=r"manifest\.json cannot be read"), reading() as session:
+        scores.mix_scores(session, get_storage(), "small", split="test")  # what is gone is noticed by whoever reads it
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_command_saves_a_gain_and_the_api_and_the_notebook_agree(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TestClient(create_app(), base_url="http://127.0.0.1") as api:
+        answer = api.post("/v1/workbench/calibration", json={"mixture": "small"}).json()
+    assert main(["mixture", "calibrate", "small", "--no-save", "--json"]) == 0
+    assert numbers(json.loads(capsys.readouterr().out)) == numbers(answer) == numbers(fitted())
+    mixture = Workbench(home, quiet=True).mixture("small")
+    assert numbers(mixture.calibration()) == numbers(answer)
+    with reading() as session:
+        untouched = get_mixture(session, "small")
+    assert (untouched.gate["evidence"], untouched.notes) == ("prefix", "")
+    expected = "prefix" if answer["keeps"] else answer["best"]
+    assert mixture.calibrated().gate["evidence"] == expected
+    assert main(["mixture", "calibrate", "small"]) == 0
+    shown = capsys.readouterr().out
+    assert "Power 0.3" in shown
+    assert "dev text" in shown
+    with reading() as session:
+        card = get_mixture(session, "small")
+    assert "Evidence calibrated on dev text of court, kitchen" in card.notes
+    assert card.gate["evidence"] == expected
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_proposal_is_saved_only_if_it_gains() -> None:
+    answer = fitted()
+    changes = {"now": {"decay": 1.0, "power": 1.0}, "best": {"decay": 0.8, "power": 0.2}}
+    for keeps, evidence in ((True, "prefix"), (False, TEMPERED)):
+        given = EvidenceCalibration.model_validate(answer.model_dump() | changes | {"keeps": keeps})
+        with transaction() as session:
+            card = save_calibration(session, given)
+        assert card.gate["evidence"] == evidence
+    assert "decay 0.8, power 0.2, which changed decay 1, power 1 by" in card.notes
+
+
+def test_without_dev_scores_the_command_that_makes_them_is_named(trained: Do) -> None:
+    assert trained({"kind": "evaluate", "split": "test", **TEXT}).state == "done"
+    with pytest.raises(ScoresError, match="Only 0 of the 2 domains") as caught:
+        fitted()
+    assert caught.value.next_step == "Score it: workbench evaluate run small --split dev --calibrate."
+
+
+def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
+    card = trained({"kind": "evaluate", "split": "dev", "calibrate": True, "domains": TRAINED, **TEXT})
+    assert card.state == "done", card.error
+    with reading() as session:
+        notes = get_mixture(session, "small").notes
+    assert notes.startswith("Evidence calibrated on dev text of court, kitchen")
+    assert result_sentence(card) == f"4 pairs of expert and domain scored. {notes}"
+    with transaction() as session:
+        session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
+    again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
+    assert again.state == "done"
+    assert "looks at no evidence" in result_sentence(again)
+    with pytest.raises(BadSpec, match="calibrated on dev text"):
+        trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_gate_without_evidence_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
+    with pytest.raises(MixtureError, match="looks at no evidence"):
+        fitted()
+    assert main(["mixture", "calibrate", "small"]) == 2
+    assert "--gate posterior" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("scored")
+def test_evidence_of_a_request_is_scored_as_it_is_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--evidence-decay", "0.8", "--evidence-power", "0.2", "--json"]
+    assert main(["mixture", "perplexity", "small", *given]) == 0
+    by_request = json.loads(capsys.readouterr().out)["domains"]
+    assert main(["mixture", "gate", "small", *given]) == 0
+    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED
+    assert main(["mixture", "perplexity", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["domains"] == by_request
+    assert main(["mixture", "modes", "small", *given]) == 0
+    rows = json.loads(capsys.readouterr().out)["domains"]
+    assert [row["uniform"] for row in rows] == pytest.approx([row["perplexity"] for row in by_request])
+    assert main(["mixture", "gate", "small", "--evidence-power", "0.5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED | {"power": 0.5}
+    assert main(["mixture", "gate", "small", "--evidence", "prefix", "--evidence-power", "0.5"]) == 2

@@ -1,0 +1,59 @@
+"""The calibration of a mixture's evidence as sentences and as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.mixing.evidence import EvidenceRule, named
+from ui.present.text.formatting import listed, pluralize
+from ui.present.text.posteriors import evidence_words
+from workbench.answers.calibrations import Change, EvidenceCalibration
+
+HOW_TO_READ = (
+    "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains: the "
+    "mean of reading it with all experts and without its own. Below 0 is better. "
+    "Slow evidence, which the proposal may add, is not in these cells."
+)
+
+
+def verdict_words(answer: EvidenceCalibration) -> str:
+    """What is proposed, and why."""
+    now, best = (setting_words(one) for one in (answer.now, answer.best))
+    if not answer.keeps:
+        return f"Proposed: {best}, instead of {now}. {gain_words(answer)}"
+    if answer.best == answer.now:
+        return f"Keep {now}: no other setting is better on this text."
+    return f"Keep {now}: {best} is lowest, but its gain may be chance. {gain_words(answer)}"
+
+
+def setting_words(rule: EvidenceRule) -> str:
+    """`decay 0.9, power 0.3`, or the name of a reading."""
+    return evidence_words(named(rule))
+
+
+def gain_words(answer: EvidenceCalibration) -> str:
+    """How much perplexity changes, for each domain by the setting that is best on the others."""
+    views = [f"{_change(answer.gain_present)} with all experts"]
+    if answer.gain_left_out:
+        views.append(f"{_change(answer.gain_left_out)} without a domain's own, as on novel text")
+    return f"Perplexity changes by {_change(answer.gain)}: {listed(views)}."
+
+
+def _change(change: Change) -> str:
+    return f"{change.value:+.1f} % [{change.low:+.1f}, {change.high:+.1f}]"
+
+
+def text_words(answer: EvidenceCalibration) -> str:
+    """Which text it was fitted on, and which is missing."""
+    fitted = f"Fitted on dev text of {pluralize(len(answer.domains), 'training domain')}: {listed(answer.domains)}."
+    missing = f" Not scored under every expert: {listed(answer.missing)}." if answer.missing else ""
+    return f"{fitted}{missing} Each gain is of a setting that was chosen on the other domains."
+
+
+def surface_rows(answer: EvidenceCalibration) -> list[dict[str, Any]]:
+    """A row for each decay, a column for each power: the change of perplexity in %."""
+    return [
+        {"decay": decay}
+        | {f"power {power:g}": round(value, 2) for power, value in zip(answer.powers, row, strict=True)}
+        for decay, row in zip(answer.decays, answer.change, strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""The evidence of a mixture fitted on dev text: the surface, the proposal, and a button that saves it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from engine.mixing.gate_registry import gate_type
+from ui.client import Client
+from ui.present.charts.calibration import calibration_picture
+from ui.present.text.calibration import HOW_TO_READ, setting_words, text_words, verdict_words
+from ui.present.text.formatting import plain
+from ui.present.text.mixtures import calibration_words
+from ui.studio.mixtures.mixture_controls import reset
+from ui.widgets.background import fetch_in_background
+from ui.widgets.notices import explained, keep
+from ui.widgets.show_chart import show_chart
+from workbench.answers.calibrations import EvidenceCalibration
+from workbench.mixture_request import MixtureRequest
+from workbench.registry import mixtures
+from workbench.registry.cards import MixtureCard
+from workbench.registry.database import transaction
+from workbench.settings import get_settings
+
+
+def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
+    """How much evidence should count, fitted on stored scores; for a gate without evidence how to get one."""
+    if "evidence" not in gate_type(mixture.gate["kind"]).settings:
+        st.caption("This gate looks at no evidence. Choose a posterior in the gate settings and save it first.")
+        return
+    if state := mixture.notes or calibration_words(mixture):
+        st.caption(plain(state))
+    st.caption(
+        "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
+        "evidence (power). Novel and test text are not read."
+    )
+    key = f"calibration.{mixture.id}"
+    if st.button("Calibrate", key="calibration.start", icon=":material/tune:"):
+        st.session_state[key] = True
+    if st.session_state.get(key) and (answer := _fetch(saved)):
+        _show(mixture, answer)
+
+
+def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
+    def fetch() -> EvidenceCalibration:
+        with Client(get_settings()) as client:
+            return client.calibration(mixture=saved.model)
+
+    return fetch_in_background("calibration", saved, fetch, "Mixing the stored scores with every setting")
+
+
+def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
+    st.markdown(plain(verdict_words(answer)))
+    show_chart(calibration_picture(answer), "calibration")
+    st.caption(plain(f"{HOW_TO_READ} {text_words(answer)}"))
+    if not answer.keeps and st.button("Save this evidence", key="calibration.save", type="primary"):
+        with explained():
+            with transaction() as session:
+                mixtures.save_calibration(session, answer)
+            reset(mixture)
+            keep(f"{mixture.name} is saved with {setting_words(answer.best)}.")
+            st.rerun()

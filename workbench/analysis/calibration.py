@@ -1,0 +1,108 @@
+"""The evidence of a mixture's posterior fitted on stored scores, of dev text of its training domains alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError, ScoresError
+from engine.mixing.evidence import EvidenceRule, named, rule_of
+from engine.mixing.gates.posterior import EvidenceConfig
+from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
+from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.generation import GenerationPlan, gate_of, plan
+from workbench.mixture_request import MixtureRequest
+from workbench.registry.experts import domains_of
+from workbench.store.storage import Storage
+from workbench.tables import Evaluation, Expert
+
+if TYPE_CHECKING:
+    from engine.analysis.calibration import DevText
+    from engine.mixing.base import Gate
+    from engine.statistics.estimates import Estimate
+
+
+def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureRequest | str) -> EvidenceCalibration:
+    """The decay and the power that fit best, and what they gain over the saved ones; nothing is saved.
+
+    Raises MixtureError for a gate without evidence, ScoresError where less than two training domains have dev scores
+    of every expert that takes part.
+    """
+    from engine.analysis.calibration import calibrate
+
+    started = time.perf_counter()
+    planned = plan(session, storage, mixture)
+    mixture = planned.model
+    if not isinstance(planned.gate, EvidenceConfig):
+        raise MixtureError(
+            f"The gate of “{mixture}” is “{planned.gate.kind}”, which looks at no evidence.",
+            f"Give it a posterior: workbench mixture gate {mixture} --gate posterior.",
+        )
+    homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
+    trained = sorted(set().union(*homes.values()))
+    scored = {domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained}
+    if len(scored) < 2 and len(trained) > 1:
+        raise ScoresError(
+            f"Only {len(scored)} of the {len(trained)} domains that trained “{mixture}” have dev text that is scored "
+            "under every expert that takes part; calibrating needs two.",
+            f"Score it: workbench evaluate run {mixture} --split dev --calibrate.",
+        )
+    own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
+    texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
+    now = rule_of(planned.gate.evidence)
+    result = calibrate(texts, lambda rule, rows: _gate(planned, rule, rows), now)
+    left_out = result.by_view.get("left out")
+    return EvidenceCalibration(
+        mixture=mixture,
+        experts=[expert.name for expert in planned.experts],
+        domains=list(scored),
+        missing=[domain for domain in trained if domain not in scored],
+        now=now,
+        best=result.best,
+        keeps=result.keeps,
+        decays=list(result.decays),
+        powers=list(result.powers),
+        change=result.change_DP,
+        gain=_change(result.gain),
+        gain_present=_change(result.by_view["present"]),
+        gain_left_out=left_out and _change(left_out),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _text(
+    session: Session,
+    storage: Storage,
+    planned: GenerationPlan,
+    domain: str,
+    evaluations: Sequence[Evaluation],
+    own: frozenset[int],
+) -> DevText:
+    from engine.analysis.calibration import DevText
+
+    scores_EX, block_size = load(storage, evaluations)
+    return DevText(
+        domain,
+        scores_EX,
+        block_size,
+        places(storage, evaluations[0])[1],
+        own,
+        None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
+        counted(storage, evaluations[0]),
+    )
+
+
+def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
+    """The plan's gate with another evidence, of some of its experts."""
+    assert isinstance(planned.gate, EvidenceConfig)
+    route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
+    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=named(rule))
+    return gate_of(replace(planned, experts=experts, gate=gate, route=route))
+
+
+def _change(estimate: Estimate) -> Change:
+    return Change(value=estimate.value, low=estimate.low, high=estimate.high)
