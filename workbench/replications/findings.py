@@ -12,7 +12,7 @@ import numpy as np
 from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
-from workbench.replications.verdicts import MARKS, REPRODUCED, WEAKER, Verdict
+from workbench.replications.verdicts import MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
 Findings = Mapping[str, Any]
@@ -95,13 +95,15 @@ def interval_columns(estimate: Estimate | None, name: str = "ours") -> Row:
 
 
 def summary(findings: Findings) -> str:
-    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here. 3 jobs are not done: 1 failed, 2 queued.`
+    """`9 of 24 claims reproduced, 5 contradicted, 3 undecided, 7 not testable here. 3 jobs are not done: 1 failed, …`
 
-    Between them stands how many came out only in a weaker form, where some did.
+    Between them stands how many came out only as a weaker claim, where some did; after them how many rest on one seed.
     """
     marks = findings["marks"]
-    rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
+    rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
     sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
+    if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
+        sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
     open_jobs = not_done(findings)
     if not open_jobs:
         return sentence

@@ -28,8 +28,9 @@ from workbench.replications.demix.names import (
 from workbench.replications.demix.orders import ORDERS, Order, judge_order
 from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import (
-    NOT_REPRODUCED,
+    CONTRADICTED,
     REPRODUCED,
+    UNDECIDED,
     UNTESTABLE,
     WEAKER,
     Claim,
@@ -64,9 +65,9 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
     ("result", "mark", "why"),
     [
         (estimate(-3, -1), REPRODUCED, ""),
-        (estimate(-3, 1), NOT_REPRODUCED, "includes 0"),
-        (estimate(1, 3), NOT_REPRODUCED, "Reversed"),
-        (estimate(-3, -1, -4.0, 0.5), NOT_REPRODUCED, "not every seed does"),
+        (estimate(-3, 1), UNDECIDED, "includes 0"),
+        (estimate(1, 3), CONTRADICTED, "Reversed"),
+        (estimate(-3, -1, -4.0, 0.5), UNDECIDED, "not every seed does"),
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
@@ -84,7 +85,7 @@ def test_a_mark_needs_the_whole_interval_and_every_seed(result: Estimate | None,
 def test_a_border_moves_what_counts_as_a_rise() -> None:
     assert is_below(CLAIM, estimate(0.2, 0.8), 1.0).mark == REPRODUCED
     undecided = is_below(CLAIM, estimate(0.2, 1.4), 1.0)
-    assert (undecided.mark, undecided.why) == (NOT_REPRODUCED, "Undecided: the interval includes 1.")
+    assert (undecided.mark, undecided.why) == (UNDECIDED, "Undecided: the interval includes 1.")
     assert is_above(CLAIM, estimate(-0.6, -0.3), -0.5).why == "Undecided: the interval includes -0.5."
 
 
@@ -92,11 +93,11 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
     ("result", "mark", "why"),
     [
         (estimate(-0.5, 0.5), REPRODUCED, ""),
-        (estimate(-0.5, 1.5), NOT_REPRODUCED, "Undecided: the interval includes 1"),
-        (estimate(-1.5, 0.5), NOT_REPRODUCED, "Undecided"),
-        (estimate(1.5, 2.5), NOT_REPRODUCED, "The full interval lies outside"),
-        (estimate(-2.5, -1.5), NOT_REPRODUCED, "The full interval lies outside"),
-        (estimate(-0.5, 0.5, -1.2, 1.0), NOT_REPRODUCED, "not every seed does"),
+        (estimate(-0.5, 1.5), UNDECIDED, "Undecided: the interval includes 1"),
+        (estimate(-1.5, 0.5), UNDECIDED, "Undecided"),
+        (estimate(1.5, 2.5), CONTRADICTED, "The full interval lies outside"),
+        (estimate(-2.5, -1.5), CONTRADICTED, "The full interval lies outside"),
+        (estimate(-0.5, 0.5, -1.2, 1.0), UNDECIDED, "not every seed does"),
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
@@ -126,7 +127,7 @@ def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order:
     evidence = evidence_of(printed_world(order.table))
     assert judge_order(evidence, order, PAPER).mark == REPRODUCED
     turned = judge_order(evidence, Order(order.table, order.higher, order.lower), PAPER)
-    assert turned.mark == NOT_REPRODUCED
+    assert turned.mark == CONTRADICTED
     assert turned.why.startswith("Reversed")
 
 
@@ -177,7 +178,7 @@ def verdict_on(evidence: DemixEvidence, claim: Claim) -> Mark:
 def test_one_stranger_at_home_elsewhere_breaks_the_diagonal() -> None:
     assert verdict_on(evidence_of(at_home(3.0, 3.4)), affinity.DIAGONAL) == REPRODUCED
     broken = at_home(3.0, 3.4, {("sea", "code"): 2.9})
-    assert verdict_on(evidence_of(broken), affinity.DIAGONAL) == NOT_REPRODUCED
+    assert verdict_on(evidence_of(broken), affinity.DIAGONAL) == CONTRADICTED
 
 
 def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> None:
@@ -191,13 +192,13 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
         losses[single_expert("sea"), seed, "law"] = wild
         losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
     result = next(one for one in affinity.judge_affinity(evidence_of(losses)) if one.claim == affinity.DIAGONAL)
-    assert result.mark == NOT_REPRODUCED
+    assert result.mark == UNDECIDED
     assert "3 of 4 domains" in result.ours
     assert result.estimate is not None
     assert result.estimate.value < -10  # the smallest lead is 5 %
 
 
-@pytest.mark.parametrize(("slope", "mark"), [(-1.0, REPRODUCED), (1.0, NOT_REPRODUCED)])
+@pytest.mark.parametrize(("slope", "mark"), [(-1.0, REPRODUCED), (1.0, CONTRADICTED)])
 def test_affinity_goes_with_overlap_only_where_it_does(slope: float, mark: Mark) -> None:
     draw, domains = np.random.default_rng(3), (*DOMAINS, "news", "music")
     overlap = {(one, other): 1.0 for one in domains for other in domains}
@@ -237,16 +238,16 @@ def beliefs(own: float, blocks: int = 100, num_documents: int = 25) -> dict[tupl
 
 def test_the_own_expert_must_have_the_highest_posterior_on_every_domain() -> None:
     assert verdict_on(evidence_of({}, beliefs=beliefs(0.7)), affinity.KNOWN) == REPRODUCED
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), affinity.KNOWN) == NOT_REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), affinity.KNOWN) == CONTRADICTED
     weak = beliefs(0.7) | {key: one for key, one in beliefs(0.1).items() if key[1] == "sea"}
-    assert verdict_on(evidence_of({}, beliefs=weak), affinity.KNOWN) == NOT_REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=weak), affinity.KNOWN) == CONTRADICTED
 
 
 def test_a_posterior_that_leads_by_one_document_of_three_is_undecided() -> None:
     torn_EN = np.tile([[0.45], [0.55], [0.0], [0.0]], 99)
     torn_EN[:, :33] = [[0.9], [0.1], [0.0], [0.0]]
     torn = {(seed, "law"): belief_of(torn_EN, 3) for seed in range(2)}
-    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | torn), affinity.KNOWN) == NOT_REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | torn), affinity.KNOWN) == UNDECIDED
     by_blocks = {key: belief_of(one.posterior_EN) for key, one in torn.items()}
     assert verdict_on(evidence_of({}, beliefs=beliefs(0.7) | by_blocks), affinity.KNOWN) == REPRODUCED
 
@@ -267,8 +268,8 @@ def test_posteriors_are_stable_where_the_next_fifty_blocks_say_what_the_first_sa
     assert affinity.moved(belief_of(STEADY)) == 0.0
     assert affinity.moved(belief_of(STEADY[:, :99])) is None
     assert verdict_on(settling(70, 0), affinity.STABLE) == REPRODUCED
-    assert verdict_on(settling(70, 6), affinity.STABLE) == NOT_REPRODUCED
-    assert verdict_on(settling(70, 3), affinity.STABLE) == NOT_REPRODUCED  # half of them is not “usually”
+    assert verdict_on(settling(70, 6), affinity.STABLE) == CONTRADICTED
+    assert verdict_on(settling(70, 3), affinity.STABLE) == UNDECIDED  # half of them is not “usually”
 
 
 def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_its_end() -> None:
@@ -299,11 +300,11 @@ def test_adding_lowers_novel_text_and_must_not_raise_training_text() -> None:
     assert good[growth.MORE_NOVEL.sentence] == good[growth.MORE_TRAINING.sentence] == REPRODUCED
     assert good[growth.DEMIX_TRAINING.sentence] == REPRODUCED
     assert good[growth.DENSE_NOVEL.sentence] == REPRODUCED
-    assert good[growth.DENSE_TRAINING.sentence] == NOT_REPRODUCED
+    assert good[growth.DENSE_TRAINING.sentence] == UNDECIDED
     bad = {claim.sentence: mark for claim, mark in grown(training=0.2, novel=0.1)}
-    assert bad[growth.MORE_TRAINING.sentence] == bad[growth.MORE_NOVEL.sentence] == NOT_REPRODUCED
+    assert bad[growth.MORE_TRAINING.sentence] == bad[growth.MORE_NOVEL.sentence] == CONTRADICTED
     assert bad[growth.DENSE_TRAINING.sentence] == REPRODUCED
-    assert bad[growth.DENSE_NOVEL.sentence] == NOT_REPRODUCED
+    assert bad[growth.DENSE_NOVEL.sentence] == CONTRADICTED
 
 
 def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> None:
@@ -321,7 +322,7 @@ def test_a_weaker_claim_that_fails_is_not_reproduced() -> None:
     claim = Claim("Table 0", "one is far less than another", "1 < 9", weaker="one is less than another")
     assert is_below(claim, estimate(-3, -1)).mark == WEAKER
     failed = is_below(claim, estimate(1, 3))
-    assert failed.mark == NOT_REPRODUCED
+    assert failed.mark == CONTRADICTED
     assert failed.why.endswith("Only the weaker claim was judged: one is less than another.")
 
 

@@ -1,7 +1,7 @@
 """Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
-Student's over the draws, each averaged over the replication's seeds, which drew the same examples. All draws are asked
+Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over seeds. All draws are asked
 the same test examples, so a difference that other examples might reverse is undecided, however alike its draws.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from engine.statistics.estimates import Estimate
+from engine.statistics.estimates import Estimate, half_width, of_seeds
 from engine.statistics.intervals import student_mean
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
-from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import UNDECIDED, Claim, Verdict, is_above, untestable
 
 Variant = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
 _NONE = "No folder of labelled tasks was given: --tasks FOLDER."
@@ -59,7 +59,7 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Varia
     why = "" if result is None else _too_little(evidence, better, other, result)
     if not why:
         return verdict
-    return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}", is_undecided=True)
+    return replace(verdict, mark=UNDECIDED, why=f"Undecided: {why}")
 
 
 def _too_little(evidence: CbtmEvidence, better: Variant, other: Variant, result: Estimate) -> str:
@@ -108,8 +108,9 @@ def _difference(evidence: CbtmEvidence, better: Variant, other: Variant) -> Esti
     if not pairs:
         return None
     apart = [[a - b for a, b in zip(one, two, strict=True)] for one, two in pairs.values()]
-    result = student_mean([fmean(draw) for draw in zip(*apart, strict=True)])
-    return Estimate(result.mean, result.low, result.high, tuple(map(fmean, apart)))
+    of_draws, by_seed = [fmean(draw) for draw in zip(*apart, strict=True)], tuple(map(fmean, apart))
+    reach = half_width([*of_seeds(of_draws), *of_seeds(by_seed)])  # draws are sampled as seeds are
+    return Estimate(fmean(by_seed), fmean(by_seed) - reach, fmean(by_seed) + reach, by_seed)
 
 
 def _accuracies(evidence: CbtmEvidence, seed: int, variant: Variant) -> list[float]:

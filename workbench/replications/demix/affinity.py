@@ -61,7 +61,8 @@ def _heterogeneous(evidence: DemixEvidence) -> Verdict:
         return untestable(TABLE_4, "It needs at least four domains and their measured overlap.", ours)
     shared = [float(np.mean([overlap[one, other] for other in results if other != one])) for one in results]
     by_seed = [[one.by_seed[place] for one in results.values()] for place in range(_num_seeds(results.values()))]
-    return is_above(TABLE_4, correlation_of_points(by_seed, shared), ours=ours, unit="r over domains")
+    r = correlation_of_points(by_seed, shared)
+    return is_above(TABLE_4, r, ours=ours, unit="r over domains", num_domains=len(results))
 
 
 def _num_seeds(results: Iterable[Estimate]) -> int:
@@ -117,7 +118,8 @@ def _affinity(evidence: DemixEvidence) -> Verdict:
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     cells = len(domains) * (len(domains) - 1)
-    return is_above(AFFINITY, results, ours=ours, unit=f"r over {cells} cells without the diagonal")
+    unit = f"r over {cells} cells without the diagonal"
+    return is_above(AFFINITY, results, ours=ours, unit=unit, num_domains=len(domains))
 
 
 # figures 4, 7 and 8 -------------------------------------------------------------------------------
@@ -178,4 +180,4 @@ def _stable(evidence: DemixEvidence) -> Verdict:
     ours = (
         f"{len(complete)} of {len(evidence.subject.everywhere)} domains have enough text; “usually” is more than half"
     )
-    return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains")
+    return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains", num_domains=len(complete))
