@@ -1,8 +1,9 @@
 """Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
-Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over seeds. All draws are asked
-the same test examples, so a difference that other examples might reverse is undecided, however alike its draws.
+Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over the seeds.
+All draws are asked the same test examples, so a difference that other examples might reverse is undecided, however
+alike its draws.
 """
 
 from __future__ import annotations
