@@ -39,7 +39,7 @@ class Variance(NamedTuple):
     freedom: float
 
 
-def of_seeds(points_S: Sequence[float]) -> list[Variance]:
+def of_seeds(points_S: Sequence[float] | Floats) -> list[Variance]:
     """The variance of a mean over seeds, without bias (n - 1); nothing of a single seed, which does not show it."""
     num_seeds = len(points_S)
     return [Variance(float(np.var(points_S, ddof=1)) / num_seeds, num_seeds - 1)] if num_seeds > 1 else []

@@ -12,6 +12,7 @@ import numpy as np
 from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
+from workbench.replications.sentences import Sentence, listed
 from workbench.replications.verdicts import MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
@@ -45,8 +46,10 @@ class Circumstances:
     jobs: Sequence[JobFacts]
 
 
-def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances) -> Row:
-    """The findings common to all papers; a paper adds its tables and charts."""
+def common_findings(
+    evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances, sentences: Sequence[Sentence] = ()
+) -> Row:
+    """The findings common to all papers; a paper adds its tables and charts. `sentences` are those of the paper."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
@@ -63,6 +66,7 @@ def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstanc
         "jobs": [asdict(job) for job in circumstances.jobs],
         "texts": text_rows(evidence),
         "claims": claims,
+        "sentences": listed(sentences, verdicts),
         "marks": {mark: counted[mark] for mark in MARKS},
     }
 

@@ -60,9 +60,9 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
         JobFacts("Import", "import-corpus", "done", 1.0),
     )
     result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
-    assert result["marks"]["reproduced"] == 1
+    assert result["marks"]["reproduced"] == 2  # on average, and on most domains
     assert sum(result["marks"].values()) == len(result["claims"])
-    assert summary(result).startswith("1 of ")
+    assert summary(result).startswith("2 of ")
     assert summary(result).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
     assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(result)
 

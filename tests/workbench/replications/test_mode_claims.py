@@ -59,10 +59,16 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
     [
         ({ROWS["full"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above full fine-tuning on average"),
         ({ROWS["lora"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on average"),
-        ({ROWS["two"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above MoDE with 2 fresh"),
+        (
+            {ROWS["two"]: (52, 52, 46)},
+            "Table 1: MoDE with 2 trained experts is above MoDE with 2 fresh experts on average",
+        ),
         ({ROWS["one"]: (52, 52, 46)}, "Table 1: MoDE with 2 fresh experts is above MoDE with 1 fresh"),
         ({ROWS["one"]: (40, 40, 43)}, "Table 1: MoDE with 1 fresh expert is above full fine-tuning on average"),
-        ({ROWS["frozen"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above MoDE with 2 frozen"),
+        (
+            {ROWS["frozen"]: (52, 52, 46)},
+            "Table 1: MoDE with 2 trained experts is above MoDE with 2 frozen experts on average",
+        ),
         ({ROWS["lora"]: (47, 42, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on the first"),
         ({ROWS["lora"]: (42, 47, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on the second"),
         ({ROWS["full"]: (41, 45, 43)}, "Table 1: full fine-tuning is above LoRA of rank 16 on the first"),

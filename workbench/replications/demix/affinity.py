@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from engine.statistics.bootstrap import Change
-from engine.statistics.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
+from engine.statistics.estimates import (
+    Estimate,
+    correlation_of_pairs,
+    correlation_of_points,
+    half_width,
+    of_seeds,
+    share,
+)
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import System, single_expert
 from workbench.replications.demix.paper import FIGURE_2, STABLE_AFTER
@@ -34,11 +41,21 @@ KNOWN = Claim("Figure 4", "on each training domain its own expert has the highes
 STABLE = Claim(
     "Figures 7, 8", "the posterior of a domain is stable after about 50 blocks", "“usually after around 50 blocks”"
 )
+VARIED = Claim(
+    "§5.2", "the posterior is spread over more experts on novel domains than on training domains", "in figure 4"
+)
 
 
 def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
     """All claims on specialization."""
-    return [_heterogeneous(evidence), _diagonal(evidence), _affinity(evidence), _known(evidence), _stable(evidence)]
+    return [
+        _heterogeneous(evidence),
+        _diagonal(evidence),
+        _affinity(evidence),
+        _known(evidence),
+        _varied(evidence),
+        _stable(evidence),
+    ]
 
 
 # table 4 ------------------------------------------------------------------------------------------
@@ -158,6 +175,27 @@ def _least_margin(evidence: DemixEvidence, domain: str, beliefs: Sequence[Belief
 
 def _leads_at_end(belief: Belief, own: int) -> bool:
     return int(belief.updating_EN[:, -1].argmax()) == own
+
+
+def _varied(evidence: DemixEvidence) -> Verdict:
+    """The entropy of the mean posterior of a domain: domains are the sample, of novel ones and of training ones."""
+    groups = (evidence.subject.novel, evidence.subject.domains)
+    beliefs = [[beliefs_on(evidence, domain) for domain in domains] for domains in groups]
+    if not all(each for group in beliefs for each in group) or min(map(len, beliefs)) < 2:
+        return untestable(VARIED, "It needs the posteriors of two novel and two training domains at least.")
+    seeds = range(min(len(each) for group in beliefs for each in group))
+    novel_SD, training_SD = ([[_entropy(each[seed]) for each in group] for seed in seeds] for group in beliefs)
+    by_seed = tuple(float(np.mean(one) - np.mean(other)) for one, other in zip(novel_SD, training_SD, strict=True))
+    reach = half_width([*of_seeds(np.mean(novel_SD, axis=0)), *of_seeds(np.mean(training_SD, axis=0))])
+    value = float(np.mean(by_seed))
+    difference = Estimate(value, value - reach, value + reach, by_seed)
+    return is_above(VARIED, difference, unit="nats of entropy", num_domains=sum(map(len, groups)))
+
+
+def _entropy(belief: Belief) -> float:
+    """In nats, of the mean posterior."""
+    mean_E = belief.posterior_EN.mean(1)
+    return float(-(mean_E * np.log(np.maximum(mean_E, 1e-12))).sum())
 
 
 def moved(belief: Belief) -> float | None:
