@@ -222,6 +222,7 @@ class Averages:
         self.draws = Draws(num_draws, seed)
         self._measured = measured
         self._drawn: dict[Place, Floats] = {}
+        self._points: dict[Place, float] = {}
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -258,6 +259,11 @@ class Averages:
         variance = float(np.var(np.mean(drawn_SR, axis=0), ddof=1))
         return Variance(variance, _freedom([self._measured[systems[0], s, drawn].documents_N for s in seeds]))
 
+    def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """A system's number, averaged over domains and the seeds that have them, without an interval."""
+        seeds = self.seeds_with([system], domains)
+        return float(np.mean([self._mean(system, seed, domains) for seed in seeds])) if seeds and domains else None
+
     def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
         """A system's number, averaged over domains and seeds."""
         return self.estimate([system], domains, lambda own: own)
@@ -267,17 +273,20 @@ class Averages:
         return self.estimate([system, other], domains, lambda one, two: one - two)
 
     def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
-        return float(np.mean([_number(self._measured[system, seed, domain]) for domain in domains]))
+        return float(np.mean([self._point(system, seed, domain) for domain in domains]))
 
     def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str], drawn: Sequence[str]) -> Floats:
         """The average over domains under every draw of those in `drawn`; the others stay as they are."""
-        total_R = np.zeros(self.draws.num_draws)
-        for domain in domains:
-            is_drawn = domain in drawn
-            total_R += (
-                self._drawn_at(system, seed, domain) if is_drawn else _number(self._measured[system, seed, domain])
-            )
-        return total_R / len(domains)
+        moved_R = np.zeros(self.draws.num_draws)
+        for domain in drawn:
+            moved_R += self._drawn_at(system, seed, domain) - self._point(system, seed, domain)
+        return self._mean(system, seed, domains) + moved_R / len(domains)
+
+    def _point(self, system: Hashable, seed: int, domain: str) -> float:
+        place = (system, seed, domain)
+        if place not in self._points:
+            self._points[place] = _number(self._measured[place])
+        return self._points[place]
 
     def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
         """The number under every draw of the domain's text [R]."""

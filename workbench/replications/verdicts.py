@@ -10,26 +10,22 @@ that rests on a single seed is flagged *one seed*, whatever its mark: its interv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from engine.statistics.estimates import Estimate
 
 Mark = Literal["reproduced", "weaker claim reproduced", "contradicted", "undecided", "not testable here"]
+Side = Literal["below", "above", "within"]  # within: nearer to 0 than the border
 REPRODUCED: Mark = "reproduced"
 WEAKER: Mark = "weaker claim reproduced"
 CONTRADICTED: Mark = "contradicted"
 UNDECIDED: Mark = "undecided"
 UNTESTABLE: Mark = "not testable here"
 MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, CONTRADICTED, UNDECIDED, UNTESTABLE)
-COLOURS: Mapping[Mark, str] = {
-    REPRODUCED: "green",
-    WEAKER: "blue",
-    CONTRADICTED: "red",
-    UNDECIDED: "orange",
-    UNTESTABLE: "gray",
-}
 ONE_SEED = "one seed"  # flag beside a mark
+FLOOR = "A floor: "  # begins the reason where numbers exist and say nothing
+NEAR_CHANCE = 5.0  # percentage points: an accuracy that is no farther above chance says nothing
 NO_SCORES = "Some of its scores are missing: the table of jobs shows which jobs are not done."
 
 
@@ -55,6 +51,8 @@ class Verdict:
     ours: str = ""
     estimate: Estimate | None = None
     unit: str = ""
+    side: Side | None = None  # of the border, on which the paper's sentence puts the value
+    border: float = 0.0
     num_domains: int | None = None  # the sample, where the claim is about domains and not about text
 
     @property
@@ -77,6 +75,8 @@ class Verdict:
             "is_undecided": self.is_undecided,
             "is_one_seed": self.is_one_seed,
             "num_domains": self.num_domains,
+            "side": self.side,
+            "border": self.border,
             "ours": self.ours,
             "unit": self.unit,
             **estimate,
@@ -104,12 +104,17 @@ def _judged(
         sentences.append(f"{num_domains} domains cannot show it.")
     if claim.weaker:
         sentences.append(f"Only the weaker claim was judged: {claim.weaker}.")
-    return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, num_domains)
+    return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, num_domains=num_domains)
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
     """The verdict on a claim that cannot be tested."""
     return Verdict(claim, UNTESTABLE, why, ours)
+
+
+def on_the_floor(verdict: Verdict, why: str) -> Verdict:
+    """The verdict where what is compared stands on a floor, which is no result; itself if `why` is empty."""
+    return untestable(verdict.claim, f"{FLOOR}{why}", verdict.ours) if why and verdict.estimate else verdict
 
 
 def is_below(
@@ -124,7 +129,8 @@ def is_below(
     """The verdict on a claim that a number is below a border; `num_domains` where domains are the sample."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    return _judged(claim, _doubt(estimate, border, border), ours, estimate, unit, num_domains)
+    verdict = _judged(claim, _doubt(estimate, border, border), ours, estimate, unit, num_domains)
+    return replace(verdict, side="below", border=border)
 
 
 def is_above(
@@ -140,7 +146,8 @@ def is_above(
     if estimate is None:
         return untestable(claim, ours=ours)
     turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
-    return _judged(claim, _doubt(turned, -border, border), ours, estimate, unit, num_domains)
+    verdict = _judged(claim, _doubt(turned, -border, border), ours, estimate, unit, num_domains)
+    return replace(verdict, side="above", border=border)
 
 
 def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
@@ -154,7 +161,7 @@ def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: s
         doubt = _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
     elif max(map(abs, estimate.by_seed)) >= border:
         doubt = _NOT_EVERY_SEED
-    return _judged(claim, doubt, ours, estimate, unit, None)
+    return replace(_judged(claim, doubt, ours, estimate, unit, None), side="within", border=border)
 
 
 def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:

@@ -298,3 +298,11 @@ def test_every_arm_is_named_once_and_dense_comes_first() -> None:
     arms = arms_of(SUBJECT.size, 8)
     assert arms[:2] == [DENSE, MAIN]
     assert len({arm.key for arm in arms}) == len(arms)
+
+
+@pytest.mark.parametrize(("chance", "mark"), [(0.3, REPRODUCED), (0.56, UNTESTABLE)])
+def test_answers_near_chance_are_a_floor_and_no_result(chance: float, mark: Mark) -> None:
+    shown = answers({**RIGHT, ("chance", None): chance})
+    verdict = next(one for one in judge(evidence_of({}, None, shown)) if one.claim.where == "Table 1")
+    assert verdict.mark == mark
+    assert ("A floor: 60.0 and 50.0 % are within 5 points of chance" in verdict.why) is (mark == UNTESTABLE)

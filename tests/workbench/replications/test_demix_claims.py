@@ -348,3 +348,12 @@ def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
     marks = [one.mark for one in growth.judge_growth(evidence_of(losses, removed=["law"]), PAPER)[-2:]]
     assert marks == [REPRODUCED, REPRODUCED]
     assert growth.judge_growth(evidence_of(losses), PAPER)[-1].mark == UNTESTABLE
+
+
+def test_nothing_is_close_to_a_dense_dapt_that_harmed_its_own_target() -> None:
+    cached = system("cached", PAPER)
+    nats = {cached: 4.0, System("dense"): 4.0} | {demix_dapt(one, PAPER): 4.1 for one in NOVEL}
+    losses = losses_of(nats | {dense_dapt(one): 4.3 for one in NOVEL}, NOVEL) | losses_of(nats, DOMAINS)
+    results = {one.claim: one for one in growth.judge_adding(evidence_of(losses), PAPER)}
+    assert results[growth.DEMIX_CLOSE].mark == UNTESTABLE
+    assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results[growth.DEMIX_CLOSE].why

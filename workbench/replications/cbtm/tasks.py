@@ -19,7 +19,16 @@ from engine.statistics.intervals import student_mean
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
-from workbench.replications.verdicts import UNDECIDED, Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import (
+    NEAR_CHANCE,
+    UNDECIDED,
+    UNTESTABLE,
+    Claim,
+    Verdict,
+    is_above,
+    on_the_floor,
+    untestable,
+)
 
 Variant = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
 _NONE = "No folder of labelled tasks was given: --tasks FOLDER."
@@ -56,11 +65,27 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Varia
     if not evidence.measured.answers:
         return untestable(claim, _NONE)
     result = _difference(evidence, better, other)
-    verdict = is_above(claim, result, unit="percentage points")
+    verdict = on_the_floor(is_above(claim, result, unit="percentage points"), _floor(evidence, better, other))
+    if verdict.mark == UNTESTABLE:
+        return verdict
     why = "" if result is None else _too_little(evidence, better, other, result)
     if not why:
         return verdict
     return replace(verdict, mark=UNDECIDED, why=f"Undecided: {why}")
+
+
+def _floor(evidence: CbtmEvidence, better: Variant, other: Variant) -> str:
+    """Why both accuracies are guesses; empty where one of them is not, or chance is not known."""
+    results = [_average(evidence, variant) for variant in (better, other, ("chance", None))]
+    if None in results:
+        return ""
+    *pair, chance = (result.mean for result in results)
+    if max(pair) > chance + NEAR_CHANCE:
+        return ""
+    return (
+        f"{pair[0]:.1f} and {pair[1]:.1f} % are within {NEAR_CHANCE:g} points of chance, which is right in "
+        f"{chance:.1f} %."
+    )
 
 
 def _too_little(evidence: CbtmEvidence, better: Variant, other: Variant, result: Estimate) -> str:

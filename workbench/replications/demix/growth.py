@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.statistics.bootstrap import Change
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import Reading, System, demix_dapt, dense_dapt, system
-from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
+from workbench.replications.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
 
 ADAPTING = "adapting"  # topic: training on a target
 SMALL_RISE = 1.0  # %: what is “not up” rises by less than this
@@ -96,6 +96,11 @@ def _close(evidence: DemixEvidence, reading: Reading, adapted: Sequence[str]) ->
     if not known:
         return untestable(DEMIX_CLOSE)
     each = ", ".join(f"{novel} {change.value:+.0f} %" for novel, change in known.items())
+    dense = {one: evidence.resampled.changes([Change(dense_dapt(one), System("dense"), one)]) for one in known}
+    collapsed = [f"{novel} ({one.value:+.0f} %)" for novel, one in dense.items() if one and one.value > 0]
+    if collapsed:
+        why = f"dense-DAPT ended above the untouched Dense on its own target: {', '.join(collapsed)}."
+        return untestable(DEMIX_CLOSE, f"{FLOOR}{why}", each)
     worst = max(known.values(), key=lambda change: change.high)
     ours = f"perplexity against dense-DAPT's: {each}; the least surely close is shown"
     return is_below(DEMIX_CLOSE, worst, CLOSE, ours=ours, unit="%")

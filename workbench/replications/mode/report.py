@@ -135,8 +135,9 @@ def _amounts(findings: Findings) -> Iterator[Section]:
 
 
 _AMOUNTS = (
-    "As many updates on so many training sequences, evenly spread over the text and seen again and again. “All” is as "
-    "many different ones as the updates take."
+    "At most as many updates on so many training sequences, evenly spread over the text and seen again and again; a "
+    "training stops where development text gets no better, and keeps its best weights. “All” is as many different ones "
+    "as the updates take."
 )
 _MIXED = (
     "The two experts of the composed models were trained on all text of their target; what is counted is the mixed "
