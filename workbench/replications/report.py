@@ -122,13 +122,24 @@ def with_interval(claim: Mapping[str, Any]) -> str:
     return f"{claim['value']:+.2f} [{claim['low']:+.2f}, {claim['high']:+.2f}] {claim['unit']}".strip()
 
 
+def headline(findings: Findings) -> str:
+    """The first claim with its numbers on test text, their interval and its mark."""
+    claim = findings["claims"][0]
+    numbers = f"{claim['ours']}, a difference of {with_interval(claim)}" if claim["value"] is not None else claim["why"]
+    return f"{claim['where']}, {claim['sentence']}: {mark_words(claim)} ({numbers.removesuffix('.')})."
+
+
 def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
 def failed(findings: Findings, reasons: Reasons) -> Section:
     """The claims that were tested and not reproduced, with possible reasons."""
-    return Section("Claims that were not reproduced, and possible reasons", tuple(_doubts(findings, reasons)))
+    words = (_GUESSES, *_doubts(findings, reasons))
+    return Section("Claims that were not reproduced, and possible reasons", words)
+
+
+_GUESSES = "A reason names the arms that varied it. What begins with “Guess:” was varied by none, and may be wrong."
 
 
 def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
