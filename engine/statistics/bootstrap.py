@@ -1,15 +1,16 @@
-"""Intervals of averaged perplexities and accuracies: a paired bootstrap over documents and seeds.
+"""Intervals of averaged perplexities and accuracies: documents by a paired bootstrap, seeds by their variance.
 
 A draw takes test documents with replacement, within each domain and the same for every system and seed, since they read
-the same text, and then seeds with replacement. A block belongs to the document in which it begins: blocks of
-one document resemble each other and are drawn together, and so are the pieces of a document that was cut. Of each draw
-a perplexity or an accuracy is computed per domain, averaged over domains as the paper averages, then over the seeds
-drawn. The interval is the middle 95 % of draws.
+the same text. A block belongs to the document in which it begins: blocks of one document resemble each other and are
+drawn together, and so are the pieces of a document that was cut. Of each draw a perplexity or an accuracy is computed
+per domain, averaged over domains as the paper averages, then over seeds: the variance over draws is what text leaves
+open. To it is added the variance between seeds, estimated without bias (n - 1), over their number. The interval is
+Student's, with degrees of freedom by Satterthwaite: of each domain's documents less one, and of the seeds less one.
+How a seed's value depends on the documents drawn is in both parts, so the interval is a little too wide.
 
 Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
-a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so.
-
-Two seeds tell little of how seeds differ, so a claim must also hold in each seed by itself.
+a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so. A single
+seed says nothing of how seeds differ: its interval is of text alone, and whoever shows it must say so, too.
 Shapes: N blocks, G documents, R draws, S seeds.
 """
 
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.statistics.estimates import NUM_DRAWS, Estimate, Floats, middle
+from engine.statistics.estimates import NUM_DRAWS, Estimate, Floats, Variance, half_width, of_seeds
 
 _MOST_NATS = 700.0  # per token: its exponential is still a number that JSON can hold
 
@@ -161,27 +162,27 @@ class Draws:
         counts_RG = self._documents(text, int(of_N.max()) + 1)
         return tuple(counts_RG @ np.bincount(of_N, one) for one in values_N)
 
-    def seeds(self, num_seeds: int) -> Floats:
-        """The share of each seed in every draw [S, R]."""
-        chance = np.random.default_rng([self._seed, num_seeds])
-        drawn = chance.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), self.num_draws)
-        return drawn.T / num_seeds
-
-    def estimate(self, points_S: Sequence[float], draws_SR: Sequence[Floats]) -> Estimate:
+    def estimate(
+        self, points_S: Sequence[float], draws_SR: Sequence[Floats], parts: Sequence[Variance] = ()
+    ) -> Estimate:
         """The mean over seeds, from its value in each seed and that under every draw of text.
 
-        The interval reaches to the value at least: perplexity is not linear, so that of two documents together may lie
-        beyond that of either.
+        `parts` tell how the variance over draws divides among texts, and the documents behind each less one; without
+        them its degrees of freedom are taken as many.
         """
-        low, high = middle((self.seeds(len(points_S)) * np.stack(draws_SR)).sum(0))
+        of_text = float(np.var(np.mean(draws_SR, axis=0), ddof=1))
+        known = sum(part.value for part in parts)
+        scaled = [Variance(of_text * part.value / known, part.freedom) for part in parts] if known > 0 else []
         value = float(np.mean(points_S))
-        return Estimate(value, min(low, value), max(high, value), tuple(points_S))
+        reach = half_width([*(scaled or [Variance(of_text, math.inf)]), *of_seeds(points_S)])
+        return Estimate(value, value - reach, value + reach, tuple(points_S))
 
     def mean(self, text: str, measured: Sequence[tuple[Floats, Ints]]) -> Estimate:
         """The mean over blocks of what was measured in each block of a text; values and documents [N] of every seed."""
         drawn = [self.sums(text, of_N, values_N, np.ones(len(of_N))) for values_N, of_N in measured]
         points = [float(values_N.mean()) for values_N, _ in measured]
-        return self.estimate(points, [total_R / num_R for total_R, num_R in drawn])
+        means_SR = [total_R / num_R for total_R, num_R in drawn]
+        return self.estimate(points, means_SR, [Variance(1.0, _freedom([of_N for _, of_N in measured]))])
 
     def of_counts(self, counted_S: Sequence[Counted], statistic: Statistic) -> Estimate:
         """A statistic of what was counted, one table for each seed, under draws of documents with all their pieces.
@@ -190,7 +191,9 @@ class Draws:
         `statistic` is given tables with the draws in front, and gives one number for each.
         """
         points = [float(statistic(one.table[None])[0]) for one in counted_S]
-        return self.estimate(points, [statistic(drawn) for drawn in self._tables(counted_S)])
+        freedom = _freedom([one.documents_N for one in counted_S])
+        drawn_SR = [statistic(drawn) for drawn in self._tables(counted_S)]
+        return self.estimate(points, drawn_SR, [Variance(1.0, freedom)])
 
     def _tables(self, counted_S: Sequence[Counted]) -> Iterator[Floats]:
         """Tables [R, …] of each seed, of the same documents: of G, G − 1 are drawn, each counted G / (G − 1) times."""
@@ -219,6 +222,7 @@ class Averages:
         self.draws = Draws(num_draws, seed)
         self._measured = measured
         self._drawn: dict[Place, Floats] = {}
+        self._points: dict[Place, float] = {}
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -238,9 +242,27 @@ class Averages:
         if not seeds or not domains:
             return None
         points = [float(statistic(*(np.array(self._mean(m, s, domains)) for m in systems))) for s in seeds]
-        return self.draws.estimate(
-            points, [statistic(*(self._mean_drawn(m, s, domains) for m in systems)) for s in seeds]
-        )
+        drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, domains) for m in systems)) for s in seeds]
+        parts = [self._part(systems, seeds, domains, one, statistic) for one in domains]
+        return self.draws.estimate(points, drawn_SR, parts)
+
+    def _part(
+        self,
+        systems: Sequence[Hashable],
+        seeds: Sequence[int],
+        domains: Sequence[str],
+        drawn: str,
+        statistic: Statistic,
+    ) -> Variance:
+        """The variance that one domain's text leaves in a statistic averaged over seeds."""
+        drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, [drawn]) for m in systems)) for s in seeds]
+        variance = float(np.var(np.mean(drawn_SR, axis=0), ddof=1))
+        return Variance(variance, _freedom([self._measured[systems[0], s, drawn].documents_N for s in seeds]))
+
+    def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """A system's number, averaged over domains and the seeds that have them, without an interval."""
+        seeds = self.seeds_with([system], domains)
+        return float(np.mean([self._mean(system, seed, domains) for seed in seeds])) if seeds and domains else None
 
     def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
         """A system's number, averaged over domains and seeds."""
@@ -251,10 +273,20 @@ class Averages:
         return self.estimate([system, other], domains, lambda one, two: one - two)
 
     def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
-        return float(np.mean([_number(self._measured[system, seed, domain]) for domain in domains]))
+        return float(np.mean([self._point(system, seed, domain) for domain in domains]))
 
-    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str]) -> Floats:
-        return np.asarray(np.mean([self._drawn_at(system, seed, domain) for domain in domains], axis=0))
+    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str], drawn: Sequence[str]) -> Floats:
+        """The average over domains under every draw of those in `drawn`; the others stay as they are."""
+        moved_R = np.zeros(self.draws.num_draws)
+        for domain in drawn:
+            moved_R += self._drawn_at(system, seed, domain) - self._point(system, seed, domain)
+        return self._mean(system, seed, domains) + moved_R / len(domains)
+
+    def _point(self, system: Hashable, seed: int, domain: str) -> float:
+        place = (system, seed, domain)
+        if place not in self._points:
+            self._points[place] = _number(self._measured[place])
+        return self._points[place]
 
     def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
         """The number under every draw of the domain's text [R]."""
@@ -300,9 +332,17 @@ class Resampled(Averages):
         if not seeds or not changes:
             return None
         points = [float(np.mean([self._point_change(one, s) for one in changes])) for s in seeds]
-        return self.draws.estimate(
-            points, [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
-        )
+        by_domain = {one.domain: [other for other in changes if other.domain == one.domain] for one in changes}
+        parts_D = [
+            np.mean([np.sum([self._drawn_change(one, s) for one in same], axis=0) for s in seeds], axis=0)
+            for same in by_domain.values()
+        ]
+        texts = [
+            [self.losses[same[0].after, s, domain].documents_N for s in seeds] for domain, same in by_domain.items()
+        ]
+        parts = [Variance(float(np.var(one, ddof=1)), _freedom(each)) for one, each in zip(parts_D, texts, strict=True)]
+        drawn_SR = [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
+        return self.draws.estimate(points, drawn_SR, parts)
 
     def _point_change(self, change: Change, seed: int) -> float:
         after, before = (self.losses[m, seed, change.domain].perplexity for m in change[:2])
@@ -311,6 +351,12 @@ class Resampled(Averages):
     def _drawn_change(self, change: Change, seed: int) -> Floats:
         after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
         return 100 * (after_R / before_R - 1)
+
+
+def _freedom(documents: Sequence[Ints]) -> int:
+    """The documents of a text less one; of a single document its blocks less one."""
+    num_documents = max(len(np.unique(one)) for one in documents)
+    return max(1, (num_documents if num_documents > 1 else max(map(len, documents))) - 1)
 
 
 def _kinds(counted_S: Sequence[Counted]) -> tuple[Floats, Ints]:

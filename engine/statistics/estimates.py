@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 NUM_DRAWS = 2000
 LEVEL = 0.95
@@ -29,6 +30,31 @@ class Estimate:
     low: float
     high: float
     by_seed: tuple[float, ...]
+
+
+class Variance(NamedTuple):
+    """A part of a mean's variance, and the degrees of freedom it was estimated with."""
+
+    value: float
+    freedom: float
+
+
+def of_seeds(points_S: Sequence[float] | Floats) -> list[Variance]:
+    """The variance of a mean over seeds, without bias (n - 1); nothing of a single seed, which does not show it."""
+    num_seeds = len(points_S)
+    return [Variance(float(np.var(points_S, ddof=1)) / num_seeds, num_seeds - 1)] if num_seeds > 1 else []
+
+
+def half_width(parts: Sequence[Variance]) -> float:
+    """Half of the t interval of a mean whose variance is the sum of independent parts.
+
+    Degrees of freedom by Satterthwaite (1946): (sum of v)^2 / sum of v^2 / df.
+    """
+    total = sum(part.value for part in parts)
+    if total <= 0:
+        return 0.0
+    freedom = total**2 / sum(part.value**2 / part.freedom for part in parts)
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
 
 
 def middle(draws_R: Floats) -> tuple[float, float]:

@@ -29,8 +29,11 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     result = report.findings
     assert (result["paper"], result["targets"], result["retention"]) == ("mode", ["kitchen", "ships"], "court")
     assert composed.base_id == single.base_id
-    untested = {claim["where"] for claim in result["claims"] if claim["mark"] == "not testable here"}
-    assert untested == {"Table 2", "Figure 4a", "Figure 4b", "Figure 4c"}
+    sentences = {f"“{one['quote']}”" for one in result["sentences"] if one["why"]}
+    untested = {claim["sentence"] for claim in result["claims"] if claim["mark"] == "not testable here"}
+    assert untested == sentences
+    untested_at = {claim["where"] for claim in result["claims"] if claim["sentence"] in untested}
+    assert untested_at >= {"Table 2", "Figure 4a", "Figure 4b", "Figure 4c"}
     assert sum(claim["where"] == "Table 2" and claim["value"] is None for claim in result["claims"]) == 1  # embeddings
     assert all(claim["why"] for claim in result["claims"] if claim["mark"] != "reproduced")
     rows = {row["model"]: row for row in result["tables"]["1"]}

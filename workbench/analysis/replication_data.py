@@ -17,6 +17,7 @@ from workbench.registry.reports import list_reports
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored
 from workbench.replications.sizes import Size
+from workbench.replications.verdicts import in_todays_words
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
@@ -118,8 +119,9 @@ def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, 
 
 
 def newest_report(session: Session, name: str) -> ReportCard | None:
-    """The newest report of a replication; None while there is none."""
-    return next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
+    """The newest report of a replication, its marks in today's words; None while there is none."""
+    card = next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
+    return card and card.model_copy(update={"findings": in_todays_words(card.findings)})
 
 
 def overlap_by(session: Session, job_id: str) -> Overlap | None:

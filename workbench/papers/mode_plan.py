@@ -20,6 +20,7 @@ from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
 from workbench.replications.mode.arms import STAGE_1, Group, groups_of, single
 from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
+from workbench.replications.mode.sizes import ModeSize
 
 COPIED = "copied backbone"
 
@@ -67,7 +68,8 @@ class _Maker(Maker):
         return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
 
     def _spec(self, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
-        domains, training = trained_on(arm, self.spec.targets), training_of(self.spec.budget.training, arm, run)
+        domains, size = trained_on(arm, self.spec.targets), self.spec.budget
+        training = stopping_early(training_of(size.training, arm, run), size, arm)
         if arm.method in ("frozen", "composed"):
             experts = [run.expert(single(self.spec.budget, on), self.spec.targets) for on in STAGE_1]
             return ComposeMode(
@@ -121,3 +123,13 @@ def training_of(training: TrainingConfig, arm: Arm, run: ModeRun) -> TrainingCon
         sequences_per_domain=training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
         learning_rate=arm.rate or training.learning_rate,
     )
+
+
+def stopping_early(training: TrainingConfig, size: ModeSize, arm: Arm) -> TrainingConfig:
+    """The training of an arm on fewer sequences, which it sees again and again: it stops by development text."""
+    if arm.sequences is None or size.patience is None:
+        return training
+    return replace(training, patience=size.patience, evaluate_every=max(1, training.num_steps // _EVALUATIONS))
+
+
+_EVALUATIONS = 10

@@ -12,7 +12,8 @@ import numpy as np
 from engine.statistics.bootstrap import Ints
 from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
-from workbench.replications.verdicts import MARKS, REPRODUCED, WEAKER, Verdict
+from workbench.replications.sentences import Sentence, listed
+from workbench.replications.verdicts import MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
 Findings = Mapping[str, Any]
@@ -45,8 +46,10 @@ class Circumstances:
     jobs: Sequence[JobFacts]
 
 
-def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances) -> Row:
-    """The findings common to all papers; a paper adds its tables and charts."""
+def common_findings(
+    evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances, sentences: Sequence[Sentence] = ()
+) -> Row:
+    """The findings common to all papers; a paper adds its tables and charts. `sentences` are those of the paper."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
@@ -63,6 +66,7 @@ def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstanc
         "jobs": [asdict(job) for job in circumstances.jobs],
         "texts": text_rows(evidence),
         "claims": claims,
+        "sentences": listed(sentences, verdicts),
         "marks": {mark: counted[mark] for mark in MARKS},
     }
 
@@ -95,13 +99,15 @@ def interval_columns(estimate: Estimate | None, name: str = "ours") -> Row:
 
 
 def summary(findings: Findings) -> str:
-    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here. 3 jobs are not done: 1 failed, 2 queued.`
+    """`9 of 24 claims reproduced, 5 contradicted, 3 undecided, 7 not testable here. 3 jobs are not done: 1 failed, …`
 
-    Between them stands how many came out only in a weaker form, where some did.
+    Between them stands how many came out only as a weaker claim, where some did; after them how many rest on one seed.
     """
     marks = findings["marks"]
-    rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
+    rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
     sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
+    if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
+        sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
     open_jobs = not_done(findings)
     if not open_jobs:
         return sentence

@@ -9,7 +9,7 @@ from typing import Any
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench.replications.findings import Findings, not_done, summary
 from workbench.replications.sizes import SMOKE
-from workbench.replications.verdicts import NOT_REPRODUCED, UNTESTABLE
+from workbench.replications.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
 Rows = Sequence[Mapping[str, Any]]
 Reasons = Callable[[Findings, Mapping[str, Any]], Iterable[str]]  # why a claim may have failed
@@ -44,9 +44,10 @@ def the_claims(findings: Findings, words: str) -> Section:
 
 _MARKS = (
     "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
-    "by itself (the value alone: a seed has no interval of its own). *Reproduced only in a weaker form*: the same "
-    "holds for less than the paper claims; the reason says what was judged. *Not reproduced*: it does not hold; the "
-    "reason says whether the result is reversed or undecided."
+    "by itself (the value alone: a seed has no interval of its own). *Weaker claim reproduced*: the same, of a border "
+    "that is not the paper's own; the reason says what was judged. *Contradicted*: the whole interval lies on the "
+    "other side. *Undecided*: the interval holds the border, or not every seed agrees. *One seed*: the claim rests on "
+    "a single seed, so the interval knows nothing of how seeds differ."
 )
 
 
@@ -67,14 +68,15 @@ _FEW = 5
 
 
 _HOW = (
-    f"A paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes test documents with replacement (one fewer than there "
-    "are, or the interval would be too narrow), within each domain and the same documents for both systems and all "
-    "seeds, since they read the same text; then seeds with replacement. A block belongs to the document in which it "
-    "begins. Of each draw the perplexity of every domain is computed, averaged over domains as in the paper, then over "
-    f"the seeds drawn. The interval is the middle {LEVEL:.0%} of the draws. Two or three seeds say little about the "
-    "variance between seeds, so the value of each seed must lie on the claim's side as well. What a mode chooses on "
-    "the text itself (the best single expert on novel text) and priors estimated on the development text are not drawn "
-    "again."
+    f"Text: a paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes test documents with replacement (one fewer than "
+    "there are, or the interval would be too narrow), within each domain and the same documents for both systems and "
+    "all seeds, since they read the same text. A block belongs to the document in which it begins. Of each draw the "
+    "perplexity of every domain is computed, averaged over domains as in the paper, then over seeds. To the variance "
+    "over draws is added that between seeds, estimated without bias (n − 1) and divided by their number. The interval "
+    f"is Student's at {LEVEL:.0%}, with Satterthwaite's degrees of freedom. The value of each seed must lie on the "
+    "claim's side as well. With one seed the variance between seeds is unknown, and the mark says so. Where a claim is "
+    "about domains, domains are the sample. What a mode chooses on the text itself (the best single expert on novel "
+    "text) and priors estimated on the development text are not drawn again."
 )
 
 
@@ -101,11 +103,16 @@ def claim_rows(claims: Rows) -> Rows:
             "ours": claim["ours"] or "—",
             "difference [95 %]": with_interval(claim),
             "each seed": each_seed(claim["by_seed"]),
-            "mark": claim["mark"],
+            "mark": mark_words(claim),
             "why": claim["why"],
         }
         for claim in claims
     ]
+
+
+def mark_words(claim: Mapping[str, Any]) -> str:
+    """`reproduced`, `reproduced (one seed)`."""
+    return f"{claim['mark']} ({ONE_SEED})" if claim.get("is_one_seed", False) else str(claim["mark"])
 
 
 def with_interval(claim: Mapping[str, Any]) -> str:
@@ -115,13 +122,24 @@ def with_interval(claim: Mapping[str, Any]) -> str:
     return f"{claim['value']:+.2f} [{claim['low']:+.2f}, {claim['high']:+.2f}] {claim['unit']}".strip()
 
 
+def headline(findings: Findings) -> str:
+    """The first claim with its numbers on test text, their interval and its mark."""
+    claim = findings["claims"][0]
+    numbers = f"{claim['ours']}, a difference of {with_interval(claim)}" if claim["value"] is not None else claim["why"]
+    return f"{claim['where']}, {claim['sentence']}: {mark_words(claim)} ({numbers.removesuffix('.')})."
+
+
 def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
 def failed(findings: Findings, reasons: Reasons) -> Section:
     """The claims that were tested and not reproduced, with possible reasons."""
-    return Section("Claims that were not reproduced, and possible reasons", tuple(_doubts(findings, reasons)))
+    words = (_GUESSES, *_doubts(findings, reasons))
+    return Section("Claims that were not reproduced, and possible reasons", words)
+
+
+_GUESSES = "A reason names the arms that varied it. What begins with “Guess:” was varied by none, and may be wrong."
 
 
 def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
@@ -137,12 +155,13 @@ def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
 
 def not_reproduced(findings: Findings, reasons: Reasons) -> list[tuple[Mapping[str, Any], list[str]]]:
     """Each claim that was tested and not reproduced, with possible reasons."""
-    failed = [claim for claim in findings["claims"] if claim["mark"] == NOT_REPRODUCED]
+    failed = [claim for claim in findings["claims"] if claim["mark"] in (CONTRADICTED, UNDECIDED)]
     return [(claim, [claim["why"], *reasons(findings, claim), *_too_little(findings, claim)]) for claim in failed]
 
 
 def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    if claim.get("is_undecided", False) and findings["seeds"] < 3:  # reports of older versions lack it
+    is_about_text = claim.get("num_domains") is None
+    if claim["mark"] == UNDECIDED and is_about_text and findings["seeds"] < 3:
         yield f"{seeds_words(findings)} and this much test text cannot resolve a difference of this size."
 
 

@@ -1,24 +1,31 @@
-"""The verdict on a claim: the paper's number, ours, the interval, and one of four marks.
+"""The verdict on a claim: the paper's number, ours, the interval, and one of five marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
-seed by itself (the value, not an interval of its own); else it is *not reproduced*, also where the interval holds the
-border, and the reason says which. Where less is judged than the paper says, a claim that comes out is *reproduced only
-in a weaker form*. *Not testable here* is what needs scores, sizes or domains that are not there.
+seed by itself (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
+reproduced*. A claim is *contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not
+testable here* is what needs scores, sizes or domains that are not there, and what only floors would answer. A verdict
+that rests on a single seed is flagged *one seed*, whatever its mark: its interval knows nothing of how seeds differ.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from engine.statistics.estimates import Estimate
 
-Mark = Literal["reproduced", "reproduced only in a weaker form", "not reproduced", "not testable here"]
+Mark = Literal["reproduced", "weaker claim reproduced", "contradicted", "undecided", "not testable here"]
+Side = Literal["below", "above", "within"]  # within: nearer to 0 than the border
 REPRODUCED: Mark = "reproduced"
-WEAKER: Mark = "reproduced only in a weaker form"
-NOT_REPRODUCED: Mark = "not reproduced"
+WEAKER: Mark = "weaker claim reproduced"
+CONTRADICTED: Mark = "contradicted"
+UNDECIDED: Mark = "undecided"
 UNTESTABLE: Mark = "not testable here"
-MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, NOT_REPRODUCED, UNTESTABLE)
+MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, CONTRADICTED, UNDECIDED, UNTESTABLE)
+ONE_SEED = "one seed"  # flag beside a mark
+FLOOR = "A floor: "  # begins the reason where numbers exist and say nothing
+NEAR_CHANCE = 5.0  # percentage points: an accuracy that is no farther above chance says nothing
 NO_SCORES = "Some of its scores are missing: the table of jobs shows which jobs are not done."
 
 
@@ -44,7 +51,19 @@ class Verdict:
     ours: str = ""
     estimate: Estimate | None = None
     unit: str = ""
-    is_undecided: bool = False  # not reproduced, but not reversed either: more seeds or text could decide it
+    side: Side | None = None  # of the border, on which the paper's sentence puts the value
+    border: float = 0.0
+    num_domains: int | None = None  # the sample, where the claim is about domains and not about text
+
+    @property
+    def is_undecided(self) -> bool:
+        """Neither reproduced nor contradicted: more seeds, text or domains could decide it."""
+        return self.mark == UNDECIDED
+
+    @property
+    def is_one_seed(self) -> bool:
+        """Whether it rests on a single seed."""
+        return self.estimate is not None and len(self.estimate.by_seed) == 1
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as a report stores it."""
@@ -54,6 +73,10 @@ class Verdict:
             "mark": self.mark,
             "why": self.why,
             "is_undecided": self.is_undecided,
+            "is_one_seed": self.is_one_seed,
+            "num_domains": self.num_domains,
+            "side": self.side,
+            "border": self.border,
             "ours": self.ours,
             "unit": self.unit,
             **estimate,
@@ -65,18 +88,23 @@ class _Doubt:
     """Why a claim that could be tested was not reproduced."""
 
     why: str
-    is_undecided: bool = True
+    mark: Mark = UNDECIDED
 
 
 _NOT_EVERY_SEED = _Doubt("Undecided: the interval supports the claim, but not every seed does.")
 
 
-def _judged(claim: Claim, doubt: _Doubt | None, ours: str, estimate: Estimate, unit: str) -> Verdict:
+def _judged(
+    claim: Claim, doubt: _Doubt | None, ours: str, estimate: Estimate, unit: str, num_domains: int | None
+) -> Verdict:
     """The verdict on a claim that could be tested; it was reproduced if there is no doubt."""
-    mark = NOT_REPRODUCED if doubt else WEAKER if claim.weaker else REPRODUCED
-    less = f"Only the weaker claim was judged: {claim.weaker}." if claim.weaker else ""
-    why = f"{doubt.why if doubt else ''} {less}".strip()
-    return Verdict(claim, mark, why, ours, estimate, unit, is_undecided=doubt is not None and doubt.is_undecided)
+    mark = doubt.mark if doubt else WEAKER if claim.weaker else REPRODUCED
+    sentences = [doubt.why] if doubt else []
+    if num_domains is not None and mark == UNDECIDED:
+        sentences.append(f"{num_domains} domains cannot show it.")
+    if claim.weaker:
+        sentences.append(f"Only the weaker claim was judged: {claim.weaker}.")
+    return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, num_domains=num_domains)
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
@@ -84,23 +112,42 @@ def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
     return Verdict(claim, UNTESTABLE, why, ours)
 
 
+def on_the_floor(verdict: Verdict, why: str) -> Verdict:
+    """The verdict where what is compared stands on a floor, which is no result; itself if `why` is empty."""
+    return untestable(verdict.claim, f"{FLOOR}{why}", verdict.ours) if why and verdict.estimate else verdict
+
+
 def is_below(
-    claim: Claim, estimate: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = ""
+    claim: Claim,
+    estimate: Estimate | None,
+    border: float = 0.0,
+    *,
+    ours: str = "",
+    unit: str = "",
+    num_domains: int | None = None,
 ) -> Verdict:
-    """The verdict on a claim that a number is below a border."""
+    """The verdict on a claim that a number is below a border; `num_domains` where domains are the sample."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    return _judged(claim, _doubt(estimate, border, border), ours, estimate, unit)
+    verdict = _judged(claim, _doubt(estimate, border, border), ours, estimate, unit, num_domains)
+    return replace(verdict, side="below", border=border)
 
 
 def is_above(
-    claim: Claim, estimate: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = ""
+    claim: Claim,
+    estimate: Estimate | None,
+    border: float = 0.0,
+    *,
+    ours: str = "",
+    unit: str = "",
+    num_domains: int | None = None,
 ) -> Verdict:
-    """The verdict on a claim that a number is above a border."""
+    """The verdict on a claim that a number is above a border; `num_domains` where domains are the sample."""
     if estimate is None:
         return untestable(claim, ours=ours)
     turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
-    return _judged(claim, _doubt(turned, -border, border), ours, estimate, unit)
+    verdict = _judged(claim, _doubt(turned, -border, border), ours, estimate, unit, num_domains)
+    return replace(verdict, side="above", border=border)
 
 
 def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
@@ -109,18 +156,40 @@ def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: s
         return untestable(claim, ours=ours)
     doubt = None
     if estimate.low > border or estimate.high < -border:
-        doubt = _Doubt("The full interval lies outside the claimed range.", is_undecided=False)
+        doubt = _Doubt("The full interval lies outside the claimed range.", CONTRADICTED)
     elif estimate.low <= -border or estimate.high >= border:
         doubt = _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
     elif max(map(abs, estimate.by_seed)) >= border:
         doubt = _NOT_EVERY_SEED
-    return _judged(claim, doubt, ours, estimate, unit)
+    return replace(_judged(claim, doubt, ours, estimate, unit, None), side="within", border=border)
 
 
 def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
     """Why a number does not count as below the border, which is printed as `shown`; None if it does."""
     if estimate.low > border:
-        return _Doubt("Reversed: the full interval lies on the other side.", is_undecided=False)
+        return _Doubt("Reversed: the full interval lies on the other side.", CONTRADICTED)
     if estimate.high >= border:
         return _Doubt(f"Undecided: the interval includes {shown:g}.")
     return _NOT_EVERY_SEED if max(estimate.by_seed) >= border else None
+
+
+def in_todays_words(findings: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored findings whose marks are those of today: older ones had one mark for contradicted and undecided."""
+    claims = [{**claim, "mark": _todays(claim)} for claim in findings["claims"]]
+    counted = [claim["mark"] for claim in claims]
+    readings = [{**row, "mark": _todays(row)} for row in findings.get("readings", ())]
+    return {
+        **findings,
+        "claims": claims,
+        "marks": {mark: counted.count(mark) for mark in MARKS},
+        **({"readings": readings} if "readings" in findings else {}),
+    }
+
+
+def _todays(claim: Mapping[str, Any]) -> Mark:
+    if claim["mark"] in MARKS:
+        return next(mark for mark in MARKS if mark == claim["mark"])
+    if claim["mark"] == "reproduced only in a weaker form":
+        return WEAKER
+    is_undecided = claim.get("is_undecided", claim["why"].startswith("Undecided"))
+    return UNDECIDED if is_undecided else CONTRADICTED

@@ -21,6 +21,7 @@ from workbench.replications.demix.reasons import reasons
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.report import not_reproduced
+from workbench.replications.verdicts import in_todays_words
 
 BUDGET = {
     "shape": {"family": "llama"},
@@ -59,9 +60,9 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
         JobFacts("Import", "import-corpus", "done", 1.0),
     )
     result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
-    assert result["marks"]["reproduced"] == 1
+    assert result["marks"]["reproduced"] == 2  # on average, and on most domains
     assert sum(result["marks"].values()) == len(result["claims"])
-    assert summary(result).startswith("1 of ")
+    assert summary(result).startswith("2 of ")
     assert summary(result).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
     assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(result)
 
@@ -79,15 +80,36 @@ def test_weaker_claims_are_counted_by_themselves() -> None:
     result = findings({})
     result["marks"] = {
         "reproduced": 3,
-        "reproduced only in a weaker form": 2,
-        "not reproduced": 1,
+        "weaker claim reproduced": 2,
+        "contradicted": 1,
+        "undecided": 0,
         "not testable here": 4,
     }
-    assert summary(result) == (
-        "3 of 10 claims reproduced, 2 reproduced only in a weaker form, 1 not reproduced, 4 not testable here."
+    counts = "3 of 10 claims reproduced, 2 weaker claim reproduced, 1 contradicted, 0 undecided, 4 not testable here."
+    assert summary(result) == counts
+    result["claims"][0]["is_one_seed"] = True
+    assert summary(result) == f"{counts} 1 rests on one seed."
+
+
+def test_findings_of_before_are_read_in_todays_marks() -> None:
+    """They had one mark for what is contradicted and what is undecided; the first ones not even a field for it."""
+    result = findings({}) | {"readings": []}
+    claim = {"why": "", "where": "Table 3", "sentence": "a sentence", "is_one_seed": False}
+    result["claims"] = [
+        {**claim, "mark": "reproduced"},
+        {**claim, "mark": "reproduced only in a weaker form"},
+        {**claim, "mark": "not reproduced", "is_undecided": True},
+        {**claim, "mark": "not reproduced", "is_undecided": False},
+        {**claim, "mark": "not reproduced", "why": "Undecided: the interval includes 0."},
+        {**claim, "mark": "not testable here"},
+    ]
+    read = in_todays_words(result)
+    expected = ["reproduced", "weaker claim reproduced", "undecided", "contradicted", "undecided", "not testable here"]
+    assert [one["mark"] for one in read["claims"]] == expected
+    assert summary(read) == (
+        "1 of 6 claims reproduced, 1 weaker claim reproduced, 1 contradicted, 2 undecided, 1 not testable here."
     )
-    result["marks"] = {"reproduced": 3, "not reproduced": 1, "not testable here": 4}  # as reports of before have it
-    assert summary(result) == "3 of 8 claims reproduced, 1 not reproduced, 4 not testable here."
+    assert in_todays_words(read) == read
 
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
@@ -177,7 +199,7 @@ def test_findings_of_before_these_fields_are_read_without_the_reasons_that_need_
 def test_few_seeds_are_a_reason_where_a_claim_is_undecided(seeds: int, is_undecided: bool, explained: bool) -> None:
     result = findings(losses_of({NAIVE: 3.2, DENSE: 3.0}, DOMAINS)) | {"seeds": seeds}
     for claim in result["claims"]:
-        claim["is_undecided"] = is_undecided
+        claim["mark"] = "undecided" if is_undecided else "contradicted"
     output = reasons_by_sentence(result)["DEMix (naive) has less perplexity than Dense on the training domains"]
     assert (f"{seeds} seeds and this much test text cannot resolve" in output) is explained
 

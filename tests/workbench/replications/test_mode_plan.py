@@ -99,7 +99,11 @@ def test_every_arm_is_trained_as_its_table_says_in_every_seed() -> None:
 def test_all_else_of_a_training_is_the_sizes() -> None:
     for step, spec in trainings():
         own = SPEC.budget.seeding if step.key.endswith("backbone") else SPEC.budget.training
-        varied = ("seed", "num_steps", "max_sequences", "learning_rate", "sequences_per_domain")
+        varied = ["seed", "num_steps", "max_sequences", "learning_rate", "sequences_per_domain"]
+        if spec.training.max_sequences:
+            assert spec.training.patience == SPEC.budget.patience
+            assert spec.training.evaluate_every * 2 <= spec.training.num_steps
+            varied += ["patience", "evaluate_every"]
         assert replace(own, **{name: getattr(spec.training, name) for name in varied}) == spec.training
         batch = spec.training.sequences_per_domain * len(spec.domains)
         assert batch == 2 * own.sequences_per_domain

@@ -249,7 +249,7 @@ def _overview() -> Iterator[dict[str, Any]]:
 def show(name: Name, as_json: Json = False) -> None:
     """Show the claims of the newest report, with the paper's numbers beside yours."""
     from workbench.replications.findings import summary
-    from workbench.replications.report import with_interval
+    from workbench.replications.report import mark_words, with_interval
 
     card = _newest(name)
     if card is None:
@@ -258,7 +258,7 @@ def show(name: Name, as_json: Json = False) -> None:
         print_json({"report": card, "files": _files(card)})
         return
     rows = [
-        (claim["where"], claim["sentence"], claim["paper"], claim["ours"], with_interval(claim), claim["mark"])
+        (claim["where"], claim["sentence"], claim["paper"], claim["ours"], with_interval(claim), mark_words(claim))
         for claim in card.findings["claims"]
     ]
     print_table(

@@ -16,7 +16,7 @@ from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, SEED, Arm, System, balanced
 from workbench.replications.cbtm.orders import has_less
 from workbench.replications.findings import Row, interval_columns
-from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import UNDECIDED, Claim, Verdict, is_above, untestable
 
 _FIGURE = "in the figure, without numbers"
 _TERA = 1e12
@@ -93,7 +93,7 @@ def _moves(evidence: CbtmEvidence) -> Verdict:
     if before == after == numbers[-1]:
         return untestable(claim, f"The most that were tried, {after}, are best at both budgets: more may be.", ours)
     if before == after:
-        return Verdict(claim, NOT_REPRODUCED, f"Of {_listed(numbers)} clusters {after} are best at both budgets.", ours)
+        return Verdict(claim, UNDECIDED, f"Of {_listed(numbers)} clusters {after} are best at both budgets.", ours)
     few, many = sorted((before, after))
     return is_above(claim, _crossing(judging, few, many, domains), ours=ours, unit="perplexity")
 

@@ -10,6 +10,7 @@ from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding
 from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.sentences import SENTENCES
 from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
@@ -19,7 +20,7 @@ from workbench.replications.findings import Circumstances, Row, common_findings
 def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
     """The findings behind the report, computed from the measurements."""
     return {
-        **common_findings(evidence, judge(evidence), circumstances),
+        **common_findings(evidence, judge(evidence), circumstances, SENTENCES),
         "seeding_tokens": seeding_tokens(evidence),
         "clusters": evidence.subject.main.num_models,
         "tables": _tables(evidence),

@@ -18,7 +18,9 @@ def has_less(evidence: CbtmEvidence, claim: Claim, lower: System, higher: System
     return is_below(claim, evidence.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
 
 
-def is_comparable(evidence: CbtmEvidence, claim: Claim, system: System, other: System) -> Verdict:
-    """A system rises over another by less than COMPARABLE, on average over the training domains."""
+def is_comparable(
+    evidence: CbtmEvidence, claim: Claim, system: System, other: System, border: float = COMPARABLE
+) -> Verdict:
+    """A system rises over another by less than a border in %, on average over the training domains."""
     changes = [Change(system, other, domain) for domain in evidence.subject.domains]
-    return is_below(claim, evidence.resampled.changes(changes), COMPARABLE, unit="%")
+    return is_below(claim, evidence.resampled.changes(changes), border, unit="%")

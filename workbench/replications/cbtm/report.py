@@ -14,6 +14,7 @@ from workbench.replications.report import (
     amount,
     circumstances,
     failed,
+    headline,
     in_short,
     intervals,
     the_claims,
@@ -24,7 +25,7 @@ from workbench.replications.report import (
 def sections(findings: Findings) -> list[Section]:
     """All sections of the report, in order."""
     return [
-        in_short(findings, best_words(findings)),
+        in_short(findings, headline(findings), best_words(findings)),
         the_claims(findings, _MARKS),
         *_budgets(findings),
         *_weighing(findings),
@@ -200,15 +201,27 @@ def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    """Possible reasons why a claim was not reproduced."""
-    if claim["where"] in ("Figure 5", "Figure 6", "Figure 10", "Figure 12", "Table 8"):
-        each = findings["budget"]["training_tokens"] // findings["clusters"]
-        yield (
-            f"A model of one of {findings['clusters']} clusters sees {amount(each)} tokens after branching from one "
-            f"that saw {amount(findings['seeding_tokens'])}; the paper's see 0.6 to 10.5 billion."
-        )
+    """Possible reasons why a claim was not reproduced: what arms varied, and guesses, which say that they are."""
+    if claim["where"] == "Figure 5" and (leads := _leads(findings)):
+        yield f"Tokens were varied: {leads}."
     if claim["where"] in ("Figure 9", "Table 9", "§2.2"):
-        yield f"A text here is a block of {findings['budget']['block_size']} tokens; the paper's are up to 2,048."
+        size = findings["budget"]["block_size"]
+        yield f"Guess: short texts. A text here is a block of {size} tokens; the paper's are up to 2,048."
+
+
+def _leads(findings: Findings) -> str:
+    """The lead of the main number of clusters over Dense at each budget; empty where one is missing."""
+    rows = {(row["clusters"], row["budget"]): row for row in findings["tables"]["clusters"]}
+    budgets = [row["budget"] for row in findings["tables"]["clusters"] if row["clusters"] == 1]
+    parts = []
+    for budget in budgets:
+        dense, main = (rows.get((number, budget)) for number in (1, findings["clusters"]))
+        if dense and main and dense["ours"] is not None and main["ours"] is not None:
+            lead = dense["ours"] - main["ours"]
+            parts.append(f"{lead:+.2f} after {amount(main['tokens after branching'])} tokens")
+    if len(parts) < 2:
+        return ""
+    return f"the lead of {findings['clusters']} clusters over one is {' and '.join(parts)}"
 
 
 def _trainings(findings: Findings) -> str:

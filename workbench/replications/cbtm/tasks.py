@@ -1,8 +1,9 @@
 """Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
-Student's over the draws, each averaged over the replication's seeds, which drew the same examples. All draws are asked
-the same test examples, so a difference that other examples might reverse is undecided, however alike its draws.
+Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over the seeds.
+All draws are asked the same test examples, so a difference that other examples might reverse is undecided, however
+alike its draws.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from engine.statistics.estimates import Estimate
+from engine.statistics.estimates import Estimate, half_width, of_seeds
 from engine.statistics.intervals import student_mean
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
-from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import (
+    NEAR_CHANCE,
+    UNDECIDED,
+    UNTESTABLE,
+    Claim,
+    Verdict,
+    is_above,
+    on_the_floor,
+    untestable,
+)
 
 Variant = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
 _NONE = "No folder of labelled tasks was given: --tasks FOLDER."
@@ -55,11 +65,27 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Varia
     if not evidence.measured.answers:
         return untestable(claim, _NONE)
     result = _difference(evidence, better, other)
-    verdict = is_above(claim, result, unit="percentage points")
+    verdict = on_the_floor(is_above(claim, result, unit="percentage points"), _floor(evidence, better, other))
+    if verdict.mark == UNTESTABLE:
+        return verdict
     why = "" if result is None else _too_little(evidence, better, other, result)
     if not why:
         return verdict
-    return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}", is_undecided=True)
+    return replace(verdict, mark=UNDECIDED, why=f"Undecided: {why}")
+
+
+def _floor(evidence: CbtmEvidence, better: Variant, other: Variant) -> str:
+    """Why both accuracies are guesses; empty where one of them is not, or chance is not known."""
+    results = [_average(evidence, variant) for variant in (better, other, ("chance", None))]
+    if None in results:
+        return ""
+    *pair, chance = (result.mean for result in results)
+    if max(pair) > chance + NEAR_CHANCE:
+        return ""
+    return (
+        f"{pair[0]:.1f} and {pair[1]:.1f} % are within {NEAR_CHANCE:g} points of chance, which is right in "
+        f"{chance:.1f} %."
+    )
 
 
 def _too_little(evidence: CbtmEvidence, better: Variant, other: Variant, result: Estimate) -> str:
@@ -108,8 +134,9 @@ def _difference(evidence: CbtmEvidence, better: Variant, other: Variant) -> Esti
     if not pairs:
         return None
     apart = [[a - b for a, b in zip(one, two, strict=True)] for one, two in pairs.values()]
-    result = student_mean([fmean(draw) for draw in zip(*apart, strict=True)])
-    return Estimate(result.mean, result.low, result.high, tuple(map(fmean, apart)))
+    of_draws, by_seed = [fmean(draw) for draw in zip(*apart, strict=True)], tuple(map(fmean, apart))
+    reach = half_width([*of_seeds(of_draws), *of_seeds(by_seed)])  # draws are sampled as seeds are
+    return Estimate(fmean(by_seed), fmean(by_seed) - reach, fmean(by_seed) + reach, by_seed)
 
 
 def _accuracies(evidence: CbtmEvidence, seed: int, variant: Variant) -> list[float]:

@@ -27,7 +27,7 @@ _FIGURE = "in the figure, without numbers"
 
 def judge_weighing(evidence: CbtmEvidence) -> list[Verdict]:
     """Sparse, sparsified, too soft and too sharp, frozen; and of one set of weights for all text."""
-    result = [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
+    result = [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), *_frozen(evidence)]
     return [*result, _average(evidence)]
 
 
@@ -58,6 +58,10 @@ def _sparsified(evidence: CbtmEvidence) -> Iterator[Verdict]:
                 sentence = f"the nearest of {many} alone has less perplexity than Dense"
             claim = Claim("Figure 10", sentence, _FIGURE)
             yield has_less(evidence, claim, sparse(many, number), System(balanced(number)))
+    if many.num_models > max(SPARSE):
+        sentence = f"the nearest {max(SPARSE)} of {many} are as good as all (a rise of less than {COMPARABLE:g} %)"
+        claim = Claim("§4.3", sentence, "“performs comparably to using all experts”, of 128")
+        yield is_comparable(evidence, claim, sparse(many, max(SPARSE)), System(many))
 
 
 def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
@@ -86,10 +90,15 @@ def _cells(arm: Arm, lower: tuple[int, float], higher: tuple[int, float]) -> str
     return " < ".join(str(paper.printed(arm.num_models, *cell) or "—") for cell in (lower, higher))
 
 
-def _frozen(evidence: CbtmEvidence) -> Verdict:
+def _frozen(evidence: CbtmEvidence) -> Iterator[Verdict]:
+    """The paper's own border, no drop at all, and a weaker one by itself."""
+    system, main = frozen(evidence.subject), System(evidence.subject.main)
+    printed = "“no drop in performance”"
+    own = Claim("§2.2", "weights that stay after half of a text do not raise the perplexity", printed)
+    yield is_comparable(evidence, own, system, main, 0.0)
     weaker = f"weights that stay after half of a block raise the perplexity by less than {COMPARABLE:g} %"
-    claim = Claim("§2.2", "weights may stay after half of a text without a drop", "“no drop in performance”", weaker)
-    return is_comparable(evidence, claim, frozen(evidence.subject), System(evidence.subject.main))
+    claim = Claim("§2.2", "weights may stay after half of a text without a drop", printed, weaker)
+    yield is_comparable(evidence, claim, system, main)
 
 
 def _average(evidence: CbtmEvidence) -> Verdict:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from engine.statistics.bootstrap import Change
-from engine.statistics.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
+from engine.statistics.estimates import (
+    Estimate,
+    correlation_of_pairs,
+    correlation_of_points,
+    half_width,
+    of_seeds,
+    share,
+)
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import System, single_expert
 from workbench.replications.demix.paper import FIGURE_2, STABLE_AFTER
@@ -34,11 +41,21 @@ KNOWN = Claim("Figure 4", "on each training domain its own expert has the highes
 STABLE = Claim(
     "Figures 7, 8", "the posterior of a domain is stable after about 50 blocks", "“usually after around 50 blocks”"
 )
+VARIED = Claim(
+    "§5.2", "the posterior is spread over more experts on novel domains than on training domains", "in figure 4"
+)
 
 
 def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
     """All claims on specialization."""
-    return [_heterogeneous(evidence), _diagonal(evidence), _affinity(evidence), _known(evidence), _stable(evidence)]
+    return [
+        _heterogeneous(evidence),
+        _diagonal(evidence),
+        _affinity(evidence),
+        _known(evidence),
+        _varied(evidence),
+        _stable(evidence),
+    ]
 
 
 # table 4 ------------------------------------------------------------------------------------------
@@ -61,7 +78,8 @@ def _heterogeneous(evidence: DemixEvidence) -> Verdict:
         return untestable(TABLE_4, "It needs at least four domains and their measured overlap.", ours)
     shared = [float(np.mean([overlap[one, other] for other in results if other != one])) for one in results]
     by_seed = [[one.by_seed[place] for one in results.values()] for place in range(_num_seeds(results.values()))]
-    return is_above(TABLE_4, correlation_of_points(by_seed, shared), ours=ours, unit="r over domains")
+    r = correlation_of_points(by_seed, shared)
+    return is_above(TABLE_4, r, ours=ours, unit="r over domains", num_domains=len(results))
 
 
 def _num_seeds(results: Iterable[Estimate]) -> int:
@@ -117,7 +135,8 @@ def _affinity(evidence: DemixEvidence) -> Verdict:
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     cells = len(domains) * (len(domains) - 1)
-    return is_above(AFFINITY, results, ours=ours, unit=f"r over {cells} cells without the diagonal")
+    unit = f"r over {cells} cells without the diagonal"
+    return is_above(AFFINITY, results, ours=ours, unit=unit, num_domains=len(domains))
 
 
 # figures 4, 7 and 8 -------------------------------------------------------------------------------
@@ -158,6 +177,27 @@ def _leads_at_end(belief: Belief, own: int) -> bool:
     return int(belief.updating_EN[:, -1].argmax()) == own
 
 
+def _varied(evidence: DemixEvidence) -> Verdict:
+    """The entropy of the mean posterior of a domain: domains are the sample, of novel ones and of training ones."""
+    groups = (evidence.subject.novel, evidence.subject.domains)
+    beliefs = [[beliefs_on(evidence, domain) for domain in domains] for domains in groups]
+    if not all(each for group in beliefs for each in group) or min(map(len, beliefs)) < 2:
+        return untestable(VARIED, "It needs the posteriors of two novel and two training domains at least.")
+    seeds = range(min(len(each) for group in beliefs for each in group))
+    novel_SD, training_SD = ([[_entropy(each[seed]) for each in group] for seed in seeds] for group in beliefs)
+    by_seed = tuple(float(np.mean(one) - np.mean(other)) for one, other in zip(novel_SD, training_SD, strict=True))
+    reach = half_width([*of_seeds(np.mean(novel_SD, axis=0)), *of_seeds(np.mean(training_SD, axis=0))])
+    value = float(np.mean(by_seed))
+    difference = Estimate(value, value - reach, value + reach, by_seed)
+    return is_above(VARIED, difference, unit="nats of entropy", num_domains=sum(map(len, groups)))
+
+
+def _entropy(belief: Belief) -> float:
+    """In nats, of the mean posterior."""
+    mean_E = belief.posterior_EN.mean(1)
+    return float(-(mean_E * np.log(np.maximum(mean_E, 1e-12))).sum())
+
+
 def moved(belief: Belief) -> float | None:
     """How far any share moves from the first STABLE_AFTER blocks to as many others; None where there are too few.
 
@@ -178,4 +218,4 @@ def _stable(evidence: DemixEvidence) -> Verdict:
     ours = (
         f"{len(complete)} of {len(evidence.subject.everywhere)} domains have enough text; “usually” is more than half"
     )
-    return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains")
+    return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains", num_domains=len(complete))

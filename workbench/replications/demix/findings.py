@@ -26,6 +26,7 @@ from workbench.replications.demix.names import (
     system,
 )
 from workbench.replications.demix.orders import WORDS, averages
+from workbench.replications.demix.sentences import SENTENCES
 from workbench.replications.findings import (
     Circumstances,
     Row,
@@ -39,7 +40,7 @@ from workbench.replications.findings import (
 def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], circumstances: Circumstances) -> Row:
     """The findings behind the report, computed from the measurements."""
     return {
-        **common_findings(evidence, judge(evidence, PAPER), circumstances),
+        **common_findings(evidence, judge(evidence, PAPER), circumstances, SENTENCES),
         "removed": list(evidence.subject.removed),
         "texts": _texts(evidence),
         "readings": _readings(evidence),

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from engine.statistics.bootstrap import Change
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import Reading, System, demix_dapt, dense_dapt, system
-from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
+from workbench.replications.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
 
 ADAPTING = "adapting"  # topic: training on a target
 SMALL_RISE = 1.0  # %: what is “not up” rises by less than this
+CLOSE = 10.0  # %: what comes “close” has at most so much more; ours, since figure 6 prints no numbers
 
 MORE_NOVEL = Claim("Table 6", "an expert for each novel domain lowers the perplexity on novel text", "16.0 < 21.4")
 MORE_TRAINING = Claim(
     "Table 6", f"and does not raise it on the training domains (by {SMALL_RISE:g} % or more)", "17.7 against 17.8"
 )
+LESS_TRAINING = Claim("Table 6", "and lowers it on the training domains", "17.7 < 17.8")
 MINUS_EXPERT = Claim("Table 7", "without its expert a domain has more perplexity (+Expert < –Expert)", "18.2 < 28.5")
 MINUS_DOMAIN = Claim("Table 7", "a model that never saw it has more still (–Expert < –Domain)", "28.5 < 30.6")
 DENSE_TRAINING = Claim(
@@ -33,11 +35,22 @@ DEMIX_TRAINING = Claim(
     "unchanged",
     topics=(ADAPTING,),
 )
-DEMIX_NOVEL = Claim(
+DEMIX_CLOSE = Claim(
     "Figure 6",
-    "DEMix-DAPT comes close to dense-DAPT on its target, or is better",
-    "close to dense-DAPT, or better",
-    weaker="DEMix-DAPT lowers the perplexity on its target",
+    f"DEMix-DAPT comes close to dense-DAPT on its target, or is better (at most {CLOSE:g} % more, on every target)",
+    "“close (in the case of Gutenberg) or better (in the case of CORD-19)”",
+    topics=(ADAPTING,),
+)
+DEMIX_NOVEL = Claim(
+    "§6.2",
+    "DEMix-DAPT lowers the perplexity on its target",
+    "“reduces perplexity on the novel domain”",
+    topics=(ADAPTING,),
+)
+DENSE_MORE = Claim(
+    "Table 13",
+    "after dense-DAPT the targets have less perplexity than after DEMix-DAPT",
+    "“decreases more for Dense-DAPT”",
     topics=(ADAPTING,),
 )
 
@@ -63,19 +76,34 @@ def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
             unit="perplexity",
         ),
         is_below(MORE_TRAINING, rise, SMALL_RISE, unit="%"),
-        is_below(DEMIX_NOVEL, resampled.changes(targets), ours=_against_dense(evidence, reading, dapt), unit="%"),
+        is_below(LESS_TRAINING, rise, unit="%"),
+        _close(evidence, reading, dapt),
+        is_above(DENSE_MORE, resampled.changes(_from_dense(reading, dapt)), unit="%"),
+        is_below(DEMIX_NOVEL, resampled.changes(targets), unit="%"),
         is_below(DEMIX_TRAINING, resampled.changes(old), SMALL_RISE, unit="%"),
     ]
 
 
-def _against_dense(evidence: DemixEvidence, reading: Reading, adapted: Sequence[str]) -> str:
-    """How far DEMix-DAPT is from dense-DAPT on each target, in words; empty without scores."""
-    changes = {
-        novel: evidence.resampled.changes([Change(demix_dapt(novel, reading), dense_dapt(novel), novel)])
-        for novel in adapted
-    }
-    message = [f"{novel} {result.value:+.0f} %" for novel, result in changes.items() if result]
-    return f"perplexity against dense-DAPT's: {', '.join(message)}" if message else ""
+def _from_dense(reading: Reading, adapted: Sequence[str]) -> list[Change]:
+    """From dense-DAPT to DEMix-DAPT on each target."""
+    return [Change(demix_dapt(novel, reading), dense_dapt(novel), novel) for novel in adapted]
+
+
+def _close(evidence: DemixEvidence, reading: Reading, adapted: Sequence[str]) -> Verdict:
+    """How far DEMix-DAPT is from dense-DAPT on each target; the one on which it is least surely close is judged."""
+    changes = {one.domain: evidence.resampled.changes([one]) for one in _from_dense(reading, adapted)}
+    known = {novel: change for novel, change in changes.items() if change is not None}
+    if not known:
+        return untestable(DEMIX_CLOSE)
+    each = ", ".join(f"{novel} {change.value:+.0f} %" for novel, change in known.items())
+    dense = {one: evidence.resampled.changes([Change(dense_dapt(one), System("dense"), one)]) for one in known}
+    collapsed = [f"{novel} ({one.value:+.0f} %)" for novel, one in dense.items() if one and one.value > 0]
+    if collapsed:
+        why = f"dense-DAPT ended above the untouched Dense on its own target: {', '.join(collapsed)}."
+        return untestable(DEMIX_CLOSE, f"{FLOOR}{why}", each)
+    worst = max(known.values(), key=lambda change: change.high)
+    ours = f"perplexity against dense-DAPT's: {each}; the least surely close is shown"
+    return is_below(DEMIX_CLOSE, worst, CLOSE, ours=ours, unit="%")
 
 
 def _judge_dense(evidence: DemixEvidence) -> list[Verdict]:

@@ -19,9 +19,11 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     if FULL_DATA in topics:
         yield tokens_of_an_expert(findings, claim["model"])
     if ADAPTING in topics:
-        yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
+        tokens = amount(findings["budget"]["adapting_tokens"])
+        yield f"Guess: too little text. Adapting sees at most {tokens} tokens of its target."
     if better := _other_readings(findings, claim):
-        yield f"It is reproduced under another reading of the posterior: {'; '.join(better)}."
+        listed = "; ".join(better)
+        yield f"The same scores, mixed otherwise: it is reproduced under another reading of the posterior: {listed}."
 
 
 def tokens_of_an_expert(findings: Findings, method: Variant) -> str:
@@ -29,7 +31,7 @@ def tokens_of_an_expert(findings: Findings, method: Variant) -> str:
     budget, num_domains = findings["budget"], len(findings["domains"])
     total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
     return (
-        f"An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens; "
+        f"Guess: few tokens. An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens; "
         f"the feed-forward networks of {WORDS[method]} see all of it. {crossing_words(findings, method)}"
     )
 
@@ -39,7 +41,8 @@ def crossing_words(findings: Findings, method: Variant = "dense") -> str:
     result, other = findings["crossing"].get(method), WORDS[method]
     if not result:
         return f"Whether DEMix overtakes {other} is not known yet: their curves are missing."
-    last = f"at the end ({amount(result['last_tokens'])} tokens) {result['lower']:.2f} against {result['higher']:.2f}"
+    numbers = f"{result['lower']:.2f} against {result['higher']:.2f}"
+    last = f"at the end ({amount(result['last_tokens'])} tokens) {numbers} on some development text"
     if result["tokens"] is None:
         return f"DEMix (naive) does not overtake {other} within this training: {last}."
     return f"DEMix (naive) is below {other} from {amount(result['tokens'])} tokens on, and stays there: {last}."

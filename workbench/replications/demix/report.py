@@ -17,6 +17,7 @@ from workbench.replications.report import (
     circumstances,
     each_seed,
     failed,
+    headline,
     in_short,
     intervals,
     the_claims,
@@ -28,7 +29,7 @@ from workbench.replications.report import (
 def sections(findings: Findings) -> list[Section]:
     """All sections of the report, in order."""
     return [
-        in_short(findings, crossing_words(findings)),
+        in_short(findings, headline(findings)),
         the_claims(findings, _MARKS),
         *_readings(findings),
         Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _history(findings), "curves"),

@@ -8,8 +8,8 @@ from workbench.replications.findings import Row, interval_columns
 from workbench.replications.mode import arms, paper
 from workbench.replications.mode.evidence import ModeEvidence, on
 from workbench.replications.mode.names import Arm
-from workbench.replications.mode.orders import LORA_RANK, POINTS, has_more
-from workbench.replications.verdicts import Claim, Verdict, is_above
+from workbench.replications.mode.orders import LORA_RANK, POINTS, floor, has_more
+from workbench.replications.verdicts import Claim, Verdict, is_above, on_the_floor, untestable
 
 ALL = "all"
 
@@ -42,7 +42,8 @@ def _sequences(evidence: ModeEvidence) -> Iterator[Verdict]:
         [target],
         lambda most, less, lora_most, lora_less: 100 * ((most - less) - (lora_most - lora_less)),
     )
-    yield is_above(claim, gains, unit=POINTS)
+    compared = [mode[None], mode[before], lora[None], lora[before]]
+    yield on_the_floor(is_above(claim, gains, unit=POINTS), floor(evidence, compared, [target]))
 
 
 def _mixtures(evidence: ModeEvidence) -> Iterator[Verdict]:
@@ -59,7 +60,34 @@ def _mixtures(evidence: ModeEvidence) -> Iterator[Verdict]:
         judged,
         lambda most, less, frozen_most, frozen_less: 100 * ((most - less) - (frozen_most - frozen_less)),
     )
-    yield is_above(Claim("Figure 5", sentence, paper.IN_FIGURE), gains, unit=POINTS)
+    compared = [composed[None], composed[fewest], frozen[None], frozen[fewest]]
+    verdict = is_above(Claim("Figure 5", sentence, paper.IN_FIGURE), gains, unit=POINTS)
+    yield on_the_floor(verdict, floor(evidence, compared, judged))
+    yield _highest(evidence)
+
+
+def _highest(evidence: ModeEvidence) -> Verdict:
+    """The composed model on all text against every other, on each domain: the least certain lead."""
+    by_row = arms.by_mixture(evidence.subject.size)
+    composed = by_row["composed"][None]
+    sentence = f"on all mixed text {composed} is above every other, on each domain"
+    claim = Claim("Figure 5", sentence, "“the highest accuracy across all domains”")
+    leads = {
+        (str(other[None]), domain): evidence.lead(composed, other[None], [domain])
+        for row, other in by_row.items()
+        if row != "composed"
+        for domain in evidence.subject.judged
+    }
+    known = {pair: lead for pair, lead in leads.items() if lead is not None}
+    if len(known) < len(leads):
+        return untestable(claim)
+    least = min(known, key=lambda pair: known[pair].low)
+    ahead = sum(lead.low > 0 for lead in known.values())
+    ours = f"ahead in {ahead} of {len(known)}; the least certain is shown: {least[0]} on {least[1]}"
+    compared = [other[None] for other in by_row.values()]
+    return on_the_floor(
+        is_above(claim, known[least], ours=ours, unit=POINTS), floor(evidence, compared, evidence.subject.judged)
+    )
 
 
 # tables -------------------------------------------------------------------------------------------

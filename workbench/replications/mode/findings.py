@@ -8,6 +8,7 @@ from workbench.replications.mode.claims import judge
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.multi_domain import by_knowledge, by_method, by_rate, by_steps
 from workbench.replications.mode.paper import DISAGREEMENTS
+from workbench.replications.mode.sentences import SENTENCES
 from workbench.replications.mode.shapes import by_parameters, by_rank, by_shape
 
 
@@ -15,7 +16,7 @@ def findings_of(evidence: ModeEvidence, circumstances: Circumstances) -> Row:
     """The findings behind the report, computed from the measurements."""
     subject = evidence.subject
     return {
-        **common_findings(evidence, judge(evidence), circumstances),
+        **common_findings(evidence, judge(evidence), circumstances, SENTENCES),
         "targets": list(subject.targets),
         "retention": subject.retention,
         "disagreements": list(DISAGREEMENTS),

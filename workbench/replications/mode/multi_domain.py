@@ -29,6 +29,11 @@ _MORE: tuple[tuple[Column, paper.Row, paper.Row], ...] = (
     ("retention", "composed", "lora"),
     ("retention", "lora", "full"),
     ("retention", "one", "full"),
+    ("retention", "composed", "one"),
+    ("retention", "composed", "two"),
+    ("retention", "composed", "frozen"),
+    ("retention", "frozen", "full"),
+    ("first", "composed", "full"),
 )
 
 
@@ -37,6 +42,7 @@ def judge_multi_domain(evidence: ModeEvidence) -> list[Verdict]:
     return [
         *(_has_more(evidence, *order) for order in _MORE),
         *_comparable(evidence),
+        _frozen_as_good(evidence),
         *_with_equal_steps(evidence),
         *_at_the_best_rate(evidence),
     ]
@@ -79,6 +85,15 @@ def _comparable(evidence: ModeEvidence) -> Iterator[Verdict]:
         sentence = f"{rows['composed']} is comparable to {rows['full']} {_where(evidence, column)}"
         claim = Claim("§4.2", f"{sentence} (at most {COMPARABLE:g} points less)", f"{ours:.2f} against {full:.2f}")
         yield is_comparable(evidence, claim, rows["composed"], rows["full"], _texts(evidence, column))
+
+
+def _frozen_as_good(evidence: ModeEvidence) -> Verdict:
+    """What freezing costs: the paper's averages differ by 0.01."""
+    rows = arms.table_1(evidence.subject.size)
+    frozen, full = (paper.TABLE_1[row][3] for row in ("frozen", "full"))
+    sentence = f"{rows['frozen']} is comparable to {rows['full']} on average (at most {COMPARABLE:g} points less)"
+    claim = Claim("Table 1", sentence, f"{frozen:.2f} against {full:.2f}")
+    return is_comparable(evidence, claim, rows["frozen"], rows["full"], evidence.subject.judged)
 
 
 def _with_equal_steps(evidence: ModeEvidence) -> Iterator[Verdict]:

@@ -7,8 +7,16 @@ from typing import TypeVar
 
 from engine.statistics.bootstrap import Accuracies
 from workbench.replications.mode.evidence import ModeEvidence
-from workbench.replications.mode.names import Arm
-from workbench.replications.verdicts import Claim, Verdict, is_above, is_within, untestable
+from workbench.replications.mode.names import BACKBONE, Arm, trained_on
+from workbench.replications.verdicts import (
+    NEAR_CHANCE,
+    Claim,
+    Verdict,
+    is_above,
+    is_within,
+    on_the_floor,
+    untestable,
+)
 
 COMPARABLE = 0.5  # percentage points: what is “comparable” falls by less than this
 POINTS = "percentage points"
@@ -21,19 +29,24 @@ Key = TypeVar("Key")
 
 def has_more(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
     """One model has more accuracy than another."""
-    return is_above(claim, evidence.lead(arm, other, domains), ours=_both(evidence, arm, other, domains), unit=POINTS)
+    verdict = is_above(
+        claim, evidence.lead(arm, other, domains), ours=_both(evidence, arm, other, domains), unit=POINTS
+    )
+    return on_the_floor(verdict, floor(evidence, [arm, other], domains))
 
 
 def is_comparable(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
     """A model has at most COMPARABLE less than another."""
     ours = _both(evidence, arm, other, domains)
-    return is_above(claim, evidence.lead(arm, other, domains), -COMPARABLE, ours=ours, unit=POINTS)
+    verdict = is_above(claim, evidence.lead(arm, other, domains), -COMPARABLE, ours=ours, unit=POINTS)
+    return on_the_floor(verdict, floor(evidence, [arm, other], domains))
 
 
 def is_alike(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
     """Two models differ by less than COMPARABLE, whichever way."""
     ours = _both(evidence, arm, other, domains)
-    return is_within(claim, evidence.lead(arm, other, domains), COMPARABLE, ours=ours, unit=POINTS)
+    verdict = is_within(claim, evidence.lead(arm, other, domains), COMPARABLE, ours=ours, unit=POINTS)
+    return on_the_floor(verdict, floor(evidence, [arm, other], domains))
 
 
 def best_has_more(
@@ -55,7 +68,29 @@ def best_has_more(
     chosen = [_best(choosing, arms, domains) for arms in (better, others)]
     result = judging.estimate([better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two))
     ours = f"{words(chosen[0])} and {words(chosen[1])}, chosen on one half of the documents and judged on the other"
-    return is_above(claim, result, ours=ours, unit=POINTS)
+    compared = [better[chosen[0]], others[chosen[1]]]
+    return on_the_floor(is_above(claim, result, ours=ours, unit=POINTS), floor(evidence, compared, domains))
+
+
+def floor(evidence: ModeEvidence, compared: Sequence[Arm], domains: Sequence[str]) -> str:
+    """Why a comparison of these arms would be no result; empty where it is one.
+
+    An arm collapsed if it ended below the untouched backbone on what it was trained on. Accuracies near that of a guess
+    among all tokens say nothing if that of every arm is.
+    """
+    accuracies = evidence.accuracies
+    for arm in compared:
+        trained = trained_on(arm, evidence.subject.targets)
+        own, untouched = (accuracies.value(one, trained) for one in (arm, BACKBONE))
+        if own is not None and untouched is not None and own < untouched:
+            numbers = f"{100 * own:.2f} against {100 * untouched:.2f} %"
+            return f"{arm} ended below the untouched backbone on {' and '.join(trained)} ({numbers})."
+    values = [100 * one for arm in compared if (one := accuracies.value(arm, domains)) is not None]
+    chance = 100 / evidence.subject.size.vocab_size
+    if values and max(values) <= chance + NEAR_CHANCE:
+        listed = " and ".join(f"{one:.1f}" for one in values)
+        return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
+    return ""
 
 
 def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:

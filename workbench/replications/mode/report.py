@@ -14,6 +14,7 @@ from workbench.replications.report import (
     amount,
     circumstances,
     failed,
+    headline,
     in_short,
     intervals,
     the_claims,
@@ -26,7 +27,7 @@ _COMPOSED, _FULL = str(Arm("composed")), str(Arm("full"))
 def sections(findings: Findings) -> list[Section]:
     """All sections of the report, in order."""
     return [
-        in_short(findings, best_words(findings)),
+        in_short(findings, headline(findings), best_words(findings)),
         the_claims(findings, _MARKS),
         *_multi_domain(findings),
         *_shapes(findings),
@@ -135,8 +136,9 @@ def _amounts(findings: Findings) -> Iterator[Section]:
 
 
 _AMOUNTS = (
-    "As many updates on so many training sequences, evenly spread over the text and seen again and again. “All” is as "
-    "many different ones as the updates take."
+    "At most as many updates on so many training sequences, evenly spread over the text and seen again and again; a "
+    "training stops where development text gets no better, and keeps its best weights. “All” is as many different ones "
+    "as the updates take."
 )
 _MIXED = (
     "The two experts of the composed models were trained on all text of their target; what is counted is the mixed "
@@ -155,15 +157,12 @@ _SHARDED = (
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """Possible reasons why a claim was not reproduced."""
     budget = findings["budget"]
-    yield (
-        f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
-        f"{amount(budget['seeding_tokens'])}; the paper's trainings have 50,000 steps of 128 sequences."
-    )
     topics = claim.get("topics", ())  # reports of older versions have none
     if LORA_RANK in topics:
         rank, width = budget["lora"]["rank"], budget["shape"]["width"]
         if width < _PAPERS_WIDTH / 4:
-            yield f"Rank {rank} of a width of {width} is no small change; the paper's 16 is of some two thousand."
+            guess = f"Guess: the rank. Rank {rank} of a width of {width} is no small change"
+            yield f"{guess}; the paper's 16 is of some two thousand."
     if EXPERT_SIZE in topics:
         yield from _largest_expert(findings)
     if LEARNING_RATE in topics:
@@ -179,9 +178,7 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
         return
     share, theirs = largest["parameters added"] / backbone, paper.share_of_backbone(*shape)
     if share > 2 * theirs:
-        sentence = (
-            f"An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
-        )
+        sentence = f"Guess: An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
         yield f"{sentence}, and {100 * theirs:.0f} % of the paper's."
 
 

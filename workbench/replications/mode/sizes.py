@@ -32,6 +32,7 @@ class ModeSize(Size):
     rates: tuple[float, ...]  # others than that of the training
     longer: int  # times as many steps; 3: a composed model has had three times as many
     prior_blocks: int = 0  # nothing is weighed by a prior
+    patience: int | None = None  # of arms on fewer sequences, in evaluations; replications once had none
     own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
 
 
@@ -71,6 +72,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(8, 64, 512),
         rates=(1e-3, 1e-2),
         longer=3,
+        patience=3,
         own_starts=True,
         max_bytes=20_000_000,
         test_tokens=16_384,
@@ -110,6 +112,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(16, 128, 1024),
         rates=(1e-4, 3e-4),
         longer=3,
+        patience=3,
         own_starts=True,
         max_bytes=None,
         test_tokens=131_072,
@@ -149,6 +152,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(2,),
         rates=(1e-2,),
         longer=3,
+        patience=3,
         own_starts=True,
         max_bytes=None,
         test_tokens=512,
