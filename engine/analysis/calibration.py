@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
 POWERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # no sharper than Bayes' rule
 MOST_TOKENS = 8_192  # of each text: more would only make the answer slower
+_LEAST_BLOCKS = 16  # of each text, however long they are
 _CLOSE = 5e-4  # nats per token: settings as near as this to the best are as good
 _WORTH = 2e-3  # nats per token that slow evidence must gain, or there is none
 _ROUNDS = 2  # of refinement around the best setting
@@ -72,7 +73,7 @@ class DevText:
         size, total = self.block_size, self.scores_EX.shape[1]
         if total <= most_tokens or total < size:
             return self
-        kept_N = evenly_spaced(total // size, max(1, most_tokens // size))
+        kept_N = evenly_spaced(total // size, max(_LEAST_BLOCKS, most_tokens // size))
         kept_X = (torch.from_numpy(kept_N)[:, None] * size + torch.arange(size)).flatten()
         far = self.distances
         return replace(

@@ -89,7 +89,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
     session.flush()
-    row.members, row.gate = _members(experts, weights), dump_gate(spec.gate)
+    row.members, row.gate, row.notes = _members(experts, weights), dump_gate(spec.gate), ""
     session.flush()
     return _card(row)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from engine.analysis.calibration import (
 )
 from engine.errors import MixtureError
 from engine.mixing.base import Gate
+from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
+from tests.engine.clustered import tiny_distances, tiny_routing
 
 PAPER = READINGS["prefix"]
 NUM_EXPERTS = 4
@@ -141,6 +144,23 @@ def test_a_long_text_is_thinned_to_full_blocks_spread_over_it() -> None:
 def test_experts_without_a_mixture_are_calibrated_from_equal_priors() -> None:
     texts = [text(number, turns=8) for number in range(NUM_EXPERTS)]
     assert calibrate_from_equal_priors(texts) == calibrate(texts, gate_of, PAPER)
+
+
+def test_a_posterior_with_clusters_is_calibrated_with_the_distances_of_its_text() -> None:
+    """Also where the text is thinned, and where an expert of a cluster is left out."""
+    size, blocks = 16, 24
+    distances = tiny_distances(size * blocks, size)
+    texts = [replace(text(number, blocks=blocks, size=size), distances=distances) for number in range(NUM_EXPERTS)]
+
+    def clustered(rule: EvidenceRule, rows: Sequence[int]) -> Gate:
+        routing = replace(tiny_routing(), clusters=[tiny_routing().clusters[row] for row in rows])
+        return ClusterPosteriorGate([1.0] * len(rows), routing, rule, temperature=5.0)
+
+    thin = texts[0].thinned(16 * size)
+    full_N, thin_N = (one.loss(clustered(PAPER, range(4)), range(4)).nats_N for one in (texts[0], thin))
+    assert (len(full_N), len(thin_N)) == (24, 16)
+    np.testing.assert_allclose(thin_N, full_N[np.arange(16) * 24 // 16])
+    assert calibrate(texts, clustered, PAPER).best != PAPER
 
 
 def test_one_expert_or_one_domain_cannot_be_calibrated() -> None:
