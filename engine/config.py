@@ -204,7 +204,7 @@ class LoraConfig(Checked):
     alpha: float = knob(32.0, "LoRA: the adapter's output is multiplied by alpha / rank.", gt=0, le=1e6)
     targets: Targets = knob(
         "attention",
-        "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), the feed-forward networks (ffn), or all.",
+        "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), feed-forward networks (ffn), or all.",
     )
 
 
