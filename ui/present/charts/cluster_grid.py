@@ -57,7 +57,7 @@ def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
 
 
 def temperature_words(proposed: TemperatureProposal) -> str:
-    """The temperature that dev text proposes beside the default one, and the command that sets it or scores the text."""
+    """The temperature that dev text proposes beside the default, and the command that sets it or makes scores."""
     if proposed.perplexity is None or proposed.default_perplexity is None:
         return (
             f"Proposed temperature: {proposed.default:g}, the default, since the dev text of the clustered domains is "

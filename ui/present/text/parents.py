@@ -26,8 +26,8 @@ def _disagreement(proposal: ParentProposal) -> Iterator[str]:
     if other != parent:
         yield (
             f"Perplexity disagrees: {other} has {proposal.perplexity[other]:,.0f} on these blocks, {parent} "
-            f"{proposal.perplexity[parent]:,.0f}. The posterior counts in how many blocks an expert is best, perplexity "
-            f"also how badly it fails in the others. To start from {other}, name it as the parent."
+            f"{proposal.perplexity[parent]:,.0f}. The posterior counts in how many blocks an expert is best, "
+            f"perplexity also how badly it fails in the others. To start from {other}, name it as the parent."
         )
 
 
