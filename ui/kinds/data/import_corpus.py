@@ -12,7 +12,9 @@ from workbench.kinds.data.import_corpus import ImportCorpus
 
 SCREEN = Screen(
     command=partial(command_line, "corpus add", ImportCorpus, ("name", "path")),
-    sentence=lambda result: f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}.",
+    sentence=lambda result: (
+        f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}. {result.get('cut', '')}".strip()
+    ),
     link=ResultLink(CORPORA, "See the domains", lambda result: {"part": "Domains", "domain": result["domains"][0]}),
     form=None,
 )
