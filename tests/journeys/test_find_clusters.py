@@ -96,7 +96,8 @@ def test_a_clustering_says_the_bytes_of_its_clusters_and_warns_of_very_unequal_d
     assert f"{min(card.metrics['num_bytes']):,} to {max(card.metrics['num_bytes']):,} bytes" in job.result["lengths"]
     assert "very unequal" not in job.result["lengths"]
     long = tmp_path / "long.jsonl"
-    long.write_text("\n".join(json.dumps({"text": f"{text} " * (200 if n < 5 else 1)}) for n, text in enumerate(texts)))
+    repeated = [f"{text} " * (200 if number < 5 else 1) for number, text in enumerate(texts)]
+    long.write_text("\n".join(json.dumps({"text": text}) for text in repeated), encoding="utf-8")
     imported({"kind": "import-corpus", "name": "long", "path": str(long)})
     job = imported({**FIND, "name": "unequal", "domains": ["long"]})
     assert "The lengths of the documents are very unequal: the longest tenth holds" in job.result["lengths"]

@@ -227,8 +227,8 @@ def unequal_lengths(metrics: dict[str, Any]) -> list[str]:
     if share is None or share <= MOST_IN_TENTH:
         return []
     return [
-        f"The lengths of the documents are very unequal: the longest tenth holds {share:.0%} of the bytes. Clusters are "
-        "balanced by documents, so their text is not. To cut long documents, import them with --piece-length (characters)."
+        f"The lengths of the documents are very unequal: the longest tenth holds {share:.0%} of the bytes. Clusters "
+        "are balanced by documents, not by text. Import with --piece-length (characters) to cut long documents."
     ]
 
 
