@@ -209,7 +209,8 @@ class LoraConfig(Checked):
     rank: int = knob(16, "LoRA: rank of each adapter (MoDE's paper: 16).", ge=1, le=2**16)
     alpha: float = knob(32.0, "LoRA: the adapter's output is multiplied by alpha / rank.", gt=0, le=1e6)
     targets: Targets = knob(
-        "all", "LoRA: the linear maps that get an adapter: all, attention, or the feed-forward networks (ffn)."
+        "attention",
+        "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), feed-forward networks (ffn), or all.",
     )
 
 

@@ -67,6 +67,10 @@ class Spec(Sane):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def identity(self) -> str:
+        """What makes two jobs the same, as JSON: every option that changes what is done."""
+        return self.model_dump_json()
+
     def local_paths(self) -> list[str]:
         """All local paths that the job will read or write."""
         names = [name for name, field in type(self).model_fields.items() if _ABSOLUTE in field.metadata]

@@ -56,6 +56,7 @@ def _columns(
         "labels_N": labels_N.astype(np.int32),
         "splits_N": np.array([SPLITS.index(document.split) for document in batch], dtype=np.uint8),
         "sources_N": np.array([document.source for document in batch], dtype=np.int32),
+        "num_bytes_N": np.array([len(document.text.encode()) for document in batch], dtype=np.int64),
         "squared_distances_N": placed.squared_distances_NK[np.arange(len(batch)), labels_N].astype(np.float32),
         "is_blank_N": placed.is_blank_N,
         "is_fitted_N": places >= 0,
@@ -73,6 +74,7 @@ def _empty(clustering: Clustering) -> Columns:
         "labels_N": np.int32,
         "splits_N": np.uint8,
         "sources_N": np.int32,
+        "num_bytes_N": np.int64,
         "squared_distances_N": np.float32,
         **dict.fromkeys(flags, np.bool_),
     }

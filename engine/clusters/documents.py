@@ -47,6 +47,7 @@ class ClusteredDocuments:
     is_blank_N: NDArray[np.bool_]
     is_fitted_N: NDArray[np.bool_]
     is_pinned_N: NDArray[np.bool_]
+    num_bytes_N: NDArray[np.int64] | None = None  # of text, in UTF-8; None: clustered before these were stored
 
     def __len__(self) -> int:
         return len(self.ids_N)
@@ -59,6 +60,20 @@ class ClusteredDocuments:
         """Documents in each cluster."""
         sizes: list[int] = np.bincount(self.labels_N, minlength=num_clusters).tolist()
         return sizes
+
+    def bytes_of_clusters(self, num_clusters: int) -> list[int] | None:
+        """Bytes of text in each cluster; None if they are not known."""
+        if self.num_bytes_N is None:
+            return None
+        return [int(self.num_bytes_N[self.labels_N == number].sum()) for number in range(num_clusters)]
+
+    @property
+    def share_of_longest_tenth(self) -> float | None:
+        """The share of all bytes that is in the longest tenth of the documents; None if they are not known."""
+        if self.num_bytes_N is None or not len(self):
+            return None
+        longest = np.sort(self.num_bytes_N)[-max(1, len(self) // 10) :]
+        return float(longest.sum() / max(1, self.num_bytes_N.sum()))
 
     def members(self, cluster: int) -> NDArray[np.intp]:
         """The numbers of a cluster's documents."""
@@ -147,16 +162,23 @@ def load_mapped(folder: Path) -> Mapped:
 
 def join(parts: Sequence[tuple[ClusteredDocuments, Mapped]]) -> tuple[ClusteredDocuments, Mapped]:
     """Joins parts that are in the order of their ids."""
-    names = list(ClusteredDocuments.__dataclass_fields__)
-    columns = {name: np.concatenate([getattr(documents, name) for documents, _ in parts]) for name in names}
+    tables = [_columns(documents) for documents, _ in parts]
+    names = [name for name in ClusteredDocuments.__dataclass_fields__ if all(name in table for table in tables)]
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in names}
     starts = np.cumsum([0, *(len(documents) for documents, _ in parts)])
     documents_M = [mapped.documents_M + start for start, (_, mapped) in zip(starts, parts, strict=False)]
     vectors_MD = np.concatenate([mapped.vectors_MD for _, mapped in parts])
     return ClusteredDocuments(**columns), Mapped(np.concatenate(documents_M).astype(np.int32), vectors_MD)
 
 
-def _tensors(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
+def _columns(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
+    """The columns that are known."""
     columns = {name: getattr(documents, name) for name in ClusteredDocuments.__dataclass_fields__}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _tensors(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
+    columns = _columns(documents)
     ids = np.ascontiguousarray(columns["ids_N"]).view(np.uint8).reshape(-1, 32)
     return {**{name: np.ascontiguousarray(array) for name, array in columns.items()}, "ids_N": ids}
 

@@ -5,7 +5,8 @@ block; `"last_token"` is the released code: only the token before. An `EvidenceR
 them: evidence that forgets, and a likelihood to a power. The first position of a block has the prior itself.
 
 The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
-newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3. Its
+newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3; λ = 1,
+a share of 0, is the plain mean of all blocks, of which the newest is one like the others. Its
 blocks are `update_every` tokens of one stream, in generation as in scores, however long the scored blocks are: those
 are read one after another, as in the paper, where both are of one length.
 Everything is kept as logarithms, so that an expert whose weight underflows in one block can come back.

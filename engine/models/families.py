@@ -217,6 +217,7 @@ def load_weights(
             config=config,
             state_dict={(names or {}).get(name, name): one for name, one in unread.items()},
             dtype=dtype,
+            attn_implementation=_attention(config),
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
@@ -224,6 +225,14 @@ def load_weights(
     _refuse_unlike(folder, report)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     return lm, frozenset(name for name, one in unread.items() if one.was_read)
+
+
+def _attention(config: Any) -> str | None:
+    """How attention is computed; None: as transformers chooses.
+
+    PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out.
+    """
+    return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
 
 @contextmanager

@@ -45,7 +45,7 @@ LORA: dict[str, Any] = {
     "domains": ["court"],
     "method": "lora",
     "training": TRAINING,
-    "lora": {"rank": 4},
+    "lora": {"rank": 4, "targets": "all"},
 }
 MOE = {**LORA, "name": "sparse", "domains": ["court", "kitchen"], "method": "moe", "moe": {"num_experts": 3}}
 SCORE = {"kind": "evaluate", "block_size": 32, "max_tokens": 400}
@@ -81,6 +81,13 @@ def message_of(model: str) -> list[Token]:
         plan = generation.plan(session, get_storage(), model)
     shown = generation.Host(device="cpu").stream(plan, "the court", SamplingConfig(max_tokens=3, seed=1))
     return [event for event in shown if isinstance(event, Token)]
+
+
+def test_by_default_attention_alone_is_adapted_as_the_row_that_modes_table_2_chose(trained) -> None:
+    assert trained({**LORA, "name": "default", "domains": ["court"], "lora": {"rank": 4}}).state == "done"
+    court = card_of("default/court")
+    assert court.config["lora"]["targets"] == "attention"
+    assert court.num_parameters == 2 * 4 * 4 * (32 + 32)  # layers, rank, maps of attention
 
 
 def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> None:

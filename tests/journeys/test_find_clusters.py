@@ -20,6 +20,7 @@ from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS
 from ui.cli.app import main
+from ui.kinds.job_results import result_sentence
 from workbench.errors import BadSpec, InUse, NameTaken, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.clusters.find_clusters import FindClusters
@@ -81,6 +82,43 @@ def test_clusters_are_found_and_described(imported: Do) -> None:
 def test_a_single_cluster_is_told_as_one(imported: Do) -> None:
     job = imported({**FIND, "num_clusters": 1, "domains": ["sea"]})
     assert job.result["sentence"] == "60 documents in 1 cluster."
+
+
+def test_a_clustering_says_the_bytes_of_its_clusters_and_warns_of_very_unequal_documents(
+    imported: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = imported({**FIND, "num_clusters": 3})
+    card, documents = outcome()
+    assert documents.num_bytes_N is not None
+    files = [tmp_path / f"{name}.jsonl" for name in ("sea", "kitchen", "court")]
+    texts = [json.loads(line)["text"] for file in files for line in file.read_text("utf-8").splitlines()]
+    assert sum(card.metrics["num_bytes"]) == sum(len(text.encode()) for text in texts)
+    assert f"{min(card.metrics['num_bytes']):,} to {max(card.metrics['num_bytes']):,} bytes" in job.result["lengths"]
+    assert "very unequal" not in job.result["lengths"]
+    long = tmp_path / "long.jsonl"
+    repeated = [f"{text} " * (200 if number < 5 else 1) for number, text in enumerate(texts)]
+    long.write_text("\n".join(json.dumps({"text": text}) for text in repeated), encoding="utf-8")
+    imported({"kind": "import-corpus", "name": "long", "path": str(long)})
+    job = imported({**FIND, "name": "unequal", "domains": ["long"]})
+    assert "The lengths of the documents are very unequal: the longest tenth holds" in job.result["lengths"]
+    capsys.readouterr()
+    assert main(["cluster", "show", "unequal"]) == 0
+    assert "--piece-length" in (shown := capsys.readouterr().out)
+    assert "Bytes" in shown
+
+
+def test_plain_text_says_how_it_was_cut_into_documents(imported: Do, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text(
+        "".join(f"the sea is wide and deep, {n}\n\n" for n in range(5000)), encoding="utf-8"
+    )
+    spec = {"kind": "import-corpus", "name": "book", "path": str(tmp_path / "book.txt")}
+    job = imported(spec)
+    assert job.state == "done", job.error
+    assert job.result["cut"].endswith("at the first empty line after 10,000 characters.")
+    assert job.result["cut"] in result_sentence(job)
+    job = imported({**spec, "name": "pieces", "piece_length": 500})
+    assert "pieces of at most 500 characters" in job.result["cut"]
+    assert "cut" not in result_sentence(imported({**spec, "name": "lines", "path": str(tmp_path / "sea.jsonl")}))
 
 
 def test_the_fit_sees_training_text_alone_and_is_balanced_there(imported: Do) -> None:  # L11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -23,7 +24,7 @@ from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.analysis import scores
-from workbench.analysis.cluster_grid import cluster_grid
+from workbench.analysis.cluster_grid import TEMPERATURES, cluster_grid, propose_temperature
 from workbench.answers.perplexities import SavedGate
 from workbench.gate_configs import load_gate
 from workbench.generation import GenerationPlan, Host, plan
@@ -456,7 +457,31 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
     assert (outcome.top_ks, outcome.saved) == ([1, 2, 3], SavedGate(temperature=0.2, top_k=3))
     assert_each_cell_is_the_mixtures_own(outcome, gate)
     assert main(["evaluate", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
-    assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "The paper's temperature of 0.1 is" in shown
+    assert "Proposed temperature: 0.1, the default, since the dev text" in shown
+
+
+def test_the_temperature_proposed_is_the_best_of_the_grid_on_dev_text_and_never_on_test(
+    clustered: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(clustered(EVALUATE))
+    with reading() as session:
+        missing = propose_temperature(session, get_storage(), "ensemble")
+    assert (missing.temperature, missing.perplexity, missing.domains) == (missing.default, None, [])
+    assert main([*shlex.split(missing.command)[1:], "--block-size", "32", "--max-tokens", "200", "--here"]) == 0
+    with reading() as session:
+        proposed = propose_temperature(session, get_storage(), "ensemble")
+        dev = cluster_grid(session, get_storage(), "ensemble", split="dev")
+    column = {t: row[dev.top_ks.index(3)] for t, row in zip(dev.temperatures, dev.perplexity, strict=True)}
+    assert proposed.perplexity == pytest.approx(min(column[t] for t in TEMPERATURES))
+    assert proposed.default_perplexity == pytest.approx(column[0.1])
+    assert column[proposed.temperature] == pytest.approx(proposed.perplexity)
+    assert dev.proposed == proposed
+    capsys.readouterr()
+    assert main(shlex.split(proposed.command)[1:]) == 0
+    assert f"Proposed temperature: {proposed.temperature:g}" in capsys.readouterr().out
+    assert asdict_of("ensemble")["temperature"] == proposed.temperature
 
 
 def assert_each_cell_is_the_mixtures_own(outcome: dict[str, Any], gate: dict[str, Any]) -> None:

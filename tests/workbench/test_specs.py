@@ -36,6 +36,15 @@ def test_a_stored_wish_reads_back_as_it_was(tmp_path: Path, monkeypatch) -> None
     assert parse_spec(job_spec.model_dump(mode="json")) == job_spec
 
 
+def test_a_joint_training_is_known_again_whatever_the_settings_of_other_methods_are() -> None:
+    stored = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["x"], "lora": {"targets": "all"}}
+    dense, now = (parse_spec({**stored, "method": "dense", **other}) for other in ({}, {"lora": {}}))
+    assert (dense.lora.targets, now.lora.targets) == ("all", "attention")
+    assert dense.identity() == now.identity()
+    adapters, default = (parse_spec({**stored, "method": "lora", **other}) for other in ({}, {"lora": {}}))
+    assert adapters.identity() != default.identity()
+
+
 def test_all_complaints_come_at_once() -> None:
     job_spec = {
         "kind": "train-joint",

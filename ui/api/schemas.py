@@ -440,7 +440,7 @@ class PosteriorMapRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
+    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
@@ -475,6 +475,6 @@ class InferenceModesRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, gt=0, le=1, description=OPTION_HELP["newest_weight"])
+    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
     num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")

@@ -5,8 +5,9 @@ Shapes: E experts, X tokens, G temperatures, J numbers of experts kept.
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.errors import MixtureError
+from engine.errors import MixtureError, ScoresError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
-from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate
+from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
 from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
-from workbench.tables import Evaluation
+from workbench.tables import Clustering, Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from engine.mixing.base import Gate
 
 # Those of table 9, then higher ones: the squared distances between standardised vectors are a hundred times as large.
-TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
+TEMPERATURES: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 def cluster_grid(
@@ -42,19 +43,10 @@ def cluster_grid(
     """
     started = time.perf_counter()
     planned = plan(session, storage, mixture)
-    if not isinstance(planned.gate, DistanceConfig):
-        problem = f"“{mixture}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
-        raise MixtureError(problem, "Choose a mixture that `workbench train clusters` made, or give this one the gate.")
-    chosen = sorted(temperatures or {*TEMPERATURES, planned.gate.temperature})
+    gate = _cluster_gate(planned)
+    chosen = sorted(temperatures or {*TEMPERATURES, gate.temperature})
     top_ks = _top_ks(len(planned.experts))
-    rows = [
-        GridDomain(
-            domain=domain,
-            num_tokens=evaluations[0].num_tokens,
-            perplexity=_grid(session, storage, planned, evaluations, chosen, top_ks),
-        )
-        for domain, evaluations in scored_domains(session, planned, split).items()
-    ]
+    rows = _rows(session, storage, planned, split, chosen, top_ks)
     return ClusterGrid(
         mixture=mixture,
         experts=[expert.name for expert in planned.experts],
@@ -63,10 +55,83 @@ def cluster_grid(
         top_ks=top_ks,
         perplexity=_over_all(rows),
         domains=rows,
-        saved=SavedGate(temperature=planned.gate.temperature, top_k=planned.gate.top_k or len(planned.experts)),
-        distance_power=planned.gate.distance_power,
+        saved=SavedGate(temperature=gate.temperature, top_k=gate.top_k or len(planned.experts)),
+        distance_power=gate.distance_power,
+        proposed=_proposal(session, storage, planned),
         seconds=time.perf_counter() - started,
     )
+
+
+def propose_temperature(session: Session, storage: Storage, mixture: str) -> TemperatureProposal:
+    """The temperature that the grid finds on dev text of the domains that were clustered, never on test text.
+
+    It is the gate's default where that text is not scored; the command then says what makes the scores. Raises
+    MixtureError for a gate that looks at no clusters.
+    """
+    planned = plan(session, storage, mixture)
+    _cluster_gate(planned)
+    return _proposal(session, storage, planned)
+
+
+def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> TemperatureProposal:
+    gate, default, name = _cluster_gate(planned), DistanceConfig("").temperature, shlex.quote(planned.model)
+    clustering = session.get_one(Clustering, gate.clustering)
+    clustered = [source["name"] for source in clustering.sources]
+    clusters = [one.domain.name for one in clustering.clusters if one.domain is not None]
+    top_ks = [gate.top_k or len(planned.experts)]
+    try:
+        rows = _rows(session, storage, planned, "dev", TEMPERATURES, top_ks, clustered)
+        rows = rows or _rows(session, storage, planned, "dev", TEMPERATURES, top_ks, clusters)  # the same documents
+    except ScoresError:  # the text was scored before the mixture had this clustering
+        rows = []
+    if not rows:
+        return TemperatureProposal(
+            temperature=default,
+            perplexity=None,
+            default=default,
+            default_perplexity=None,
+            domains=[],
+            command=f"workbench evaluate run {name} --domains {shlex.quote(','.join(clustered))} --split dev",
+        )
+    values = [row[0] for row in _over_all(rows)]
+    best = min(range(len(values)), key=values.__getitem__)
+    return TemperatureProposal(
+        temperature=TEMPERATURES[best],
+        perplexity=values[best],
+        default=default,
+        default_perplexity=values[TEMPERATURES.index(default)],
+        domains=[row.domain for row in rows],
+        command=f"workbench mixture gate {name} --temperature {TEMPERATURES[best]:g}",
+    )
+
+
+def _cluster_gate(planned: GenerationPlan) -> DistanceConfig:
+    """The gate of a plan; raises MixtureError for one that looks at no clusters."""
+    if isinstance(planned.gate, DistanceConfig):
+        return planned.gate
+    problem = f"“{planned.model}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
+    raise MixtureError(problem, "Choose a mixture that `workbench train clusters` made, or give this one the gate.")
+
+
+def _rows(
+    session: Session,
+    storage: Storage,
+    planned: GenerationPlan,
+    split: str,
+    temperatures: Sequence[float],
+    top_ks: Sequence[int],
+    only: Collection[str] | None = None,
+) -> list[GridDomain]:
+    """The grid of every scored domain, or of some."""
+    return [
+        GridDomain(
+            domain=domain,
+            num_tokens=evaluations[0].num_tokens,
+            perplexity=_grid(session, storage, planned, evaluations, temperatures, top_ks),
+        )
+        for domain, evaluations in scored_domains(session, planned, split).items()
+        if only is None or domain in only
+    ]
 
 
 def _top_ks(num_experts: int) -> list[int]:

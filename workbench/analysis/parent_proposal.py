@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
-from workbench.analysis.scores import load, shared_scores
+from workbench.analysis.scores import counted, load, shared_scores
 from workbench.answers.posteriors import ParentProposal
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
@@ -32,7 +32,7 @@ def nearest_parent(
     The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each.
     Raises ScoresError when an expert is not scored.
     """
-    from engine.inference.scores import full_blocks
+    from engine.inference.scores import full_blocks, perplexity
     from engine.mixing.posterior import PosteriorGate, estimate_prior
     from engine.text.eval_sample import evenly_spaced
 
@@ -51,8 +51,12 @@ def nearest_parent(
             f"Score it: {score_line(mixture, domain, split)}. Or train without a parent: the job scores the text.",
         )
     experts = _possible(row)
-    blocks_ENT = full_blocks(*load(storage, [scores[one.id] for one in experts]))
-    blocks_ENT = blocks_ENT[:, evenly_spaced(blocks_ENT.shape[1], num_blocks)]
+    scores_EX, block_size = load(storage, [scores[one.id] for one in experts])
+    blocks_ENT = full_blocks(scores_EX, block_size)
+    chosen = evenly_spaced(blocks_ENT.shape[1], num_blocks)
+    blocks_ENT = blocks_ENT[:, chosen]
+    counted_X = counted(storage, scores[experts[0].id])
+    counted_NT = None if counted_X is None else full_blocks(counted_X[None], block_size)[0, chosen]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]
     first_rate = first_of_line(parent).config.get("learning_rate")
@@ -61,6 +65,9 @@ def nearest_parent(
         domain=domain,
         parent=parent.name,
         posterior=dict(zip([one.name for one in experts], shares, strict=True)),
+        perplexity={
+            one.name: perplexity(of_one_NT, counted_NT) for one, of_one_NT in zip(experts, blocks_ENT, strict=True)
+        },
         num_blocks=blocks_ENT.shape[1],
         block_size=blocks_ENT.shape[2],
         split=split,

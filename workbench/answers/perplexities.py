@@ -118,6 +118,17 @@ class SavedGate(Answer):
     top_k: int
 
 
+class TemperatureProposal(Answer):
+    """The temperature of a cluster gate with the lowest perplexity on dev text, at the gate's own top-k."""
+
+    temperature: float
+    perplexity: float | None = Field(description="At this temperature, over all dev text used; None: not scored.")
+    default: float = Field(description="The temperature that a gate has unless it is set (the paper's).")
+    default_perplexity: float | None
+    domains: list[str] = Field(description="Whose dev text was used: of those that were clustered, the scored ones.")
+    command: str = Field(description="Sets the temperature; or makes the scores that are missing.")
+
+
 class ClusterGrid(Answer):
     """Perplexities at every temperature (rows) and top-k (columns) of a cluster gate, experts alike in their prior."""
 
@@ -131,6 +142,7 @@ class ClusterGrid(Answer):
     saved: SavedGate
     distance_power: float
     seconds: float
+    proposed: TemperatureProposal | None = Field(None, description="Always from dev text, whatever the grid's split.")
 
 
 def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None], domain: str) -> int | None:

@@ -88,12 +88,18 @@ class ParentProposal(Answer):
     domain: str
     parent: str
     posterior: dict[str, float] = Field(description="By expert, the mean at the ends of the blocks.")
+    perplexity: dict[str, float] = Field(description="By expert, over the tokens of the same blocks.")
     num_blocks: int
     block_size: int
     split: str
     learning_rate: float | None = Field(
         description="The default of a training: a tenth of what the parent was first trained with; None if unknown."
     )
+
+    @property
+    def of_lowest_perplexity(self) -> str:
+        """The expert that predicts the text best as a whole; the posterior may choose another."""
+        return min(self.perplexity, key=self.perplexity.__getitem__)
 
 
 class Passage(Answer):

@@ -241,7 +241,7 @@ def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | Non
     kinds = {spec.model_dump()["kind"] for spec in specs}
     statement = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
     newest = {_canonical_spec(job): job for job in session.scalars(statement)}
-    jobs = [newest.get(spec.model_dump_json()) for spec in specs]
+    jobs = [newest.get(spec.identity()) for spec in specs]
     cards = {card.id: card for card in _cards(session, [job for job in jobs if job])}
     return [cards[job.id] if job else None for job in jobs]
 
@@ -249,7 +249,7 @@ def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | Non
 def _canonical_spec(job: Job) -> str:
     """The spec of a job as JSON; a field added in a later version has its default."""
     try:
-        return str(parse_spec(job.spec).model_dump_json())
+        return str(parse_spec(job.spec).identity())
     except BadSpec:
         return ""
 

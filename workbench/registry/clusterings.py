@@ -22,6 +22,7 @@ from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
 NAMED_AFTER = 3  # terms in the default name of a cluster
+MOST_IN_TENTH = 0.5  # of all bytes in the longest tenth of the documents; above it their lengths are very unequal
 _LONGEST = 60  # characters of such a name
 
 
@@ -218,6 +219,17 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
 
 
 # editing rows only --------------------------------------------------------------------
+
+
+def unequal_lengths(metrics: dict[str, Any]) -> list[str]:
+    """A warning about a clustering whose documents have very unequal lengths; none if these are not known."""
+    share = metrics.get("share_of_longest_tenth")
+    if share is None or share <= MOST_IN_TENTH:
+        return []
+    return [
+        f"The lengths of the documents are very unequal: the longest tenth holds {share:.0%} of the bytes. Clusters "
+        "are balanced by documents, not by text. Import with --piece-length (characters) to cut long documents."
+    ]
 
 
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:

@@ -50,6 +50,16 @@ BranchOutput = tuple[
 ]  # an expert's output [B, T, D], the linear part of its logit [B, T], its odds [1]
 
 
+def place_of(layer: nn.Module) -> int:
+    """The position of a layer's keys and values in a cache."""
+    return next(int(one.layer_idx) for one in placed(layer))
+
+
+def placed(layer: nn.Module) -> list[Any]:
+    """The modules of a layer that store its position in a cache."""
+    return [one for one in layer.modules() if hasattr(one, "layer_idx")]
+
+
 class Branch(nn.Module):
     """An expert in one block: its layers and its row of the gate. It may be on its own device."""
 
@@ -63,6 +73,15 @@ class Branch(nn.Module):
         """Starts with a block's input. Returns a function for the result, called after the backbone's layers."""
         out_BTD, slope_BT = self(x_BTD, *args, **kwargs)
         return lambda: (out_BTD, slope_BT, self.odds)
+
+    def places(self, num_layers: int) -> range:
+        """The positions in a cache of the expert's layers of all blocks, of which these are the first."""
+        first = place_of(self.layers[0])
+        return range(first, first + num_layers)
+
+    def num_read(self, cache: Any) -> int:
+        """How many tokens of the text of a cache the expert has read."""
+        return int(cache.get_seq_length(place_of(self.layers[0])))
 
     def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """The output [B, T, D] for the block's input, and the linear part of the expert's logit [B, T]."""

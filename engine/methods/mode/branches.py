@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.methods.mode.block import Block, Branch
+from engine.methods.mode.block import Block, Branch, place_of, placed
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.gate import ODDS_SCALE
 from engine.models.stored_tensors import fill, without_weights
@@ -84,16 +84,6 @@ def _fill(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
         )
 
 
-def place_of(layer: nn.Module) -> int:
-    """The position of a layer's keys and values in a cache."""
-    return next(int(one.layer_idx) for one in _placed(layer))
-
-
 def _set_place(layer: nn.Module, place: int) -> None:
-    for one in _placed(layer):
+    for one in placed(layer):
         one.layer_idx = place
-
-
-def _placed(layer: nn.Module) -> list[Any]:
-    """The modules of a layer that store its position in a cache."""
-    return [one for one in layer.modules() if hasattr(one, "layer_idx")]

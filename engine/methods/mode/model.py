@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError
 from engine.methods.mode.block import Block, with_experts
-from engine.methods.mode.branches import BranchMaker, place_of
+from engine.methods.mode.branches import BranchMaker
 from engine.methods.mode.config import ModeConfig
 from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of, max_positions
@@ -118,8 +118,7 @@ class ModeModel(nn.Module):
         """The consecutive cache positions of each expert's keys and values."""
         places = {}
         for key in keys:
-            first = place_of(self.branches(key)[0].layers[0])
-            places[key] = range(first, first + self.num_blocks * self._shapes[key].expert_layers)
+            places[key] = self.branches(key)[0].places(self.num_blocks * self._shapes[key].expert_layers)
         return places
 
     def _check_active(self, keys: Sequence[str], cache: Any) -> None:
@@ -128,7 +127,7 @@ class ModeModel(nn.Module):
         for key in keys:
             self._require(key)
             first: Any = self._blocks[0].experts[key]
-            if cache is not None and cache.get_seq_length(place_of(first.layers[0])) != cache.get_seq_length():
+            if cache is not None and first.num_read(cache) != cache.get_seq_length():
                 raise ModelError(
                     f"The expert “{key}” was inactive when this text started.",
                     "Start the text again with this expert.",

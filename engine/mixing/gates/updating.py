@@ -20,7 +20,12 @@ class UpdatingGateConfig(EvidenceConfig):
     """A posterior, and how its prior learns."""
 
     kind: Literal["updating"] = "updating"
-    newest_weight: float = knob(0.7, "Share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1)
+    newest_weight: float = knob(
+        0.7,
+        "Share of the newest block in the prior, 1 − λ (paper: 0.7; code: 0.3); 0: all blocks count alike.",
+        ge=0,
+        le=1,
+    )
     update_every: int = knob(
         256, "Tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
     )

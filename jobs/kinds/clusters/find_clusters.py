@@ -22,7 +22,7 @@ from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
-from workbench.registry.clusterings import register_clustering
+from workbench.registry.clusterings import register_clustering, unequal_lengths
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Clustering
 from workbench.words import pluralize
@@ -111,4 +111,10 @@ def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str,
         "num_blank": blank,
         "sizes": sizes,
         "sentence": sentence,
+        "lengths": " ".join([_bytes_words(metrics["num_bytes"]), *unequal_lengths(metrics)]),
     }
+
+
+def _bytes_words(num_bytes: list[int]) -> str:
+    least, most = min(num_bytes), max(num_bytes)
+    return f"A cluster has {least:,} to {most:,} bytes of text." if least < most else f"A cluster has {most:,} bytes."

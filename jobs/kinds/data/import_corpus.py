@@ -14,8 +14,9 @@ from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
 from engine.text.local_sources import SOURCES, local_documents
+from engine.text.plain_text import DOCUMENT_CHARACTERS
 from engine.text.split import store_documents
-from engine.text.streams import size_on_disk
+from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -42,6 +43,8 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
         )
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
+    cut = _cut_words(spec)
+
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
         card = register_corpus(
@@ -55,7 +58,12 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             licence=spec.licence or _licence(spec),
             job_id=work.job_id,
         )
-        return {"corpus": card.name, "domains": card.domains, "num_documents": report.num_documents}
+        return {
+            "corpus": card.name,
+            "domains": card.domains,
+            "num_documents": report.num_documents,
+            "cut": cut,
+        }
 
     return register
 
@@ -80,6 +88,18 @@ def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -
     if not path.exists():
         raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
     return read_documents(path, options, report), size_on_disk(path)
+
+
+def _cut_words(spec: ImportCorpus) -> str:
+    """How texts were cut into documents, where they were."""
+    sentences = []
+    if spec.path and any(isinstance(one, TextFile) and one.kind == "text" for one in find_files(Path(spec.path))):
+        sentences.append(
+            f"Plain text was cut into documents, each at the first empty line after {DOCUMENT_CHARACTERS:,} characters."
+        )
+    if spec.piece_length:
+        sentences.append(f"Longer documents were cut into pieces of at most {spec.piece_length:,} characters.")
+    return " ".join(sentences)
 
 
 def _source_name(spec: ImportCorpus, dataset: DatasetSource | None) -> str:

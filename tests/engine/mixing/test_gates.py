@@ -206,15 +206,16 @@ def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -
             stream.observe(scores_EX[:, position], tokens[position + 1])
 
 
-def test_the_updating_prior_is_the_weighted_mean_of_equation_nine() -> None:
-    scores_ENT = logprobs(blocks=4)
-    gate = build_gate(UpdatingGateConfig(newest_weight=0.7, update_every=20), [1.0] * 4)
+@pytest.mark.parametrize("lambda_", [0.1, 0.3, 0.5, 1.0])  # the grid of §5.1
+def test_the_updating_prior_is_the_weighted_mean_of_equation_nine(lambda_: float) -> None:
+    scores_ENT = logprobs(blocks=4) / 10
+    gate = build_gate(UpdatingGateConfig(newest_weight=1 - lambda_, update_every=20), [1.0] * 4)
     prior = torch.full((4,), 0.25, dtype=torch.float64)
     posteriors: list[Tensor] = []
     for n in range(4):
         torch.testing.assert_close(gate.block(scores_ENT)[:, n, 0].exp(), prior)
         posteriors.append((scores_ENT[:, n].double().sum(-1) + prior.log()).softmax(0))
-        decayed = torch.tensor([0.3 ** (n + 1 - t) for t in range(n + 1)], dtype=torch.float64)  # Eq. 9 with λ = 0.3
+        decayed = torch.tensor([lambda_ ** (n + 1 - t) for t in range(n + 1)], dtype=torch.float64)  # Eq. 9
         prior = (decayed[:, None] * torch.stack(posteriors)).sum(0) / decayed.sum()
 
 

@@ -113,7 +113,7 @@ def demix(lm: Any, expected: Tensor) -> None:
 
 def lora(lm: Any, expected: Tensor) -> None:
     seed, rows = copy.deepcopy(lm), Rows.all_to("a", 2)
-    adapter = fresh_adapter(seed, LoraConfig(rank=2))
+    adapter = fresh_adapter(seed, LoraConfig(rank=2, targets="all"))
     model = MultiExpertModel(seed, [], new_placement("adapter")).eval()
     model.add_expert("a", state=adapter)
     same("logits", model(IDS, rows), expected)

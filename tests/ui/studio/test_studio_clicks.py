@@ -184,6 +184,7 @@ def _nearest(_self: Client, **job_spec: Any) -> ParentProposal:
         **job_spec,
         parent="first/prose",
         posterior={"first/code": 0.1, "first/prose": 0.9},
+        perplexity={"first/code": 90.0, "first/prose": 40.0},
         num_blocks=12,
         block_size=128,
         split="dev",

@@ -11,9 +11,11 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
+from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.analysis import perplexity_tables, scores
 from workbench.analysis.parent_proposal import is_scored, nearest_parent
 from workbench.analysis.scores import estimate_shares
+from workbench.answers.posteriors import ParentProposal
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
@@ -132,6 +134,26 @@ def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored:
     assert (result.parent, result.num_blocks, result.block_size) == ("both/law", 7, BLOCK)
     assert sum(result.posterior.values()) == pytest.approx(1)
     assert result.posterior["both/law"] > 0.99
+    assert result.of_lowest_perplexity == "both/law"
+    assert result.perplexity["both/law"] < result.perplexity["both/sea"]
+
+
+def test_a_parent_that_is_best_in_most_blocks_and_far_off_in_the_others_is_shown_with_its_perplexity() -> None:
+    proposal = ParentProposal(
+        mixture="m",
+        domain="sea",
+        parent="a",
+        posterior={"a": 0.57, "b": 0.43},
+        perplexity={"a": 7849.0, "b": 527.0},
+        num_blocks=100,
+        block_size=256,
+        split="dev",
+        learning_rate=None,
+    )
+    assert "Perplexity disagrees: b has 527 on these blocks, a 7,849." in proposal_words(proposal)
+    assert proposal_rows(proposal)[0] == ("a", "0.570", "7,849.00")
+    agreed = proposal.model_copy(update={"perplexity": {"a": 500.0, "b": 527.0}})
+    assert "disagrees" not in proposal_words(agreed)
 
 
 def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(scored: None) -> None:

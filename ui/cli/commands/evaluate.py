@@ -25,7 +25,7 @@ from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import harmless, print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
-from ui.present.charts.cluster_grid import grid_rows, grid_words
+from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
 from ui.present.text.correlations import affinity_words
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.measures import in_percent, table_measure_words, unknown_accuracy_words
@@ -120,6 +120,8 @@ def grid(
     print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
     if rows:
         say(grid_words(answer, answer.perplexity))
+    if answer.proposed:
+        say(temperature_words(answer.proposed))
 
 
 @app.command("forgetting")

@@ -16,7 +16,7 @@ from ui.cli.output import day, print_done, print_fields, print_json, print_note,
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
 from ui.present.text.formatting import pluralize, size
-from ui.present.text.parents import proposal_words
+from ui.present.text.parents import proposal_rows, proposal_words
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
@@ -144,8 +144,7 @@ def nearest(
     if as_json:
         print_json(proposal)
         return
-    ranked = sorted(proposal.posterior.items(), key=lambda pair: -pair[1])
-    print_table(["Expert", "Mean posterior"], [(name, f"{share:.3f}") for name, share in ranked], empty="No expert.")
+    print_table(["Expert", "Mean posterior", "Perplexity"], proposal_rows(proposal), empty="No expert.")
     say(proposal_words(proposal))
 
 

@@ -114,6 +114,7 @@ def create(
     with transaction() as session:
         card = create_mixture(session, spec)
     _print(card, as_json)
+    _propose_temperature(card, as_json)
 
 
 @app.command("gate")
@@ -133,6 +134,7 @@ def change_gate(
         before = load_gate(get_mixture(session, name).gate)
         card = set_gate(session, name, changed_gate(before, changes))
     _print(card, as_json)
+    _propose_temperature(card, as_json)
 
 
 @app.command("add")
@@ -364,6 +366,19 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     for words in (inside_words(card), calibration_words(card)):
         if words:
             say(words)
+
+
+def _propose_temperature(card: MixtureCard, as_json: bool) -> None:
+    """Prints the temperature that dev text proposes for a gate of clusters."""
+    if as_json or "temperature" not in card.gate:
+        return
+    from ui.present.charts.cluster_grid import temperature_words
+    from workbench.analysis.cluster_grid import propose_temperature
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        say(temperature_words(propose_temperature(session, get_storage(), card.name)))
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:

@@ -19,7 +19,9 @@ SHOWN_TERMS = 8
 
 def print_clustering(card: ClusteringCard) -> None:
     """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
-    overlap, chart = card.metrics["overlap"], card.metrics["map"]
+    from workbench.registry.clusterings import unequal_lengths
+
+    overlap, chart, num_bytes = card.metrics["overlap"], card.metrics["map"], card.metrics.get("num_bytes")
     print_fields(
         {
             "clustering": card.name,
@@ -38,6 +40,7 @@ def print_clustering(card: ClusteringCard) -> None:
             one.number,
             one.name,
             one.num_documents,
+            *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
             one.terms[:SHOWN_TERMS],
             *_shares(overlap, one.number),
             one.domain,
@@ -46,8 +49,20 @@ def print_clustering(card: ClusteringCard) -> None:
         )
         for one in card.clusters
     ]
-    columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
+    columns = [
+        "No.",
+        "Cluster",
+        "Documents",
+        *(["Bytes"] if num_bytes else []),
+        "Terms",
+        *overlap["labels"],
+        "Domain",
+        "",
+        "Experts",
+    ]
     print_table(columns, rows, empty="The clustering has no clusters.")
+    for warning in unequal_lengths(card.metrics):
+        say(warning)
     if card.stale_experts:
         say(
             f"{pluralize(len(card.stale_experts), 'expert')} trained on documents that have changed: "

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from ui.kinds.screen import ResultLink, Screen
+from ui.kinds.screen import Result, ResultLink, Screen
 from ui.present.cli_command import command_line
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import listed, pluralize
 from workbench.kinds.data.import_corpus import ImportCorpus
 
+
+def _sentence(result: Result) -> str:
+    documents = f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}."
+    return f"{documents} {result.get('cut', '')}".strip()
+
+
 SCREEN = Screen(
     command=partial(command_line, "corpus add", ImportCorpus, ("name", "path")),
-    sentence=lambda result: f"{pluralize(result['num_documents'], 'document')} in {listed(result['domains'])}.",
+    sentence=_sentence,
     link=ResultLink(CORPORA, "See the domains", lambda result: {"part": "Domains", "domain": result["domains"][0]}),
     form=None,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart
-from workbench.answers.perplexities import ClusterGrid
+from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
@@ -54,6 +54,21 @@ def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     change = (min(paper) / perplexity[row][column] - 1) * 100
     beside = "as good as that" if change < _SAME * 100 else f"{change:.1f} % above it"
     return f"{lowest} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
+
+
+def temperature_words(proposed: TemperatureProposal) -> str:
+    """The temperature that dev text proposes beside the default, and the command that sets it or makes scores."""
+    if proposed.perplexity is None or proposed.default_perplexity is None:
+        return (
+            f"Proposed temperature: {proposed.default:g}, the default, since the dev text of the clustered domains is "
+            f"not scored. Score it with: {proposed.command}"
+        )
+    best = f"Proposed temperature: {proposed.temperature:g}, with perplexity {proposed.perplexity:,.2f} on dev text"
+    if proposed.temperature == proposed.default:
+        return f"{best}; it is the default."
+    return (
+        f"{best}; the default {proposed.default:g} has {proposed.default_perplexity:,.2f}. Set it: {proposed.command}"
+    )
 
 
 def _has_paper(grid: ClusterGrid) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ui.present.text.formatting import pluralize
@@ -15,10 +15,26 @@ def proposal_words(proposal: ParentProposal) -> str:
     chosen = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(proposal.num_blocks)}"
     rate = proposal.learning_rate
     words = f"{chosen} of {proposal.block_size} tokens ({proposal.split})."
-    if rate is None:
-        return words
-    learns = f"its copy learns at {rate:g}, a tenth of the rate of its first ancestor"
-    return f"{words} By default {learns}."
+    if rate is not None:
+        words += f" By default its copy learns at {rate:g}, a tenth of the rate of its first ancestor."
+    return " ".join([words, *_disagreement(proposal)])
+
+
+def _disagreement(proposal: ParentProposal) -> Iterator[str]:
+    """A sentence where another expert than the parent has the lowest perplexity."""
+    parent, other = proposal.parent, proposal.of_lowest_perplexity
+    if other != parent:
+        yield (
+            f"Perplexity disagrees: {other} has {proposal.perplexity[other]:,.0f} on these blocks, {parent} "
+            f"{proposal.perplexity[parent]:,.0f}. The posterior counts in how many blocks an expert is best, "
+            f"perplexity also how badly it fails in the others. To start from {other}, name it as the parent."
+        )
+
+
+def proposal_rows(proposal: ParentProposal) -> list[tuple[str, str, str]]:
+    """Each expert with its mean posterior and its perplexity, the greatest posterior first."""
+    ranked = sorted(proposal.posterior.items(), key=lambda pair: -pair[1])
+    return [(name, f"{share:.3f}", f"{proposal.perplexity[name]:,.2f}") for name, share in ranked]
 
 
 def blocks_words(num_blocks: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.client import Client
-from ui.present.charts.cluster_grid import grid_picture
+from ui.present.charts.cluster_grid import grid_picture, temperature_words
 from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
@@ -60,3 +60,5 @@ def _show(grid: ClusterGrid, mixture: str, split: str) -> None:
         f"Exact, from stored scores of the {split} split, in {grid.seconds * 1000:.0f} ms; all experts weigh alike."
     )
     st.caption(plain(caption))
+    if grid.proposed:
+        st.markdown(plain(temperature_words(grid.proposed)))

@@ -28,6 +28,9 @@ def _joint_method(name: str) -> str:
 MethodName = Annotated[str, AfterValidator(_joint_method)]
 
 
+METHOD_SETTINGS = {"lora", "moe", "options"}
+
+
 class TrainJoint(Spec):
     """Train a DEMix model (DEMix §3): one expert per domain, everything else shared. Or train one of its baselines."""
 
@@ -86,6 +89,10 @@ class TrainJoint(Spec):
         method = get_method(self.method)
         group = getattr(self, method.config_field)
         return method.config_from(group) if group is self.options else group
+
+    def identity(self) -> str:
+        """Without the settings of other methods, whose defaults may change."""
+        return self.model_dump_json(exclude=METHOD_SETTINGS - {get_method(self.method).config_field})
 
     @property
     def experts(self) -> dict[str, list[str]]:

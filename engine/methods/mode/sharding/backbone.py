@@ -5,19 +5,26 @@ which were expected all the while, are merged. The backward pass is the mirror: 
 backbone's layers are gone through, and then what the experts say of the input's gradient is added. Autograd keeps that
 order, since it takes first what was made last: an answer's node is made after the backbone's layers, an input's before.
 
+A text that is read on from a cache has one here for the backbone, and one in each other process for the experts there:
+their keys and values never leave it.
+
 Shapes: B rows, T positions, D width, S active experts of one process. Answers [S, B, T, D + 2] have an expert's output,
 the linear part of its logit, and its odds, the same at each token.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary, finalize
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import Cache
 
 from engine.errors import ModelError, TrainingError
 from engine.methods.mode.block import BranchOutput, active_keys
@@ -26,12 +33,42 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.messages import Peer, control_group, packed
 
 
+class _Caches:
+    """The caches of this process, by number; the experts' process has its own of the same texts under these."""
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._num_read: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()  # tokens, by expert
+        self._next, self._gone = count(), deque[int]()
+
+    def number(self, cache: Any) -> int:
+        """The number of a cache, a new one for a new text."""
+        if cache not in self._numbers:
+            self._numbers[cache] = next(self._next)
+            finalize(cache, self._gone.append, self._numbers[cache]).atexit = False
+        return self._numbers[cache]
+
+    def num_read(self, cache: Any, key: str) -> int:
+        """How many tokens of its text an expert has read."""
+        return self._num_read.get(cache, {}).get(key, 0)
+
+    def add(self, cache: Any, keys: Sequence[str], num_tokens: int) -> None:
+        """Notes that these experts have read more tokens of its text."""
+        counts = self._num_read.setdefault(cache, {})
+        counts |= {key: counts.get(key, 0) + num_tokens for key in keys}
+
+    def forgotten(self) -> list[int]:
+        """The numbers of caches that are gone since the last call."""
+        return [self._gone.popleft() for _ in range(len(self._gone))]
+
+
 class Shard:
     """The experts of another process."""
 
     def __init__(self, wire: Peer, keys: Sequence[str]) -> None:
         self.wire, self.keys = wire, tuple(keys)
         self.num_passes = 0
+        self._caches = _Caches()
         self._active: list[str] = []
         self._ticket: Tensor | None = None  # of the block that is under way
         self._answers_SBTD: Tensor | None = None
@@ -42,6 +79,9 @@ class Shard:
         if self._ticket is None:
             if branch.number == 0:
                 self._open(x_BTD, given, named, training=branch.training)
+            cache = next((one for one in (*given, *named.values()) if isinstance(one, Cache)), None)
+            if cache is not None and branch.number == 0:
+                self._caches.add(cache, self._active, x_BTD.shape[1])
             ticket = torch.zeros((), device=x_BTD.device, requires_grad=True)  # the first block's input has no gradient
             self._ticket = _Depart.apply(ticket, x_BTD, self)  # type: ignore[no-untyped-call]
 
@@ -55,19 +95,25 @@ class Shard:
             self._ticket = self._answers_SBTD = None
         return answer_BTD[..., :-2], answer_BTD[..., -2], answer_BTD[:1, 0, -1]
 
+    def num_read(self, cache: Any, key: str) -> int:
+        """How many tokens of the text of a cache an expert has read."""
+        return self._caches.num_read(cache, key)
+
     def _open(self, x_BTD: Tensor, given: Any, named: Any, *, training: bool) -> None:
         """Starts a pass. Layers get the same arguments in every block, so they are sent once."""
         self.num_passes += 1
         self._active = [key for key in active_keys() if key in self.keys]
         tensors: list[Tensor] = [x_BTD[:0]]
         kind = x_BTD.device.type
+        number = self._caches.number
         self.wire.send(
             "read",
             tensors,
             keys=self._active,
             shape=list(x_BTD.shape),
-            given=packed(given, tensors),
-            named=packed(named, tensors),
+            given=packed(given, tensors, number),
+            named=packed(named, tensors, number),
+            forget=self._caches.forgotten(),
             training=training,
             learning=torch.is_grad_enabled(),
             bf16=torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16,
@@ -138,13 +184,14 @@ class RemoteBranch(nn.Module):
         self._shard.begin(self, x_BTD, args, kwargs)
         return lambda: self._shard.end(self)
 
-    @property
-    def layers(self) -> Any:
-        """Raises ModelError: layers are only needed with a cache, which is not supported here."""
-        raise ModelError(
-            f"The expert “{self.key}” of another process cannot use a cache.",
-            "Read the text without a cache, or load the expert into this process.",
-        )
+    def places(self, num_layers: int) -> range:
+        """None in a cache of this process: the expert's keys and values are in the other."""
+        del num_layers
+        return range(0)
+
+    def num_read(self, cache: Any) -> int:
+        """Same as `Branch.num_read`."""
+        return self._shard.num_read(cache, self.key)
 
 
 @contextmanager

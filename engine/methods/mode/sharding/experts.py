@@ -9,6 +9,7 @@ Shapes: as in `engine/methods/mode/sharding/backbone.py`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import DynamicCache
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
@@ -62,6 +64,7 @@ class _Server:
         self.model, self.wire, self.folder = model, wire, folder
         self.training: _Training | None = None
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and outputs, for the backward pass
+        self.caches: defaultdict[int, DynamicCache] = defaultdict(DynamicCache)  # by the first process's number
         self.handlers: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
 
     def read(
@@ -71,6 +74,7 @@ class _Server:
         shape: Sequence[int],
         given: Any,
         named: Any,
+        forget: Sequence[int],
         training: bool,
         learning: bool,
         bf16: bool,
@@ -79,7 +83,9 @@ class _Server:
         rows = [self.model.branches(key) for key in keys]
         device = rows[0][0].slope.device
         like, *_ = tensors = [tensor.to(device) for tensor in tensors]
-        given, named = unpacked(given, tensors), unpacked(named, tensors)
+        for number in forget:
+            self.caches.pop(number, None)
+        given, named = (unpacked(one, tensors, self.caches) for one in (given, named))
         self.passed = []
         with torch.set_grad_enabled(learning):
             for number, branches in enumerate(zip(*rows, strict=True)):

@@ -7,7 +7,7 @@ passes. Hidden states go over the process group's own backend, and both sides kn
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
+from transformers import Cache
 
 from engine.errors import LostRank
 
@@ -91,27 +92,34 @@ class Peer:
             ) from error
 
 
-def packed(value: Any, tensors: list[Tensor]) -> Any:
-    """A layer's arguments as JSON; their tensors are appended to the list. Raises TypeError for other values."""
+def packed(value: Any, tensors: list[Tensor], number_of: Callable[[Cache], int]) -> Any:
+    """A layer's arguments as JSON; their tensors are appended to the list, and a cache is a number.
+
+    Raises TypeError for other values.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, tuple | list):
-        return {"row": [packed(one, tensors) for one in value]}
+        return {"row": [packed(one, tensors, number_of) for one in value]}
     if isinstance(value, dict):
-        return {"named": {name: packed(one, tensors) for name, one in value.items()}}
+        return {"named": {name: packed(one, tensors, number_of) for name, one in value.items()}}
     if value is None or isinstance(value, bool | int | float | str):
         return {"plain": value}
+    if isinstance(value, Cache):
+        return {"cache": number_of(value)}
     raise TypeError(f"A layer was given a {type(value).__name__}, which cannot be sent.")
 
 
-def unpacked(value: Any, tensors: Sequence[Tensor]) -> Any:
-    """The inverse of `packed`; lists come back as tuples."""
+def unpacked(value: Any, tensors: Sequence[Tensor], caches: Mapping[int, Cache]) -> Any:
+    """The inverse of `packed`; lists come back as tuples, and a number of a cache as this process's own."""
     ((kind, inside),) = value.items()
     if kind == "tensor":
         return tensors[inside]
+    if kind == "cache":
+        return caches[inside]
     if kind == "row":
-        return tuple(unpacked(one, tensors) for one in inside)
+        return tuple(unpacked(one, tensors, caches) for one in inside)
     if kind == "named":
-        return {name: unpacked(one, tensors) for name, one in inside.items()}
+        return {name: unpacked(one, tensors, caches) for name, one in inside.items()}
     return inside

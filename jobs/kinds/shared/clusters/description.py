@@ -18,6 +18,8 @@ def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence
     overlap = label_overlap(documents.labels_N, names, num_clusters)
     return {
         "sizes": documents.sizes(num_clusters),
+        "num_bytes": documents.bytes_of_clusters(num_clusters),
+        "share_of_longest_tenth": documents.share_of_longest_tenth,
         "num_blank": documents.num_blank,
         "num_pinned": int(documents.is_pinned_N.sum()),
         "overlap": {

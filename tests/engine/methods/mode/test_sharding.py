@@ -22,13 +22,16 @@ from transformers import DynamicCache
 from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
+from engine.inference.generate import Mixing
 from engine.inference.watched_losses import losses_of
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.backbone import Shard
+from engine.methods.mode.sharding.backbone import Shard, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
 from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+from engine.mixing.fixed import FixedGate
+from engine.models.rows import Rows
 from engine.text.eval_sample import EvalSample, eval_sample
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import evaluation_history_at, newest_step
@@ -382,9 +385,58 @@ def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
     assert shown.errors[1].startswith("LostRank: Process 0 is gone")
 
 
+def decoded(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    """Two texts that are read on in turn from caches, one without the first expert; and generated text."""
+    active, fewer = ActiveExperts(model, keys, "both"), ActiveExperts(model, keys[1:], "fewer")
+    ids, answers = some_ids(1), []
+    caches = [active.new_cache(), fewer.new_cache()]
+    with torch.inference_mode():
+        for start, end in ((0, 5), (5, 6), (6, 9), (9, 10)):
+            for one, cache in zip((active, fewer), caches, strict=True):
+                answers.append(one(ids[:, start:end], Rows.all_to(one.keys[0], 1), cache)[0])
+        chosen: list[int] = []
+        mixing = Mixing(active, ["both"], FixedGate([1.0]))
+        mixing.feed(ids[0, :4].tolist())
+        for _ in range(6):
+            chosen.append(int(mixing.distribution()[1].argmax()))
+            mixing.feed(chosen[-1:])
+        plain = model(ids[:, :10], keys)[0][0]
+    return {"read": torch.cat(answers), "generated": torch.tensor(chosen), "plain": plain}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("held", LAYOUTS[1:], ids=str)
+def test_experts_elsewhere_go_on_with_a_text_from_their_own_caches(tmp_path: Path, held, family: str) -> None:
+    keys = [key for key in EXPERTS if any(key in some for some in held)]
+    shown = together(Plan(decoded, tmp_path / "many", held, keys, family=family))
+    expected = decoded(mode_model(keys, family), [], keys)
+    assert not any(shown.errors)
+    for name, tensor in shown.tensors[0].items():
+        assert torch.equal(tensor, expected[name]), name
+    in_turn = expected["read"].split((5, 5, 1, 1, 3, 3, 1, 1))[::2]
+    torch.testing.assert_close(torch.cat(in_turn), expected["plain"], atol=1e-5, rtol=1e-5)
+
+
+def test_a_process_that_dies_while_text_is_generated_is_named_at_once(tmp_path: Path) -> None:
+    shown = together(Plan(decoded, tmp_path / "many", [["law"], ["code"]], ["law", "code"], dies=1))
+    assert shown.errors[0].startswith("LostRank: Process 1 is gone")
+
+
+def test_a_text_that_has_ended_leaves_no_cache_in_another_process() -> None:
+    caches, sent = _Caches(), []
+    for _ in range(3):
+        cache = DynamicCache()
+        caches.add(cache, ["law"], 4)
+        sent.append([caches.number(cache), *caches.forgotten()])
+    assert sent == [[0], [1, 0], [2, 1]]
+    assert (caches.num_read(cache, "law"), caches.num_read(DynamicCache(), "law")) == (4, 0)
+
+
 def refused(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
-    with pytest.raises(ModelError, match="“law” of another process cannot use a cache"):
-        model(some_ids(), keys, DynamicCache())
+    started = DynamicCache()
+    model(some_ids(), [], started)
+    with pytest.raises(ModelError, match="“law” was inactive when this text started"):
+        model(some_ids(), keys, started)
     with pytest.raises(ModelError, match="in this model already"):
         model.add_expert("law", model.shape_of("law"))
     older = model(some_ids(), keys)[0]
