@@ -14,6 +14,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
+from workbench.analysis.comparable import comparable
 from workbench.answers.perplexities import Cells, Measure, PerplexityTable, own_expert
 from workbench.errors import BadSpec
 from workbench.registry.cards import EvaluationCard
@@ -102,7 +103,7 @@ def measure_for(
 def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> PerplexityTable:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
-    All numbers of a domain are of the same tokens: of several measures the one that most experts share.
+    All numbers of a domain are of the same tokens (`comparable`).
     """
     return table_of(session, _experts(session, mixture), split)
 
@@ -153,18 +154,8 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
 
 
 def _comparable(rows: Sequence[Evaluation]) -> list[Evaluation]:
-    """Of each domain the evaluations of one measure: the most common, and of these the newest."""
-    common = Counter(_measure(row) for row in rows)
-    newest = {_measure(row): row.created_at for row in sorted(rows, key=lambda row: row.created_at)}
-    best: dict[str, tuple[str, int, int]] = {}
-    for measure in common:
-        domain = measure[0]
-        best[domain] = max(best.get(domain, measure), measure, key=lambda one: (common[one], newest[one]))
-    return [row for row in rows if _measure(row) == best[row.domain_id]]
-
-
-def _measure(row: Evaluation) -> tuple[str, int, int]:
-    return row.domain_id, row.block_size, row.num_tokens
+    """Of each domain the evaluations of one text."""
+    return [row for by_expert in comparable(rows).values() for row in by_expert.values()]
 
 
 def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence[str]) -> Cells:

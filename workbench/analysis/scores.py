@@ -16,6 +16,7 @@ from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
+from workbench.analysis.comparable import comparable
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.answers.perplexities import (
     INFERENCE_MODES,
@@ -149,10 +150,10 @@ def scored_domains(
     The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
     not change the text that is compared. A block size, and a most number of tokens, narrow the choice.
     """
-    common: dict[str, dict[str, Evaluation]] = {}
     sets = _sets(session, planned, split, block_size, max_tokens)
-    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: (len(item[1]), item[0])):
-        common[name] = by_expert  # the last is the most common, and of those the longest
+    names = {row.domain_id: measure[0] for measure, by_expert in sets.items() for row in by_expert.values()}
+    rows = [row for by_expert in sets.values() for row in by_expert.values()]
+    common = {names[domain_id]: by_expert for domain_id, by_expert in comparable(rows).items()}
     ids = [expert.id for expert in planned.experts]
     return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
 
@@ -201,12 +202,13 @@ def shared_scores(
     rows = select(Evaluation).where(
         Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
     )
-    sets: dict[tuple[int, int], dict[str, Evaluation]] = {}
-    for row in session.scalars(rows):
-        if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
-            sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    shared = [measure for measure, rows_by_expert in sets.items() if len(rows_by_expert) == len(ids)]
-    return sets[max(shared)] if shared else (None if ids else {})
+    usable = [
+        row
+        for row in session.scalars(rows)
+        if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks
+    ]
+    by_expert = comparable(usable).get(domain_id, {})
+    return by_expert if len(by_expert) == len(ids) else None
 
 
 def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:

@@ -178,8 +178,8 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
         return
     share, theirs = largest["parameters added"] / backbone, paper.share_of_backbone(*shape)
     if share > 2 * theirs:
-        sentence = f"Guess: An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
-        yield f"{sentence}, and {100 * theirs:.0f} % of the paper's."
+        sentence = f"Guess: An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's"
+        yield f"{sentence} parameters here, and {100 * theirs:.0f} % of the paper's."
 
 
 def _rate_at_the_end(findings: Findings, model: str) -> Iterator[str]:

@@ -1,0 +1,30 @@
+"""Which stored scores stand beside each other: one rule for tables, mixtures and analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from workbench.tables import Evaluation
+
+
+class Text(NamedTuple):
+    """What was scored of a domain's split: exactly these tokens, in blocks of this size."""
+
+    num_tokens: int
+    block_size: int
+
+
+def comparable(rows: Iterable[Evaluation]) -> dict[str, dict[str, Evaluation]]:
+    """Of each domain (id) the scores of one text, by expert (id): of the text that most experts were scored on.
+
+    Of texts that as many were scored on it is the longest, and of as long ones that with the longest blocks.
+    """
+    texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
+    for row in rows:
+        of_domain = texts.setdefault(row.domain_id, {})
+        of_domain.setdefault(Text(row.num_tokens, row.block_size), {})[row.expert_id] = row
+    return {
+        domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
+        for domain_id, of_domain in texts.items()
+    }
