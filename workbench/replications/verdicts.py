@@ -8,12 +8,13 @@ in a weaker form*. *Not testable here* is what needs scores, sizes or domains th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from engine.statistics.estimates import Estimate
 
 Mark = Literal["reproduced", "reproduced only in a weaker form", "not reproduced", "not testable here"]
+Side = Literal["below", "above", "within"]  # within: nearer to 0 than the border
 REPRODUCED: Mark = "reproduced"
 WEAKER: Mark = "reproduced only in a weaker form"
 NOT_REPRODUCED: Mark = "not reproduced"
@@ -45,6 +46,8 @@ class Verdict:
     estimate: Estimate | None = None
     unit: str = ""
     is_undecided: bool = False  # not reproduced, but not reversed either: more seeds or text could decide it
+    side: Side | None = None  # of the border, on which the paper's sentence puts the value
+    border: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as a report stores it."""
@@ -56,6 +59,8 @@ class Verdict:
             "is_undecided": self.is_undecided,
             "ours": self.ours,
             "unit": self.unit,
+            "side": self.side,
+            "border": self.border,
             **estimate,
         }
 
@@ -90,7 +95,8 @@ def is_below(
     """The verdict on a claim that a number is below a border."""
     if estimate is None:
         return untestable(claim, ours=ours)
-    return _judged(claim, _doubt(estimate, border, border), ours, estimate, unit)
+    verdict = _judged(claim, _doubt(estimate, border, border), ours, estimate, unit)
+    return replace(verdict, side="below", border=border)
 
 
 def is_above(
@@ -100,7 +106,8 @@ def is_above(
     if estimate is None:
         return untestable(claim, ours=ours)
     turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
-    return _judged(claim, _doubt(turned, -border, border), ours, estimate, unit)
+    verdict = _judged(claim, _doubt(turned, -border, border), ours, estimate, unit)
+    return replace(verdict, side="above", border=border)
 
 
 def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
@@ -114,7 +121,7 @@ def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: s
         doubt = _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
     elif max(map(abs, estimate.by_seed)) >= border:
         doubt = _NOT_EVERY_SEED
-    return _judged(claim, doubt, ours, estimate, unit)
+    return replace(_judged(claim, doubt, ours, estimate, unit), side="within", border=border)
 
 
 def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
