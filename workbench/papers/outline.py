@@ -103,7 +103,7 @@ def _again(findings: Findings) -> Iterator[Section]:
 
 _RERUN = (
     "The command below trains, scores and judges everything again, where the workbench has the versions named above. "
-    "Compare the two reports with `workbench replicate compare`."
+    "Compare the two reports with: workbench replicate compare"
 )
 
 

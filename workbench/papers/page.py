@@ -22,9 +22,14 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 tr[style] td:nth-last-child(2) { color: var(--mark); font-weight: bold; }
 summary { cursor: pointer; } figure { margin: 1rem 0; } figcaption { color: #555; }
 nav ul { columns: 20rem; } td code { white-space: pre-wrap; overflow-wrap: anywhere; }
-pre { overflow-x: auto; background: #f4f4f4; padding: 0.5rem; } h1, h2, h3, p { overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; padding: 0.5rem; } h1, h2, h3, p { overflow-wrap: anywhere; }
 td:has(code) { min-width: 12rem; }
-@media (max-width: 40rem) { body { margin: 0.5rem auto; padding: 0 0.75rem; } h1 { font-size: 1.4rem; } }
+@media (max-width: 40rem) {
+  body { margin: 0.5rem auto; padding: 0 0.75rem; } h1 { font-size: 1.4rem; }
+  .cards thead { display: none; } .cards tr { display: block; border-bottom: 2px solid #999; padding: 0.4rem 0; }
+  .cards td { display: block; border: 0; padding: 0.1rem 0; }
+  .cards td::before { content: attr(data-name) ": "; color: #555; }
+}
 """
 
 
@@ -54,8 +59,10 @@ def _section(section: Section, chart: Chart | None) -> str:
     words = "".join(f"<p>{_words(one)}</p>" for one in section.words)
     picture = _figure(chart, section.chart) if chart else ""
     text = f"<pre>{html.escape(section.text)}</pre>" if section.text and not chart else ""
-    title = f'<h2 id="{anchor(section.title)}">{html.escape(section.title)}</h2>'
-    return f"<section>{title}{words}{picture}{text}{''.join(_table(section.rows))}</section>"
+    title = f"<h2>{html.escape(section.title)}</h2>"
+    return (
+        f'<section id="{anchor(section.title)}">{title}{words}{picture}{text}{"".join(_table(section.rows))}</section>'
+    )
 
 
 def _figure(chart: Chart, name: str) -> str:
@@ -79,11 +86,14 @@ def _words(text: str) -> str:
 
 
 def _table(rows: Rows) -> Iterator[str]:
+    """A table; on a narrow page wordy rows become lists of their cells."""
     if not rows:
         return
     names = list(rows[0])
     heads = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
+    is_wordy = "mark" in names or any(isinstance(cell, Cell) and cell.is_quoted for cell in rows[0].values())
+    kind = ' class="cards"' if is_wordy else ""
+    yield f'<div class="wide"><table{kind}><thead><tr>{heads}</tr></thead>'
     for row in rows:
         colour = f' style="--mark: {look_of(row).colour}"' if row.get("mark") else ""
         yield f"<tr{colour}>{''.join(_cells(row, names))}</tr>"
@@ -94,12 +104,14 @@ def _cells(row: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     for name in names:
         value = row.get(name)
         kind = ' class="number"' if isinstance(value, int | float) else ""
-        text = html.escape(shown(value))
-        yield _special(value, text) if isinstance(value, Cell) else f"<td{kind}>{text}</td>"
+        place = f' id="{value.anchor}"' if isinstance(value, Cell) and value.anchor else ""
+        yield f'<td{kind}{place} data-name="{html.escape(name)}">{_inside(value)}</td>'
 
 
-def _special(cell: Cell, text: str) -> str:
-    if cell.is_quoted:
-        return f"<td><code>{text}</code></td>"
-    place = f' id="{cell.anchor}"' if cell.anchor else ""
-    return f'<td{place}><a href="#{anchor(cell.link)}">{text}</a></td>' if cell.link else f"<td{place}>{text}</td>"
+def _inside(value: object) -> str:
+    text = html.escape(shown(value))
+    if not isinstance(value, Cell):
+        return text
+    if value.is_quoted:
+        return f"<code>{text}</code>"
+    return f'<a href="#{anchor(value.link)}">{text}</a>' if value.link else text

@@ -123,7 +123,9 @@ def _frame(rows: Rows) -> go.Figure:
     )
     ticks = {"tickvals": [-1, 0, 1], "ticktext": ["← the opposite", "border", "as in the paper →"]}
     drawn.update_xaxes(range=[-1.12, 1.12], zeroline=True, zerolinewidth=2, zerolinecolor="#555", **ticks)
-    drawn.update_yaxes(visible=False, range=[-0.7, len(rows) - 0.2])
+    drawn.update_yaxes(visible=False, range=[-0.7, len(rows) + 0.4])
+    for x, anchor, words in ((-1.1, "left", "← the opposite"), (1.1, "right", "as in the paper →")):
+        drawn.add_annotation(x=x, y=len(rows) + 0.1, text=words, showarrow=False, xanchor=anchor)
     for number, claim, _ in rows:
         lines = textwrap.wrap(f"{number}. {claim_name(claim)}", _LINE, max_lines=_LINES, placeholder=" …")
         drawn.add_annotation(
