@@ -11,7 +11,7 @@ from workbench.papers.catalog import paper_of
 from workbench.papers.outline import CLAIMS, anchor, outline
 from workbench.replications.charts import charts
 from workbench.replications.drawing import Chart
-from workbench.replications.forest import look_of
+from workbench.replications.forest import FOREST, forest, look_of
 from workbench.replications.report import Cell, Rows, Section, shown
 
 _STYLE = """
@@ -22,7 +22,8 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 tr[style] td:nth-last-child(2) { color: var(--mark); font-weight: bold; }
 summary { cursor: pointer; } figure { margin: 1rem 0; } figcaption { color: #555; }
 nav ul { columns: 20rem; } td code { white-space: pre-wrap; overflow-wrap: anywhere; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; padding: 0.5rem; } h1, h2, h3, p { overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; padding: 0.5rem; }
+h1, h2, h3, p { overflow-wrap: anywhere; }
 td:has(code) { min-width: 12rem; }
 @media (max-width: 40rem) {
   body { margin: 0.5rem auto; padding: 0 0.75rem; } h1 { font-size: 1.4rem; }
@@ -37,7 +38,8 @@ def page(findings: Mapping[str, Any]) -> str:
     """The full report as HTML."""
     from plotly.offline import get_plotlyjs
 
-    drawn, paper = charts(findings), paper_of(findings)
+    drawn, paper, plot = charts(findings), paper_of(findings), forest(findings)
+    drawn |= {FOREST: plot} if plot else {}
     sections = outline(findings)
     parts = [_section(section, drawn.get(section.chart)) for section in sections]
     parts.insert([section.title for section in sections].index(CLAIMS), _contents(sections))

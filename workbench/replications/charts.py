@@ -8,7 +8,6 @@ from workbench.replications.cbtm.charts import charts as cbtm_charts
 from workbench.replications.demix.charts import charts as demix_charts
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
-from workbench.replications.forest import FOREST, forest
 from workbench.replications.mode.charts import charts as mode_charts
 
 _OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {
@@ -19,6 +18,5 @@ _OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
-    """Every chart with data, by name, that of all claims first."""
-    plot = forest(findings)
-    return ({FOREST: plot} if plot else {}) | _OF_PAPER[findings["paper"]](findings)
+    """Every chart with data, by name."""
+    return _OF_PAPER[findings["paper"]](findings)

@@ -45,14 +45,14 @@ def test_a_claim_lies_right_of_the_border_where_it_holds_and_left_where_it_is_co
 
 
 def test_an_interval_that_includes_the_border_crosses_the_middle_in_picture_and_text() -> None:
-    claim = stored(is_below, -0.5, -2.0, 1.0)
+    claim = stored(is_below, -0.6, -2.0, 1.0)
     place = place_of(claim)
     assert place is not None
     assert (place.low, place.high) == (-0.5, 1.0)
     assert look_of(claim).words == "undecided"
     *_, line = forest_text([claim]).splitlines()
     assert line.startswith("·····─────┼──○───────")
-    assert line.endswith("Table 3: one is below another: -0.50 [-2.00, +1.00] %")
+    assert line.endswith("Table 3: one is below another: -0.60 [-2.00, +1.00] %")
 
 
 def test_every_mark_has_a_colour_and_a_symbol_of_its_own() -> None:
