@@ -42,6 +42,8 @@ _LOOKS: Mapping[str, Look] = {
     "untestable": Look("not testable here", "#8A8A8A", "line-ew-open", "–"),
 }
 
+MARKS_IN_ORDER = tuple(look.words for look in _LOOKS.values())
+
 
 def look_of(claim: Mapping[str, Any]) -> Look:
     """How a claim's mark looks, in the words of today or of an earlier version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,8 @@ def test_the_last_state_is_printed_one_time_and_a_pace_is_that_of_this_command()
 def test_an_import_in_a_pipe_prints_lines_on_stderr_and_only_the_result_on_stdout(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = tmp_path / "law.txt"
-    text.write_text("\n\n".join(f"Document {number} of the court." for number in range(40)), encoding="utf-8")
+    text = tmp_path / "law.jsonl"
+    text.write_text("\n".join(json.dumps({"text": f"Document {number}."}) for number in range(40)), encoding="utf-8")
     assert main(["corpus", "add", "law", str(text), "--here"]) == 0
     output = capsys.readouterr()
     lines = [line for line in output.err.splitlines() if line.startswith("[")]
