@@ -80,5 +80,5 @@ def compare_words(comparison: Comparison) -> str:
     sentence = f"{len(comparison.flipped)} of {len(moves)} marks differ; {sum(one.is_outside for one in measured)} of "
     sentence += f"{len(measured)} estimates moved out of their first interval."
     if single := len(comparison.only_first) + len(comparison.only_second):
-        sentence += f" {single} claims stand in one of the two only."
+        sentence += f" {single} claim{'' if single == 1 else 's'} in one report only."
     return sentence

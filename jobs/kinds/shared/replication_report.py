@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.config import AdaptingConfig
 from engine.errors import Problem
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
@@ -29,6 +28,7 @@ from workbench.papers.commands import command_of, corpus_of
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.papers.plan import plan
+from workbench.papers.work import tokens_per_step
 from workbench.plans import Step
 from workbench.registry import corpora
 from workbench.registry.cards import JobCard
@@ -120,20 +120,6 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
     tokens = training.num_steps * tokens_per_step(step) if training else None
     is_own = card.title == step.title
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
-
-
-def tokens_per_step(step: Step) -> int:
-    """Tokens of one update of a training; 0 for other jobs."""
-    match step.spec:
-        case TrainJoint() | TrainMode() | ComposeMode():
-            return tokens_of_update(step.spec.training, len(step.spec.domains))
-        case TrainExpert():
-            return tokens_of_update(step.spec.training, 1)
-    return 0
-
-
-def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
-    return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
 
 
 def keep_report(work: Work, findings: dict[str, Any]) -> Register:

@@ -23,8 +23,7 @@ def test_flips_and_moves_are_named_and_single_claims_counted() -> None:
     assert (same.sentence, same.moved, same.is_outside) == ("two", -0.5, False)
     assert result.only_second == ["Table 3: new"]
     assert compare_words(result) == (
-        "1 of 2 marks differ; 1 of 2 estimates moved out of their first interval. "
-        "1 claims stand in one of the two only."
+        "1 of 2 marks differ; 1 of 2 estimates moved out of their first interval. 1 claim in one report only."
     )
 
 

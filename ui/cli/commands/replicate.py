@@ -16,7 +16,7 @@ from ui.cli.options import InProcess, Json, Wait, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.errors import BadUsage, JobFailed
-from ui.present.text.formatting import pluralize
+from ui.present.text.formatting import duration, pluralize
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -46,6 +46,9 @@ Folder = Annotated[
 InSize = Annotated[SizeName | None, typer.Option("--size", help=_sentence(Replicate, "size") + _DEFAULT.format(_SIZE))]
 Seeds = Annotated[int | None, typer.Option(min=1, max=20, help=_sentence(Replicate, "seeds") + _DEFAULT.format(_SEEDS))]
 NewName = Annotated[str, typer.Option("--name", help=_sentence(Replicate, "name") + " Default: PAPER-SIZE.")]
+Plan = Annotated[
+    bool, typer.Option("--plan", help="Start nothing; print jobs, time, disk and claims that cannot be tested.")
+]
 Domains = Annotated[
     list[str], typer.Option(help="Imported training domains, instead of FOLDER.", autocompletion=names_of("domain"))
 ]
@@ -67,6 +70,7 @@ def demix(
     ] = [],  # noqa: B006
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate DEMix (Gururangan et al., 2021) on your text. Run again with the same name, it continues."""
@@ -75,7 +79,7 @@ def demix(
     spec = _spec("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
     if removed:
         spec = changed(spec, removed=split_commas(removed))
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
 
 
 @app.command("cbtm")
@@ -89,6 +93,7 @@ def cbtm(
     tasks: Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))] = "",
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate C-BTM (Gururangan et al., 2023) on your text. Run again with the same name, it continues."""
@@ -99,7 +104,7 @@ def cbtm(
         if not Path(tasks).expanduser().is_dir():
             raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
         spec = changed(spec, tasks=tasks)
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
 
 
 @app.command("mode")
@@ -118,6 +123,7 @@ def mode(
     ] = "",
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate MoDE (anonymous, 2024) on your text. Run again with the same name, it continues."""
@@ -128,7 +134,7 @@ def mode(
     if targets or retention:
         chosen = [_domain_name(spec, domain) for domain in split_commas(targets)]
         spec = changed(spec, **roles(spec.domains, chosen, _domain_name(spec, retention) if retention else ""))
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
 
 
 @app.command("all")
@@ -182,13 +188,34 @@ def _domain_name(spec: Replicate, domain: str) -> str:
     return longer if longer in spec.domains else domain
 
 
-def _replicate(spec: Replicate, in_process: bool, wait: bool, as_json: bool) -> None:
+def _start(spec: Replicate, in_process: bool, wait: bool, as_plan: bool, as_json: bool) -> None:
+    """Submits the missing jobs, or only prints what they would take."""
     from jobs.plans.replications import submit_replication
 
+    if as_plan:
+        _print_plan(spec, as_json)
+        return
     ids = submit_replication(spec)
     if in_process or wait:
         show_progress(ids, in_process, quiet=as_json)
     _report(spec, ids, as_json)
+
+
+def _print_plan(spec: Replicate, as_json: bool) -> None:
+    from jobs.plans.replications import forecast_of
+
+    expected = forecast_of(spec)
+    if as_json:
+        print_json(expected)
+        return
+    kinds = ", ".join(f"{number} {kind}" for kind, number in expected.jobs.items())
+    done = f", of which {expected.num_done} are done" if expected.num_done else ""
+    say(f"{spec.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
+    say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
+    say(f"About {expected.disk_bytes / 1e6:,.0f} MB of disk.")
+    rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
+    say(f"Not testable here: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
+    print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
 
 
 def _spec(
