@@ -214,7 +214,7 @@ def _print_plan(spec: Replicate, as_json: bool) -> None:
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
     say(f"About {expected.disk_bytes / 1e6:,.0f} MB of disk.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
-    say(f"Not testable here: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
+    say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
 
 
