@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from engine.analysis.pace import measure_pace
 from engine.errors import CorpusError
 from engine.text.formats import read_records
 from engine.text.records import Record
@@ -24,11 +25,12 @@ from workbench.job_records.preconditions import RegistryForecast
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.replications.replicate import Replicate
 from workbench.papers.catalog import PAPERS
+from workbench.papers.forecast import Forecast, forecast
 from workbench.papers.plan import plan
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.replications.sizes import Size, SizeName
-from workbench.settings import Settings
+from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 
 GROUP = "source"
@@ -169,6 +171,16 @@ def submit_replication(spec: Replicate, settings: Settings | None = None) -> lis
     Raises BadSpec when a needed name is taken.
     """
     return submit_plan(lambda _: plan(spec), settings)
+
+
+def forecast_of(spec: Replicate, settings: Settings | None = None) -> Forecast:
+    """What its missing jobs take at a pace that is measured now, and which claims they cannot test."""
+    settings = settings or get_settings()
+    with database.reading(settings) as session:
+        done = [key for key, card in jobs_of(session, spec).items() if card.state == "done"]
+    budget = spec.budget
+    pace = measure_pace(budget.shape, budget.vocab_size, budget.block_size, settings.device)
+    return forecast(spec, pace, done)
 
 
 def jobs_of(session: Session, spec: Replicate) -> dict[str, JobCard]:

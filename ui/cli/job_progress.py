@@ -11,6 +11,7 @@ import typer
 
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
+from ui.cli.progress_bar import progress_bar
 from ui.present.job_status import percent_of, time_left
 from ui.present.text.formatting import duration
 from ui.present.throughput import throughput_words
@@ -110,23 +111,11 @@ def run_in_process(spec: Spec, quiet: bool) -> JobCard:
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
     """Yields a function that draws a job's card."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[share]}"),
-        TextColumn("{task.fields[rest]}", markup=False),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        task = progress.add_task("starting", total=1.0, share="", rest="")
+    with progress_bar(quiet) as show:
 
         def draw(card: JobCard) -> None:
             rest = " · ".join(filter(None, (STATES.get(card.state, card.state), time_left(card), card.progress_note)))
-            progress.update(
-                task, description=card.title, completed=card.progress, share=f"{percent_of(card)} %", rest=rest
-            )
+            show(f"{card.title} {percent_of(card)} % {rest}", card.progress)
 
         yield draw
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
 from ui.cli.output import print_note
+from ui.cli.progress_bar import progress_bar
 from ui.present.job_status import percent_of
 from ui.present.text.formatting import duration
 
@@ -18,18 +19,13 @@ if TYPE_CHECKING:
 
 def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:
     """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
     from jobs.queue.local_runner import run_jobs, watch
 
-    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
     stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if in_process else watch(ids))
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
-        bar = progress.add_task("starting", total=float(len(ids)))
+    with progress_bar(quiet) as draw, closing(stream):
         try:
             for cards in stream:
-                progress.update(bar, completed=sum(_share(card) for card in cards), description=line(cards))
+                draw(line(cards), sum(_share(card) for card in cards) / len(cards))
         except KeyboardInterrupt:
             print_note("Stopped. Run the same command again to continue.")
             raise

@@ -8,19 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.papers.catalog import paper_of
+from workbench.papers.outline import CLAIMS, anchor, outline
 from workbench.replications.charts import charts
 from workbench.replications.drawing import Chart
-from workbench.replications.report import Rows, Section, shown
+from workbench.replications.forest import FOREST, forest, look_of
+from workbench.replications.report import Cell, Rows, Section, shown
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1a1a1a; }
 table { border-collapse: collapse; font-size: 0.85rem; } .wide { overflow-x: auto; }
 th, td { border-bottom: 1px solid #ddd; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
-tr.reproduced td:nth-last-child(2) { color: #1b6e3c; font-weight: bold; }
-tr.reproduced-only-in-a-weaker-form td:nth-last-child(2) { color: #8a5a00; font-weight: bold; }
-tr.not-reproduced td:nth-last-child(2) { color: #a4161a; font-weight: bold; }
+tr[style] td:nth-last-child(2) { color: var(--mark); font-weight: bold; }
 summary { cursor: pointer; } figure { margin: 1rem 0; } figcaption { color: #555; }
+nav ul { columns: 20rem; } td code { white-space: pre-wrap; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; padding: 0.5rem; }
+h1, h2, h3, p { overflow-wrap: anywhere; }
+td:has(code) { min-width: 12rem; }
+@media (max-width: 40rem) {
+  body { margin: 0.5rem auto; padding: 0 0.75rem; } h1 { font-size: 1.4rem; }
+  .cards thead { display: none; } .cards tr { display: block; border-bottom: 2px solid #999; padding: 0.4rem 0; }
+  .cards td { display: block; border: 0; padding: 0.1rem 0; }
+  .cards td::before { content: attr(data-name) ": "; color: #555; }
+}
 """
 
 
@@ -28,19 +38,33 @@ def page(findings: Mapping[str, Any]) -> str:
     """The full report as HTML."""
     from plotly.offline import get_plotlyjs
 
-    drawn, paper = charts(findings), paper_of(findings)
-    body = "".join(_section(section, drawn.get(section.chart)) for section in paper.sections(findings))
+    drawn, paper, plot = charts(findings), paper_of(findings), forest(findings)
+    drawn |= {FOREST: plot} if plot else {}
+    sections = outline(findings)
+    parts = [_section(section, drawn.get(section.chart)) for section in sections]
+    parts.insert([section.title for section in sections].index(CLAIMS), _contents(sections))
     name = html.escape(paper.report_title(findings))
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{_STYLE}</style>'
-        f"<script>{get_plotlyjs()}</script></head><body><h1>{name}</h1>{body}</body></html>\n"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}</title><style>{_STYLE}</style><script>{get_plotlyjs()}</script></head>"
+        f"<body><h1>{name}</h1>{''.join(parts)}</body></html>\n"
     )
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    items = "".join(f'<li><a href="#{anchor(one.title)}">{html.escape(one.title)}</a></li>' for one in sections)
+    return f"<nav><h2>Contents</h2><ul>{items}</ul></nav>"
 
 
 def _section(section: Section, chart: Chart | None) -> str:
     words = "".join(f"<p>{_words(one)}</p>" for one in section.words)
     picture = _figure(chart, section.chart) if chart else ""
-    return f"<section><h2>{html.escape(section.title)}</h2>{words}{picture}{''.join(_table(section.rows))}</section>"
+    text = f"<pre>{html.escape(section.text)}</pre>" if section.text and not chart else ""
+    title = f"<h2>{html.escape(section.title)}</h2>"
+    return (
+        f'<section id="{anchor(section.title)}">{title}{words}{picture}{text}{"".join(_table(section.rows))}</section>'
+    )
 
 
 def _figure(chart: Chart, name: str) -> str:
@@ -64,14 +88,17 @@ def _words(text: str) -> str:
 
 
 def _table(rows: Rows) -> Iterator[str]:
+    """A table; on a narrow page wordy rows become lists of their cells."""
     if not rows:
         return
     names = list(rows[0])
     heads = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
+    is_wordy = "mark" in names or any(isinstance(cell, Cell) and cell.is_quoted for cell in rows[0].values())
+    kind = ' class="cards"' if is_wordy else ""
+    yield f'<div class="wide"><table{kind}><thead><tr>{heads}</tr></thead>'
     for row in rows:
-        mark = str(row.get("mark", "")).replace(" ", "-")
-        yield f'<tr class="{html.escape(mark)}">{"".join(_cells(row, names))}</tr>'
+        colour = f' style="--mark: {look_of(row).colour}"' if row.get("mark") else ""
+        yield f"<tr{colour}>{''.join(_cells(row, names))}</tr>"
     yield "</table></div>"
 
 
@@ -79,4 +106,14 @@ def _cells(row: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     for name in names:
         value = row.get(name)
         kind = ' class="number"' if isinstance(value, int | float) else ""
-        yield f"<td{kind}>{html.escape(shown(value))}</td>"
+        place = f' id="{value.anchor}"' if isinstance(value, Cell) and value.anchor else ""
+        yield f'<td{kind}{place} data-name="{html.escape(name)}">{_inside(value)}</td>'
+
+
+def _inside(value: object) -> str:
+    text = html.escape(shown(value))
+    if not isinstance(value, Cell):
+        return text
+    if value.is_quoted:
+        return f"<code>{text}</code>"
+    return f'<a href="#{anchor(value.link)}">{text}</a>' if value.link else text

@@ -44,6 +44,10 @@ class Circumstances:
     size: str
     budget: Mapping[str, Any]
     jobs: Sequence[JobFacts]
+    corpus: str = ""  # what its text is called
+    date: str = ""  # when it was written: `2026-01-31`
+    command: str = ""  # runs it again
+    samples: Sequence[Mapping[str, Any]] = ()  # the size of each domain, and some lines of it
 
 
 def common_findings(
@@ -57,6 +61,10 @@ def common_findings(
         "paper": circumstances.paper,
         "name": subject.name,
         "size": circumstances.size,
+        "corpus": circumstances.corpus,
+        "date": circumstances.date,
+        "command": circumstances.command,
+        "samples": [dict(sample) for sample in circumstances.samples],
         "seeds": subject.seeds,
         "domains": list(subject.domains),
         "novel": list(subject.novel),

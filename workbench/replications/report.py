@@ -12,17 +12,32 @@ from workbench.replications.sizes import SMOKE
 from workbench.replications.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
 Rows = Sequence[Mapping[str, Any]]
+Claims = Sequence[Mapping[str, Any]]
 Reasons = Callable[[Findings, Mapping[str, Any]], Iterable[str]]  # why a claim may have failed
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its paragraphs, an optional table and the name of an optional chart."""
+    """A heading with its paragraphs, an optional table and the name of an optional chart.
+
+    `text` stands for the chart where there are only characters.
+    """
 
     title: str
     words: tuple[str, ...] = ()
     rows: Rows = ()
     chart: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that leads to a section (`link`, its title), can be linked to (`anchor`), or quotes text as it is."""
+
+    text: str
+    link: str = ""
+    anchor: str = ""
+    is_quoted: bool = False
 
 
 def in_short(findings: Findings, *words: str) -> Section:
@@ -113,6 +128,11 @@ def claim_rows(claims: Rows) -> Rows:
 def mark_words(claim: Mapping[str, Any]) -> str:
     """`reproduced`, `reproduced (one seed)`."""
     return f"{claim['mark']} ({ONE_SEED})" if claim.get("is_one_seed", False) else str(claim["mark"])
+
+
+def claim_name(claim: Mapping[str, Any]) -> str:
+    """`Table 3: DEMix (naive) has less perplexity than Dense`."""
+    return f"{claim['where']}: {claim['sentence']}"
 
 
 def with_interval(claim: Mapping[str, Any]) -> str:
@@ -231,6 +251,8 @@ def shown(value: object) -> str:
     """A value as the report prints it."""
     if value is None or value == "":
         return "—"
+    if isinstance(value, Cell):
+        return value.text
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -26,7 +26,6 @@ from jobs.kinds.shared.replication_report import (
     job_ids,
     keep_report,
     planned_jobs,
-    tokens_of_update,
     with_wholes,
 )
 from jobs.kinds.shared.tokens import domain_files
@@ -39,6 +38,7 @@ from workbench.analysis.replication_data import (
 )
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.papers.cbtm_plan import TASKS
+from workbench.papers.work import tokens_of_update
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
 from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure

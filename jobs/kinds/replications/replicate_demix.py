@@ -21,8 +21,6 @@ from jobs.kinds.shared.replication_report import (
     job_ids,
     keep_report,
     planned_jobs,
-    tokens_of_update,
-    tokens_per_step,
     with_wholes,
 )
 from jobs.kinds.shared.tokens import domain_files
@@ -30,6 +28,7 @@ from workbench.analysis.replication_data import held_out_losses, overlap_by, sto
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.work import tokens_of_update, tokens_per_step
 from workbench.plans import Step
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.findings import findings_of

@@ -17,12 +17,12 @@ from jobs.kinds.shared.replication_report import (
     job_ids,
     keep_report,
     planned_jobs,
-    tokens_of_update,
     with_wholes,
 )
 from jobs.kinds.shared.tokens import domain_files
 from workbench.analysis.replication_data import num_parameters, stored_scores
 from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.papers.work import tokens_of_update
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.findings import findings_of
 from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure

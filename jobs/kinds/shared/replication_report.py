@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.config import AdaptingConfig
+from engine.errors import Problem
 from engine.selfcheck.report import device_name, versions
 from engine.text.split import first_in_group
 from jobs.attempt.work import Register, Work
@@ -23,15 +24,19 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.papers.catalog import paper_of
+from workbench.papers.commands import command_of, corpus_of
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.papers.plan import plan
+from workbench.papers.work import tokens_per_step
 from workbench.plans import Step
+from workbench.registry import corpora
 from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.scored import Scores, Stored
 from workbench.store.artifacts import register_artifact
+from workbench.store.storage import Storage
 
 PlannedJobs = list[tuple[Step, JobCard | None]]  # each step of the plan with its job, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
@@ -76,7 +81,34 @@ def circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings: 
         **trainings,
     }
     jobs = [_facts(step, card) for step, card in planned]
-    return Circumstances(spec.paper, device_name(work.settings.device), versions(), spec.size, budget, jobs)
+    with work.reading() as session:
+        samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
+    return Circumstances(
+        spec.paper,
+        device_name(work.settings.device),
+        versions(),
+        spec.size,
+        budget,
+        jobs,
+        corpus=corpus_of(spec),
+        date=datetime.now(UTC).date().isoformat(),
+        command=command_of(spec),
+        samples=[sample for sample in samples if sample],
+    )
+
+
+def _sample(session: Session, storage: Storage, name: str) -> dict[str, Any]:
+    """The size of a domain and the starts of some of its training documents; empty if it is not imported yet."""
+    try:
+        card = corpora.get_domain(session, name)
+        documents = corpora.preview_documents(session, storage, name, limit=_NUM_LINES)
+    except Problem:
+        return {}
+    lines = [" ".join(document.text[: 4 * _LINE].split())[:_LINE] for document in documents]
+    return {"domain": name, "documents": card.num_documents, "bytes": card.num_bytes, "lines": lines}
+
+
+_NUM_LINES, _LINE = 3, 100  # documents, characters
 
 
 def _facts(step: Step, card: JobCard | None) -> JobFacts:
@@ -88,20 +120,6 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
     tokens = training.num_steps * tokens_per_step(step) if training else None
     is_own = card.title == step.title
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
-
-
-def tokens_per_step(step: Step) -> int:
-    """Tokens of one update of a training; 0 for other jobs."""
-    match step.spec:
-        case TrainJoint() | TrainMode() | ComposeMode():
-            return tokens_of_update(step.spec.training, len(step.spec.domains))
-        case TrainExpert():
-            return tokens_of_update(step.spec.training, 1)
-    return 0
-
-
-def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
-    return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
 
 
 def keep_report(work: Work, findings: dict[str, Any]) -> Register:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from engine.analysis.pace import Pace
 from jobs.plans.replications import find_replication, replications, spec_for_folder
 from jobs.queue.local_runner import cards_of
 from ui.cli.app import main
-from ui.cli.commands.replicate import _state_words
+from ui.cli.commands.replicate import _keep, _state_words
 from workbench.job_records import jobs, leases
+from workbench.papers.kept import read_kept
 from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
 
@@ -166,3 +168,64 @@ def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
     assert words in capsys.readouterr().err
     with reading() as session:
         assert jobs.list_jobs(session) == []
+
+
+def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.plans.replications.measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
+    for paper in ("demix", "cbtm"):
+        shown = ask(capsys, paper, str(folder), "--size", "smoke", "--seeds", "1", "--plan")
+        steps = plan(spec_for_folder(folder, f"{paper}-smoke", "smoke", 1, paper=paper))
+        assert (shown["num_jobs"], sum(shown["jobs"].values()), shown["num_done"]) == (len(steps), len(steps), 0)
+        least = shown["trained_tokens"] / 1000 + shown["scored_tokens"] / 4000 + 2 * len(steps)
+        assert shown["seconds"] == pytest.approx(least)
+        assert shown["trained_tokens"] > 0 < shown["scored_tokens"]
+        assert shown["disk_bytes"] > 40_000
+        assert all(claim["why"] for claim in shown["untestable"])
+        assert 0 < len(shown["untestable"]) < shown["num_claims"]
+    with reading() as session:
+        assert jobs.list_jobs(session) == []
+    assert main(["replicate", "demix", str(folder), "--size", "smoke", "--plan"]) == 0
+    message = capsys.readouterr().out
+    assert "1,000 tokens/s in training" in message
+    assert "Needs models of several sizes" in message
+
+
+def test_two_reports_are_compared_by_name_by_id_and_by_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        ask(capsys, "demix", str(folder), "--size", "smoke", "--name", name)
+        ask(capsys, "report", name)
+    card = ask(capsys, "show", "two")["report"]
+    findings = card["findings"]
+    first = next(claim for claim in findings["claims"] if claim["where"] == "Table 3")
+    first |= {"mark": "reproduced", "value": -1.0, "low": -2.0, "high": -0.5}
+    path = tmp_path / "kept.json"
+    path.write_text(json.dumps(findings), encoding="utf-8")
+    assert ask(capsys, "compare", "one", card["id"])["flipped"] == []
+    (flip,) = ask(capsys, "compare", "one", str(path))["flipped"]
+    assert flip["marks"] == ["not testable here", "reproduced"]
+    assert main(["replicate", "compare", "one", str(path)]) == 0
+    assert f"1 of {len(findings['claims'])} marks differ" in capsys.readouterr().out
+    assert main(["replicate", "compare", "one", str(tmp_path / "none.json")]) == 2
+    assert "holds no findings" in capsys.readouterr().err
+
+
+def test_all_papers_are_started_by_one_command_and_kept_only_when_finished(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("books", "cs"):
+        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    shown = ask(capsys, "all", str(folder), "--size", "smoke", "--seeds", "1", "--name", "second")
+    names = [one["name"] for one in shown["replications"]]
+    assert names == ["second-demix-smoke", "second-cbtm-smoke", "second-mode-smoke"]
+    assert shown["kept"] == []
+    assert main(["replicate", "all", str(folder), "--size", "smoke", "--out", str(tmp_path / "kept")]) == 2
+    assert "--out needs finished reports" in capsys.readouterr().err
+    ask(capsys, "report", names[0])
+    _keep(names[0], tmp_path / "kept")
+    (kept,) = read_kept(tmp_path / "kept")
+    assert (kept["corpus"], kept["name"]) == ("text", names[0])
+    assert kept["command"].startswith("workbench replicate demix text --size smoke --seeds 1 --name second-demix-smoke")

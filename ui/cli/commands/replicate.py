@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from ui.cli.options import InProcess, Json, Wait, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.errors import BadUsage, JobFailed
-from ui.present.text.formatting import pluralize
+from ui.present.text.formatting import duration, pluralize
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -24,6 +25,7 @@ from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard, ReportCard
+    from workbench.replications.findings import Findings
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -36,6 +38,7 @@ def _sentence(spec: type[Replicate], field: str) -> str:
     return spec.model_fields[field].description or ""
 
 
+_REPORT_HELP = "Name of a replication (its newest report), id of a report, or the JSON file of one."
 Name = Annotated[str, typer.Argument(help="Name of a replication.")]
 Folder = Annotated[
     str, typer.Argument(show_default=False, help="Folder with train/ and novel/, one file for each domain.")
@@ -43,6 +46,9 @@ Folder = Annotated[
 InSize = Annotated[SizeName | None, typer.Option("--size", help=_sentence(Replicate, "size") + _DEFAULT.format(_SIZE))]
 Seeds = Annotated[int | None, typer.Option(min=1, max=20, help=_sentence(Replicate, "seeds") + _DEFAULT.format(_SEEDS))]
 NewName = Annotated[str, typer.Option("--name", help=_sentence(Replicate, "name") + " Default: PAPER-SIZE.")]
+Plan = Annotated[
+    bool, typer.Option("--plan", help="Start nothing; print jobs, time, disk and claims that cannot be tested.")
+]
 Domains = Annotated[
     list[str], typer.Option(help="Imported training domains, instead of FOLDER.", autocompletion=names_of("domain"))
 ]
@@ -64,6 +70,7 @@ def demix(
     ] = [],  # noqa: B006
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate DEMix (Gururangan et al., 2021) on your text. Run again with the same name, it continues."""
@@ -72,7 +79,7 @@ def demix(
     spec = _spec("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
     if removed:
         spec = changed(spec, removed=split_commas(removed))
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
 
 
 @app.command("cbtm")
@@ -86,6 +93,7 @@ def cbtm(
     tasks: Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))] = "",
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate C-BTM (Gururangan et al., 2023) on your text. Run again with the same name, it continues."""
@@ -96,7 +104,7 @@ def cbtm(
         if not Path(tasks).expanduser().is_dir():
             raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
         spec = changed(spec, tasks=tasks)
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
 
 
 @app.command("mode")
@@ -115,6 +123,7 @@ def mode(
     ] = "",
     in_process: InProcess = False,
     wait: Wait = False,
+    as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate MoDE (anonymous, 2024) on your text. Run again with the same name, it continues."""
@@ -125,7 +134,52 @@ def mode(
     if targets or retention:
         chosen = [_domain_name(spec, domain) for domain in split_commas(targets)]
         spec = changed(spec, **roles(spec.domains, chosen, _domain_name(spec, retention) if retention else ""))
-    _replicate(spec, in_process, wait, as_json)
+    _start(spec, in_process, wait, as_plan, as_json)
+
+
+@app.command("all")
+def all_papers(
+    folder: Annotated[str, typer.Argument(help="Folder with train/ and novel/, one file for each domain.")],
+    size: InSize = None,
+    seeds: Seeds = None,
+    name: Annotated[
+        str, typer.Option(help="Start of the names, for a further corpus. Default: names PAPER-SIZE.")
+    ] = "",
+    out: Annotated[
+        str, typer.Option(show_default=False, help="Folder that keeps the reports, as Markdown and JSON with an index.")
+    ] = "",
+    in_process: InProcess = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Replicate all papers on one folder, and keep their reports in a folder."""
+    from jobs.plans.replications import submit_replication
+    from workbench.papers.catalog import PAPERS
+
+    if out and not (in_process or wait):
+        raise BadUsage("--out needs finished reports.", "Add --here or --wait.")
+    names = {paper: "-".join(filter(None, (name, paper, size or _SIZE))) for paper in PAPERS}
+    specs = [_spec(paper, folder, own, size, seeds, [], []) for paper, own in names.items()]
+    ids = [submit_replication(spec) for spec in specs]
+    if in_process or wait:
+        show_progress([job for jobs in ids for job in jobs], in_process, quiet=as_json)
+    answers = [_state(spec, jobs) for spec, jobs in zip(specs, ids, strict=True)]
+    paths = [path for spec in specs for path in _keep(spec.name, Path(out).expanduser())] if out else []
+    if as_json:
+        print_json({"replications": answers, "kept": list(map(str, paths))})
+        return
+    for spec, jobs, answer in zip(specs, ids, answers, strict=True):
+        say(f"{spec.name}: {answer['summary'] or _state_words(spec, _cards(jobs))}")
+    for path in paths:
+        say(str(path))
+
+
+def _keep(name: str, folder: Path) -> list[Path]:
+    """Writes a replication's newest report into a folder."""
+    from workbench.papers.kept import keep
+
+    card = _newest(name)
+    return keep(card.findings, folder) if card else []
 
 
 def _domain_name(spec: Replicate, domain: str) -> str:
@@ -134,13 +188,34 @@ def _domain_name(spec: Replicate, domain: str) -> str:
     return longer if longer in spec.domains else domain
 
 
-def _replicate(spec: Replicate, in_process: bool, wait: bool, as_json: bool) -> None:
+def _start(spec: Replicate, in_process: bool, wait: bool, as_plan: bool, as_json: bool) -> None:
+    """Submits the missing jobs, or only prints what they would take."""
     from jobs.plans.replications import submit_replication
 
+    if as_plan:
+        _print_plan(spec, as_json)
+        return
     ids = submit_replication(spec)
     if in_process or wait:
         show_progress(ids, in_process, quiet=as_json)
     _report(spec, ids, as_json)
+
+
+def _print_plan(spec: Replicate, as_json: bool) -> None:
+    from jobs.plans.replications import forecast_of
+
+    expected = forecast_of(spec)
+    if as_json:
+        print_json(expected)
+        return
+    kinds = ", ".join(f"{number} {kind}" for kind, number in expected.jobs.items())
+    done = f", of which {expected.num_done} are done" if expected.num_done else ""
+    say(f"{spec.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
+    say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
+    say(f"About {expected.disk_bytes / 1e6:,.0f} MB of disk.")
+    rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
+    say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
+    print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
 
 
 def _spec(
@@ -267,23 +342,90 @@ def show(name: Name, as_json: Json = False) -> None:
     say(f"{summary(card.findings)} {day(card.created_at)}: {_files(card)['html']}")
 
 
+@app.command("compare")
+def compare_two(
+    first: Annotated[str, typer.Argument(help=_REPORT_HELP)],
+    second: Annotated[str, typer.Argument(help=_REPORT_HELP)],
+    as_json: Json = False,
+) -> None:
+    """Compare two reports: whose marks differ, and by how much the estimates moved."""
+    from workbench.replications.compare import compare, compare_words
+
+    comparison = compare(_findings(first), _findings(second))
+    if as_json:
+        print_json(comparison)
+        return
+    rows = [
+        (one.where, one.sentence, *one.marks, *map(_signed, (*one.values, one.moved)), one.unit)
+        for one in (*comparison.flipped, *(same for same in comparison.same if same.is_outside))
+    ]
+    names = comparison.names
+    columns = ["Table", "Claim", f"Mark in {names[0]}", f"Mark in {names[1]}", "First", "Second", "Moved", "Unit"]
+    print_table(columns, rows, empty="No mark differs, and no estimate left its first interval.")
+    say(compare_words(comparison))
+
+
+def _signed(value: float | None) -> str:
+    return "—" if value is None else f"{value:+.2f}"
+
+
+def _findings(report: str) -> Findings:
+    """The findings of a replication's newest report, of a report with this id, or of a JSON file."""
+    from workbench.analysis.replication_data import REPORT
+    from workbench.registry.database import reading
+    from workbench.registry.reports import get_report
+
+    if report.endswith(".json"):
+        return _read_findings(Path(report).expanduser())
+    card = _newest(report)
+    if card is None:
+        with reading() as session:
+            card = get_report(session, report)
+    if card.kind != REPORT:
+        raise BadUsage(f"The report {report} is not about a replication.", "See: workbench replicate list")
+    return card.findings
+
+
+def _read_findings(path: Path) -> Findings:
+    try:
+        findings: Findings = json.loads(path.read_text(encoding="utf-8"))
+        if {"name", "paper", "claims"} <= findings.keys():
+            return findings
+    except (OSError, ValueError, AttributeError):
+        pass
+    raise BadUsage(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
+
+
 def _report(spec: Replicate, ids: Sequence[str], as_json: bool) -> None:
     """Prints the report or the progress; raises JobFailed if a job has failed."""
-    from jobs.queue.local_runner import cards_of
+    name, cards = spec.name, _cards(ids)
+    answer = _state(spec, ids)
+    files = answer["files"]
+    if as_json:
+        print_json(answer)
+    elif files:
+        say(f"{answer['summary']}\n{files['html']}\n{files['markdown']}")
+    else:
+        say(f"{name}: {_state_words(spec, cards)}")
+
+
+def _state(spec: Replicate, ids: Sequence[str]) -> dict[str, Any]:
+    """The state of a replication with the files of its report; raises JobFailed if a job has failed."""
     from workbench.replications.findings import summary
 
-    name, cards = spec.name, cards_of(ids)
-    last, card = cards[-1], _newest(name)
+    cards, card = _cards(ids), _newest(spec.name)
+    last = cards[-1]
     if last.state == "failed":
         raise _failure(spec, cards)
     files = _files(card) if card and last.state == "done" else {}
     claims = summary(card.findings) if card and files else ""
-    if as_json:
-        print_json({"name": name, "jobs": list(ids), "state": last.state, "summary": claims, "files": files})
-    elif files:
-        say(f"{claims}\n{files['html']}\n{files['markdown']}")
-    else:
-        say(f"{name}: {_state_words(spec, cards)}")
+    return {"name": spec.name, "jobs": list(ids), "state": last.state, "summary": claims, "files": files}
+
+
+def _cards(ids: Sequence[str]) -> list[JobCard]:
+    from jobs.queue.local_runner import cards_of
+
+    return cards_of(ids)
 
 
 def _state_words(spec: Replicate, cards: Sequence[JobCard]) -> str:

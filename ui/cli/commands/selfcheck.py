@@ -9,6 +9,7 @@ import typer
 
 from ui.cli.options import Json
 from ui.cli.output import print_json, print_table, say
+from ui.cli.progress_bar import progress_bar
 from ui.present.text.verdicts import number, place, result, summary
 
 if TYPE_CHECKING:
@@ -44,19 +45,14 @@ def _store(outcome: dict[str, Any]) -> None:
 
 def _checked(device: str, quiet: bool) -> list[Checked]:
     """The verdicts, with a progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     checks: list[Checked] = []
-    with Progress(console=Console(stderr=True), disable=quiet) as progress:
-        bar = progress.add_task("Loading PyTorch", total=None)
+    with progress_bar(quiet) as draw:
+        draw("Loading PyTorch", 0.0)
         from engine.selfcheck.laws import LAWS, run_laws
 
         for check in run_laws(device):
             checks.append(check)
-            progress.update(
-                bar, description=f"{check.law} {result(check.passed)}", completed=len(checks), total=len(LAWS)
-            )
+            draw(f"{check.law} {result(check.passed)}", len(checks) / len(LAWS))
     return checks
 
 

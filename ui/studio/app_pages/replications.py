@@ -38,6 +38,7 @@ from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
+from workbench.replications.forest import forest, forest_words
 from workbench.replications.report import claim_rows
 from workbench.replications.sizes import SizeName
 from workbench.settings import get_settings
@@ -214,6 +215,9 @@ def _show_report(report: ReportCard) -> None:
     st.subheader(plain(summary(findings)))
     st.caption(plain(f"Reported {ago(report.created_at)} on {findings['machine']}."))
     _offer_files(report)
+    if plot := forest(findings):
+        st.write(plain(forest_words(findings)))
+        show_chart(Chart(plot.figure, plot.title, plot.words, plot.rows), "replication_forest")
     rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(findings["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(findings).items():

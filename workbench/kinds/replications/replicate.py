@@ -18,7 +18,10 @@ class Replicate(Spec):
     kind: str
     paper: str
     name: Name = Field(description="Name of the replication; all names that it creates start with it.")
-    size: SizeName = Field("tiny", description="tiny (two CPU cores, an hour), small (a GPU) or smoke (seconds).")
+    size: SizeName = Field(
+        "tiny",
+        description="quick (two CPU cores, ten minutes), tiny (an hour), small (a GPU) or smoke (seconds).",
+    )
     budget: Size
     seeds: int = Field(2, ge=1, le=20, description="Number of seeds; everything is made once per seed.")
     domains: list[Name] = Field(min_length=2, description="Training domains.")

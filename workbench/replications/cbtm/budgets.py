@@ -138,6 +138,18 @@ def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     return [row | {"paper": _printed_at(row["clusters"], row["budget"])} for row in rows]
 
 
+def by_domain(evidence: CbtmEvidence) -> list[Row]:
+    """Perplexity on each training and novel domain, by the number of clusters at the full budget."""
+    arms = map(balanced, sorted(evidence.subject.size.clusters))
+    systems = {"seed model": SEED} | {str(arm): System(arm) for arm in arms}
+    rows: list[Row] = []
+    for domain in evidence.subject.everywhere:
+        measured = {name: evidence.resampled.average(system, [domain]) for name, system in systems.items()}
+        role = "novel" if domain in evidence.subject.novel else "training"
+        rows.append({"domain": domain, "role": role, **{name: one and one.value for name, one in measured.items()}})
+    return rows
+
+
 def _printed_at(clusters: int | None, budget: str) -> float | None:
     """Table 9 is of one budget."""
     return paper.printed(clusters, clusters) if clusters and budget == FULL else None

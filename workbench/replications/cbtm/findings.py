@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding_tokens
+from workbench.replications.cbtm.budgets import by_clusters, by_domain, efficiency, seeding_tokens
 from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
@@ -31,6 +31,7 @@ def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
 def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
     return {
         "clusters": by_clusters(evidence),
+        "domains": by_domain(evidence),
         "efficiency": efficiency(evidence),
         "active": by_active(evidence),
         "9": by_temperature(evidence),

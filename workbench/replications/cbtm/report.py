@@ -70,6 +70,7 @@ def _budgets(findings: Findings) -> Iterator[Section]:
     yield Section(
         "Figures 5 and 6: more clusters at equal tokens", (best_words(findings), _EQUAL), tables["clusters"], "clusters"
     )
+    yield Section("Each domain", ("Perplexity at the full budget.",), tables.get("domains", []))
     yield Section("What it costs (§A.2, §A.3)", (_COSTS,), tables["efficiency"])
 
 

@@ -78,6 +78,7 @@ def _tables(evidence: DemixEvidence) -> dict[str, list[Row]]:
         "3": averages(evidence, 3, PAPER),
         "4": _by_domain(evidence),
         "5": averages(evidence, 5, PAPER),
+        "5 by domain": _by_novel_domain(evidence),
         "5 by reading": [row for reading in READINGS for row in _modes(evidence, reading)],
         "6": _sizes_of_mixture(evidence),
         "7": _removal(evidence),
@@ -101,6 +102,14 @@ def _by_domain(evidence: DemixEvidence) -> list[Row]:
 
 
 _TABLE_4: tuple[Variant, ...] = ("dense", "naive", "cached")
+
+
+def _by_novel_domain(evidence: DemixEvidence) -> list[Row]:
+    """Table 5 by domain: every novel domain under every way to mix, and under the baselines."""
+    return [
+        {"domain": novel, **{WORDS[mode]: _perplexity(evidence, system(mode, PAPER), novel) for mode in paper.TABLE_5}}
+        for novel in evidence.subject.novel
+    ]
 
 
 def _perplexity(evidence: DemixEvidence, name: System, domain: str) -> float | None:

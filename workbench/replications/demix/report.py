@@ -83,12 +83,14 @@ def _tables(findings: Findings) -> Iterator[Section]:
     yield Section("Table 3: training domains, average perplexity", (), tables["3"])
     yield Section("Table 4: each training domain", (_TABLE_4,), tables["4"])
     yield Section("Table 5: novel domains, average perplexity", (), tables["5"])
+    yield Section("Each novel domain", (_NOVEL,), tables.get("5 by domain", []))
     yield Section("Table 6: more experts", (), tables["6"])
     yield Section("Table 7: without an expert, without a domain", (_removed(findings),), tables["7"])
     yield Section("Table 13 and figure 6: adapting, and what is forgotten", (_DAPT,), tables["13"], "forgetting")
 
 
 _TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
+_NOVEL = "Perplexity on the domains whose averages are in table 5."
 _DAPT = (
     "The table: changes of perplexity on test text. The chart: held-out text while a model is adapted, the target "
     "under what learns, the training domains under the whole model or the mixture with its new expert."

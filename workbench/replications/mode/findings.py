@@ -6,7 +6,7 @@ from workbench.replications.findings import Circumstances, Row, common_findings
 from workbench.replications.mode.amounts import by_mixture, by_sequences
 from workbench.replications.mode.claims import judge
 from workbench.replications.mode.evidence import ModeEvidence
-from workbench.replications.mode.multi_domain import by_knowledge, by_method, by_rate, by_steps
+from workbench.replications.mode.multi_domain import by_domain, by_knowledge, by_method, by_rate, by_steps
 from workbench.replications.mode.paper import DISAGREEMENTS
 from workbench.replications.mode.sentences import SENTENCES
 from workbench.replications.mode.shapes import by_parameters, by_rank, by_shape
@@ -27,6 +27,7 @@ def findings_of(evidence: ModeEvidence, circumstances: Circumstances) -> Row:
 def _tables(evidence: ModeEvidence) -> dict[str, list[Row]]:
     return {
         "1": by_method(evidence),
+        "domains": by_domain(evidence),
         "knowledge": by_knowledge(evidence),
         "steps": by_steps(evidence),
         "rates": by_rate(evidence),

@@ -132,6 +132,19 @@ def by_method(evidence: ModeEvidence) -> list[Row]:
     return [_row(evidence, arm, row) for arm, row in [*paper_values, (arms.copied(size), None)]]
 
 
+def by_domain(evidence: ModeEvidence) -> list[Row]:
+    """The accuracy of table 1's models on each domain, training and novel."""
+    models = [BACKBONE, *arms.table_1(evidence.subject.size).values()]
+    return [
+        {
+            "domain": domain,
+            "role": "novel" if domain in evidence.subject.novel else "training",
+            **{str(arm): _value(evidence, arm, [domain]) for arm in models},
+        }
+        for domain in evidence.subject.everywhere
+    ]
+
+
 def _row(evidence: ModeEvidence, arm: Arm, row: paper.Row | None) -> Row:
     subject = evidence.subject
     printed = paper.TABLE_1[row] if row else None

@@ -76,6 +76,7 @@ def _multi_domain(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section(_TABLE_1, (_texts(findings), _FRESH), tables["1"], "methods")
     yield Section("Changes on other domains of the backbone", (_KNOWN,), tables["knowledge"])
+    yield Section("Each domain", ("Accuracy of the next token, in %.",), tables.get("domains", []))
     yield Section("As many steps for all", (_STEPS,), tables["steps"])
     yield Section("The learning rate", (_RATES,), tables["rates"])
 

@@ -1,0 +1,157 @@
+"""What a replication will take, and what it cannot test, before its first job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.analysis.pace import Pace
+from engine.methods.registry import get_method
+from engine.statistics.bootstrap import Resampled
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.papers.plan import plan
+from workbench.papers.work import tokens_per_step
+from workbench.plans import Step
+from workbench.replications.cbtm.claims import judge as judge_cbtm
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject
+from workbench.replications.demix.claims import judge as judge_demix
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import PAPER
+from workbench.replications.demix.scored import DemixMeasured, DemixSubject
+from workbench.replications.mode.claims import judge as judge_mode
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.scored import ModeMeasured, ModeSubject
+from workbench.replications.verdicts import NO_SCORES, Verdict
+
+_PARAMETER_BYTES = 4
+_SCORE_BYTES = 8  # a token's log-likelihood, whether it was right, and its place
+_EXPANDED = 5  # times the size of a compressed file, about
+
+
+@dataclass(frozen=True)
+class UntestableClaim:
+    where: str
+    sentence: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Jobs by kind, those that are done, the time and disk that the others take, and the claims left untested."""
+
+    name: str
+    jobs: Mapping[str, int]
+    num_jobs: int
+    num_done: int
+    trained_tokens: int
+    scored_tokens: int
+    seconds: float
+    how: str
+    disk_bytes: int
+    num_claims: int
+    untestable: list[UntestableClaim]
+
+
+def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecast:
+    """What the steps of a plan take at a measured pace; `done` holds the keys of steps that need not run."""
+    steps = plan(spec)
+    waiting = [step for step in steps if step.key not in done]
+    trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)
+    seconds = trained / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
+    verdicts = _without_scores(spec)
+    untestable = [
+        UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
+    ]
+    return Forecast(
+        spec.name,
+        dict(Counter(step.spec.model_dump()["kind"] for step in waiting)),
+        len(steps),
+        len(steps) - len(waiting),
+        trained,
+        scored,
+        seconds,
+        _how(pace),
+        _disk(spec, waiting, pace, scored),
+        len(verdicts),
+        untestable,
+    )
+
+
+def _how(pace: Pace) -> str:
+    return (
+        f"Measured now on {pace.device} with a fresh model of this size ({pace.num_parameters:,} parameters): "
+        f"{pace.trained:,.0f} tokens/s in training, {pace.scored:,.0f} tokens/s in scoring, {pace.start_seconds:.1f} s "
+        "to start a job. Every training counts as one of the whole model; clusters, layers of experts beside the model "
+        "and the report itself are not counted."
+    )
+
+
+def _trained(step: Step) -> int:
+    training = getattr(step.spec, "training", None)
+    return training.num_steps * tokens_per_step(step) if training is not None else 0
+
+
+def _scored(step: Step, members: Mapping[str, int]) -> int:
+    """Tokens times experts that a step scores: held-out text, or the evaluations during a training."""
+    if isinstance(step.spec, Evaluate):
+        experts = len(step.spec.experts) or members.get(step.spec.mixture, 1)
+        return experts * len(step.spec.domains) * (step.spec.max_tokens or 0)
+    training = getattr(step.spec, "training", None)
+    if training is None or not training.evaluate_every:
+        return 0
+    domains = len(getattr(step.spec, "domains", ())) or 1 + len(getattr(step.spec, "watch", ()))
+    times = training.num_steps // training.evaluate_every
+    return int(times * domains * training.evaluation_blocks * training.block_size)
+
+
+def _members(steps: Collection[Step]) -> dict[str, int]:
+    """The number of experts of every mixture that the plan makes."""
+    members: dict[str, int] = {}
+    for step in steps:
+        match step.spec:
+            case TrainJoint(name=name, method=method, domains=domains):
+                members[name] = 1 if get_method(method).only_expert else len(domains)
+            case MakeMixture(name=name, experts=experts):
+                members[name] = len(experts)
+    return members
+
+
+def _disk(spec: Replicate, waiting: Collection[Step], pace: Pace, scored: int) -> int:
+    """Text, one model for each expert that is trained, the largest checkpoint, and scores."""
+    members = _members(waiting)
+    models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _trained(step))
+    model = _PARAMETER_BYTES * pace.num_parameters
+    imported = [text for text in spec.imports if any(step.spec == text for step in waiting)]
+    texts = sum(_text_bytes(Path(text.path), text.max_bytes) for text in imported)
+    return texts + (models + 3) * model + _SCORE_BYTES * scored
+
+
+def _text_bytes(path: Path, max_bytes: int | None) -> int:
+    size = path.stat().st_size * (_EXPANDED if path.suffix in (".xz", ".gz", ".bz2", ".zst") else 1)
+    return size if max_bytes is None else min(size, max_bytes)
+
+
+def _without_scores(spec: Replicate) -> list[Verdict]:
+    """The verdicts before anything was measured: what scores could decide has no other reason than that."""
+    domains, novel = tuple(spec.domains), tuple(spec.novel)
+    match spec:
+        case ReplicateDemix():
+            demix = DemixSubject(spec.name, spec.seeds, domains, novel, spec.budget, tuple(spec.removed))
+            return judge_demix(DemixEvidence(demix, DemixMeasured(), Resampled({}), None), PAPER)
+        case ReplicateCbtm():
+            cbtm = CbtmSubject(spec.name, spec.seeds, domains, novel, spec.budget)
+            return judge_cbtm(CbtmEvidence(cbtm, CbtmMeasured(), Resampled({})))
+        case ReplicateMode():
+            first, second = spec.targets
+            mode = ModeSubject(spec.name, spec.seeds, domains, novel, spec.budget, (first, second), spec.retention)
+            return judge_mode(ModeEvidence(mode, ModeMeasured(), Resampled({})))
+    return []

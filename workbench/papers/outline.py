@@ -1,0 +1,117 @@
+"""A report's sections in order: those of its paper, and those that every report has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workbench.papers.catalog import paper_of
+from workbench.replications.findings import Findings
+from workbench.replications.forest import FOREST, forest, forest_text, forest_words
+from workbench.replications.report import Cell, Section
+
+CLAIMS = "Claims"  # the title of their section
+
+
+def outline(findings: Findings) -> list[Section]:
+    """The summary, the plot of all claims, the paper's own sections, the text, and how to rerun and cite it."""
+    summary, *rest = paper_of(findings).sections(findings)
+    linked = [_with_links(section, rest) if section.title == CLAIMS else section for section in rest]
+    dated = Section(summary.title, (*summary.words, *_dated(findings)))
+    return [dated, *_forest(findings), *linked, *_text(findings), *_again(findings)]
+
+
+def _dated(findings: Findings) -> Iterator[str]:
+    """When it was written, on which text and with which versions; nothing for findings from before that was kept."""
+    if findings.get("date"):
+        versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
+        yield f"Written on {findings['date']}. Text: {findings['corpus']}. Versions: {versions}."
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _forest(findings: Findings) -> Iterator[Section]:
+    if forest(findings) is not None:
+        words = (forest_words(findings),)
+        yield Section("All claims in one picture", words, chart=FOREST, text=forest_text(findings["claims"]))
+
+
+# from a claim to its chart ------------------------------------------------------------------------
+
+
+def _with_links(section: Section, sections: Sequence[Section]) -> Section:
+    """The table of claims with the number of each, and with a link to the section of its table or figure."""
+    rows = [
+        {"no.": Cell(str(number), anchor=f"claim-{number}")}
+        | dict(row)
+        | {"where": Cell(str(row["where"]), link=section_of(str(row["where"]), sections))}
+        for number, row in enumerate(section.rows, 1)
+    ]
+    return Section(section.title, section.words, rows)
+
+
+def section_of(where: str, sections: Sequence[Section]) -> str:
+    """The title of the section about a table, figure or paragraph of the paper; empty if none is."""
+    wanted = _places(where)
+    return next((one.title for one in sections if wanted & _places(one.title)), "")
+
+
+def _places(words: str) -> set[str]:
+    """`Figures 7 and 8: blocks` → `figure 7`, `figure 8`."""
+    listed = re.findall(r"(table|figure)s?\s+(\d+(?:(?:, | and | to )\d+)*)", words.lower())
+    numbered = {f"{noun} {number}" for noun, numbers in listed for number in re.findall(r"\d+", numbers)}
+    return numbered | set(re.findall(r"§[\w.]*\w", words))
+
+
+# the text, and how to do it again -----------------------------------------------------------------
+
+
+def _text(findings: Findings) -> Iterator[Section]:
+    """Nothing for findings from before the text was kept."""
+    if findings.get("samples"):
+        yield Section("Text", (_about_text(findings),), list(_sample_rows(findings)))
+
+
+def _about_text(findings: Findings) -> str:
+    training, novel = len(findings["domains"]), len(findings["novel"])
+    return (
+        f"Called “{findings['corpus']}”: {training} training domains and {novel} novel ones. The size is that of all "
+        "splits; the lines are the starts of three training documents."
+    )
+
+
+def _sample_rows(findings: Findings) -> Iterator[Mapping[str, Any]]:
+    for sample in findings["samples"]:
+        lines = (*sample["lines"], "", "", "")[:3]
+        yield {
+            "domain": sample["domain"],
+            "role": "novel" if sample["domain"] in findings["novel"] else "training",
+            "documents": sample["documents"],
+            "MB": sample["bytes"] / 1e6,
+            **{f"line {number}": Cell(line, is_quoted=True) for number, line in enumerate(lines, 1)},
+        }
+
+
+def _again(findings: Findings) -> Iterator[Section]:
+    if command := findings.get("command"):
+        yield Section("Run it again, and cite it", (_RERUN, _cited(findings)), text=command)
+
+
+_RERUN = (
+    "The command below trains, scores and judges everything again, where the workbench has the versions named above. "
+    "Compare the two reports with: workbench replicate compare"
+)
+
+
+def _cited(findings: Findings) -> str:
+    paper = paper_of(findings)
+    version = findings["versions"].get("expert-workbench", "")
+    return (
+        f"Cite: Expert Workbench {version}, replication of {paper.title} ({paper.source}) on {findings['corpus']}, "
+        f"report “{findings['name']}”, size {findings['size']}, {findings['date']}. Cite the paper, too; both entries "
+        "are in the file CITATION.cff."
+    ).replace("  ", " ")
