@@ -166,7 +166,8 @@ def all_papers(
     if in_process or wait:
         show_progress([job for jobs in ids for job in jobs], in_process, quiet=as_json)
     answers = [_state(spec, jobs) for spec, jobs in zip(specs, ids, strict=True)]
-    paths = [path for spec in specs for path in _keep(spec.name, Path(out).expanduser())] if out else []
+    finished = [answer["name"] for answer in answers if answer["files"]] if out else []
+    paths = [path for one in finished for path in _keep(one, Path(out).expanduser())]
     if as_json:
         print_json({"replications": answers, "kept": list(map(str, paths))})
         return
