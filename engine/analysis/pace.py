@@ -57,7 +57,7 @@ def _seconds(work: Callable[[], Any], clock: Callable[[], float]) -> float:
     """The mean time of one call, without the first, which prepares memory."""
     work()
     began, calls = clock(), 0
-    while clock() - began < _SECONDS:
+    while not calls or clock() - began < _SECONDS:
         work()
         calls += 1
     return (clock() - began) / calls

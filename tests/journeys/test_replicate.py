@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.plans.replications import spec_for_folder, submit_replication
 from tests.journeys.conftest import carry_out
+from workbench.papers.kept import keep, read_kept
+from workbench.papers.outline import anchor
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import reading
+from workbench.replications.compare import compare
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path, tmp_path: Path) -> None:
     cards = carry_out(submit_replication(spec_for_folder(novel_and_training, "rep", "smoke", 1)))
     assert [card.error for card in cards if card.state != "done"] == []
     with reading() as session:
@@ -41,3 +46,25 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     assert page.count("Plotly.newPlot(") >= 5
     assert 'src="http' not in page
     assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result
+    _is_as_researchers_want_it(result, pages, tmp_path)
+
+
+def _is_as_researchers_want_it(result: dict[str, Any], pages: Path, folder: Path) -> None:
+    """The picture of all claims comes first, text and command are named, claims lead to tables."""
+    text = (pages / "report.md").read_text(encoding="utf-8")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings[:4] == ["## Summary", "## All claims in one picture", "## Contents", "## Claims"]
+    anchors = {anchor(heading.removeprefix("## ")) for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= anchors
+    linked = [line for line in text.splitlines() if re.match(r"\| \d+ \| \[", line)]
+    assert len(linked) > len(result["claims"]) / 2
+    assert all(claim["side"] for claim in result["claims"] if claim["value"] is not None)
+    assert {sample["domain"] for sample in result["samples"]} == {*result["domains"], *result["novel"]}
+    assert all(len(sample["lines"]) == 3 and sample["bytes"] > 0 for sample in result["samples"])
+    assert {row["domain"] for row in result["tables"]["5 by domain"]} == set(result["novel"])
+    assert result["command"] in text
+    keep(result, folder / "kept")
+    (kept,) = read_kept(folder / "kept")
+    assert (kept["claims"], kept["corpus"]) == (result["claims"], result["corpus"])
+    assert (folder / "kept" / "rep.json").stat().st_size < 200_000
+    assert compare(kept, result).flipped == []

@@ -21,6 +21,7 @@ from workbench.replications.report import Claims, claim_name, with_interval
 FOREST = "forest"  # the name of the chart
 _ROW_PIXELS, _AXIS_PIXELS = 54, 130
 _LINE, _LINES = 54, 2  # characters of a line over a row, and lines: a phone shows no more
+_WORDS = "#6b7280"  # readable on a light and on a dark page
 _CELLS = 10  # of the text's scale, on each side of the border
 
 
@@ -137,7 +138,7 @@ def _frame(rows: Rows) -> go.Figure:
             align="left",
             xanchor="left",
             showarrow=False,
-            font={"size": 11},
+            font={"size": 11, "color": _WORDS},
         )
     return drawn
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from engine.config import Checked, ModelConfig, TrainingConfig
 
-SizeName = Literal["quick", "tiny", "small", "smoke"]
+SizeName = Literal["tiny", "quick", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
 
 

@@ -159,12 +159,15 @@ def all_papers(
     if out and not (in_process or wait):
         raise BadUsage("--out needs finished reports.", "Add --here or --wait.")
     names = {paper: "-".join(filter(None, (name, paper, size or _SIZE))) for paper in PAPERS}
-    specs = [_spec(paper, folder, own, size, seeds, [], []) for paper, own in names.items()]
-    ids = [submit_replication(spec) for spec in specs]
+    specs, ids = list[Replicate](), list[list[str]]()
+    for paper, own in names.items():  # one after the other: names of text depend on what is submitted already
+        specs.append(_spec(paper, folder, own, size, seeds, [], []))
+        ids.append(submit_replication(specs[-1]))
     if in_process or wait:
         show_progress([job for jobs in ids for job in jobs], in_process, quiet=as_json)
     answers = [_state(spec, jobs) for spec, jobs in zip(specs, ids, strict=True)]
-    paths = [path for spec in specs for path in _keep(spec.name, Path(out).expanduser())] if out else []
+    finished = [answer["name"] for answer in answers if answer["files"]] if out else []
+    paths = [path for one in finished for path in _keep(one, Path(out).expanduser())]
     if as_json:
         print_json({"replications": answers, "kept": list(map(str, paths))})
         return

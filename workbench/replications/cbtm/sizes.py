@@ -29,58 +29,43 @@ class CbtmSize(Size):
     moe: MoeConfig | None = MoeConfig()  # figure 12; None: no mixture of experts can be made of this family
 
 
-_TINY = CbtmSize(
-    about="2 layers, width 64, up to 16 clusters: two CPU cores, at most an hour with two seeds",
-    shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
-    vocab_size=2048,
-    seeding=TrainingConfig(
-        num_steps=700,
-        block_size=256,
-        sequences_per_domain=2,
-        learning_rate=6e-3,
-        clip=1.0,
-        checkpoint_every=700,
-        evaluate_every=350,
-        evaluation_blocks=4,
-        precision="fp32",
+_WRITTEN: Mapping[SizeName, CbtmSize] = {
+    "tiny": CbtmSize(
+        about="2 layers, width 64, up to 16 clusters: two CPU cores, at most an hour with two seeds",
+        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
+        vocab_size=2048,
+        seeding=TrainingConfig(
+            num_steps=700,
+            block_size=256,
+            sequences_per_domain=2,
+            learning_rate=6e-3,
+            clip=1.0,
+            checkpoint_every=700,
+            evaluate_every=350,
+            evaluation_blocks=4,
+            precision="fp32",
+        ),
+        training=TrainingConfig(
+            num_steps=700,
+            block_size=256,
+            sequences_per_domain=16,
+            learning_rate=2e-3,
+            clip=1.0,
+            warmup=0.0,
+            checkpoint_every=700,
+            evaluate_every=700,
+            evaluation_blocks=4,
+            precision="fp32",
+        ),
+        clusters=(1, 2, 4, 8, 16),
+        less=0.25,
+        clusters_at_less=(1, 2, 8),
+        num_ablated=8,
+        piece_length=2500,
+        max_bytes=3_000_000,
+        test_tokens=12_288,
+        prior_blocks=40,
     ),
-    training=TrainingConfig(
-        num_steps=700,
-        block_size=256,
-        sequences_per_domain=16,
-        learning_rate=2e-3,
-        clip=1.0,
-        warmup=0.0,
-        checkpoint_every=700,
-        evaluate_every=700,
-        evaluation_blocks=4,
-        precision="fp32",
-    ),
-    clusters=(1, 2, 4, 8, 16),
-    less=0.25,
-    clusters_at_less=(1, 2, 8),
-    num_ablated=8,
-    piece_length=2500,
-    max_bytes=3_000_000,
-    test_tokens=12_288,
-    prior_blocks=40,
-)
-
-_QUICK = replace(
-    _TINY,
-    about="as tiny, a sixth of its steps and up to 8 clusters: some 20 minutes of one CPU core with two seeds",
-    seeding=replace(_TINY.seeding, num_steps=200, evaluate_every=100, checkpoint_every=200),
-    training=replace(_TINY.training, num_steps=120, evaluate_every=120, checkpoint_every=120),
-    clusters=(1, 2, 4, 8),
-    clusters_at_less=(1, 2, 8),
-    max_bytes=1_500_000,
-    test_tokens=8192,
-    prior_blocks=20,
-)
-
-SIZES: Mapping[SizeName, CbtmSize] = {
-    "quick": _QUICK,
-    "tiny": _TINY,
     "small": CbtmSize(
         about="12 layers, width 768, up to 32 clusters: one GPU, some hours",
         shape=ModelConfig(family="opt", num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=2048),
@@ -154,6 +139,18 @@ SIZES: Mapping[SizeName, CbtmSize] = {
         prior_blocks=4,
     ),
 }
+_QUICK = replace(
+    _WRITTEN["tiny"],
+    about="as tiny, a sixth of its steps and up to 8 clusters: some 20 minutes of one CPU core with two seeds",
+    seeding=replace(_WRITTEN["tiny"].seeding, num_steps=200, evaluate_every=100, checkpoint_every=200),
+    training=replace(_WRITTEN["tiny"].training, num_steps=120, evaluate_every=120, checkpoint_every=120),
+    clusters=(1, 2, 4, 8),
+    clusters_at_less=(1, 2, 8),
+    max_bytes=1_500_000,
+    test_tokens=8192,
+    prior_blocks=20,
+)
+SIZES: Mapping[SizeName, CbtmSize] = {"quick": _QUICK, **_WRITTEN}
 
 
 def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> TrainingConfig:

@@ -22,50 +22,37 @@ class DemixSize(Size):
     retrained_seeds: int = 1
 
 
-_TINY = DemixSize(
-    about="2 layers, width 64: two CPU cores, at most an hour with two seeds",
-    shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
-    vocab_size=2048,
-    training=TrainingConfig(
-        num_steps=2000,
-        block_size=128,
-        sequences_per_domain=4,
-        learning_rate=6e-3,
-        clip=1.0,
-        checkpoint_every=500,
-        evaluate_every=200,
-        evaluation_blocks=32,
-        precision="fp32",
+_WRITTEN: Mapping[SizeName, DemixSize] = {
+    "tiny": DemixSize(
+        about="2 layers, width 64: two CPU cores, at most an hour with two seeds",
+        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
+        vocab_size=2048,
+        training=TrainingConfig(
+            num_steps=2000,
+            block_size=128,
+            sequences_per_domain=4,
+            learning_rate=6e-3,
+            clip=1.0,
+            checkpoint_every=500,
+            evaluate_every=200,
+            evaluation_blocks=32,
+            precision="fp32",
+        ),
+        adapting=TrainingConfig(
+            num_steps=300,
+            block_size=128,
+            sequences_per_domain=16,
+            learning_rate=6e-4,
+            clip=1.0,
+            checkpoint_every=100,
+            evaluate_every=30,
+            evaluation_blocks=16,
+            patience=3,
+            precision="fp32",
+        ),
+        max_bytes=20_000_000,
+        test_tokens=32_768,
     ),
-    adapting=TrainingConfig(
-        num_steps=300,
-        block_size=128,
-        sequences_per_domain=16,
-        learning_rate=6e-4,
-        clip=1.0,
-        checkpoint_every=100,
-        evaluate_every=30,
-        evaluation_blocks=16,
-        patience=3,
-        precision="fp32",
-    ),
-    max_bytes=20_000_000,
-    test_tokens=32_768,
-)
-
-_QUICK = replace(
-    _TINY,
-    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
-    training=replace(_TINY.training, num_steps=400, evaluate_every=40, checkpoint_every=200, evaluation_blocks=16),
-    adapting=replace(_TINY.adapting, num_steps=80, evaluate_every=10, checkpoint_every=80),
-    max_bytes=4_000_000,
-    test_tokens=16_384,
-    retrained_domains=1,
-)
-
-SIZES: Mapping[SizeName, DemixSize] = {
-    "quick": _QUICK,
-    "tiny": _TINY,
     "small": DemixSize(
         about="12 layers, width 768, as the paper's 125M: one GPU, some hours",
         shape=ModelConfig(family="gpt2", num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=1040),
@@ -130,3 +117,15 @@ SIZES: Mapping[SizeName, DemixSize] = {
         retrained_domains=1,
     ),
 }
+_QUICK = replace(
+    _WRITTEN["tiny"],
+    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
+    training=replace(
+        _WRITTEN["tiny"].training, num_steps=400, evaluate_every=40, checkpoint_every=200, evaluation_blocks=16
+    ),
+    adapting=replace(_WRITTEN["tiny"].adapting, num_steps=80, evaluate_every=10, checkpoint_every=80),
+    max_bytes=4_000_000,
+    test_tokens=16_384,
+    retrained_domains=1,
+)
+SIZES: Mapping[SizeName, DemixSize] = {"quick": _QUICK, **_WRITTEN}

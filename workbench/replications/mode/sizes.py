@@ -36,59 +36,47 @@ class ModeSize(Size):
     own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
 
 
-_TINY = ModeSize(
-    about="6 layers, width 64, experts of 3 x 2 layers: two CPU cores, at most an hour with two seeds",
-    shape=ModelConfig(num_layers=6, width=64, num_heads=4, ffn_width=256, max_positions=256),
-    vocab_size=2048,
-    seeding=TrainingConfig(
-        num_steps=4000,
-        block_size=128,
-        sequences_per_domain=2,
-        learning_rate=6e-3,
-        clip=1.0,
-        checkpoint_every=1000,
-        evaluate_every=1000,
-        evaluation_blocks=8,
-        precision="fp32",
+_WRITTEN: Mapping[SizeName, ModeSize] = {
+    "tiny": ModeSize(
+        about="6 layers, width 64, experts of 3 x 2 layers: two CPU cores, at most an hour with two seeds",
+        shape=ModelConfig(num_layers=6, width=64, num_heads=4, ffn_width=256, max_positions=256),
+        vocab_size=2048,
+        seeding=TrainingConfig(
+            num_steps=4000,
+            block_size=128,
+            sequences_per_domain=2,
+            learning_rate=6e-3,
+            clip=1.0,
+            checkpoint_every=1000,
+            evaluate_every=1000,
+            evaluation_blocks=8,
+            precision="fp32",
+        ),
+        training=TrainingConfig(
+            num_steps=400,
+            block_size=128,
+            sequences_per_domain=4,
+            learning_rate=3e-3,
+            clip=1.0,
+            checkpoint_every=400,
+            evaluate_every=200,
+            evaluation_blocks=8,
+            precision="fp32",
+        ),
+        mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
+        lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
+        ranks=(2, 4, 8, 16, 32, 64),
+        grid=((2, 1), (2, 2), (3, 1), (3, 2), (6, 1), (6, 2)),
+        layers=(1, 2, 4),
+        sequences=(16, 128, 1024),
+        mixed_sequences=(8, 64, 512),
+        rates=(1e-3, 1e-2),
+        longer=3,
+        patience=3,
+        own_starts=True,
+        max_bytes=20_000_000,
+        test_tokens=16_384,
     ),
-    training=TrainingConfig(
-        num_steps=400,
-        block_size=128,
-        sequences_per_domain=4,
-        learning_rate=3e-3,
-        clip=1.0,
-        checkpoint_every=400,
-        evaluate_every=200,
-        evaluation_blocks=8,
-        precision="fp32",
-    ),
-    mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
-    lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
-    ranks=(2, 4, 8, 16, 32, 64),
-    grid=((2, 1), (2, 2), (3, 1), (3, 2), (6, 1), (6, 2)),
-    layers=(1, 2, 4),
-    sequences=(16, 128, 1024),
-    mixed_sequences=(8, 64, 512),
-    rates=(1e-3, 1e-2),
-    longer=3,
-    patience=3,
-    own_starts=True,
-    max_bytes=20_000_000,
-    test_tokens=16_384,
-)
-
-_QUICK = replace(
-    _TINY,
-    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
-    seeding=replace(_TINY.seeding, num_steps=800, evaluate_every=400, checkpoint_every=400),
-    training=replace(_TINY.training, num_steps=80, evaluate_every=40, checkpoint_every=80),
-    max_bytes=4_000_000,
-    test_tokens=8192,
-)
-
-SIZES: Mapping[SizeName, ModeSize] = {
-    "quick": _QUICK,
-    "tiny": _TINY,
     "small": ModeSize(
         about="12 layers, width 768, experts of 3 x 2 layers: one GPU, some hours",
         shape=ModelConfig(num_layers=12, width=768, num_heads=12, ffn_width=2048, max_positions=1024),
@@ -170,3 +158,12 @@ SIZES: Mapping[SizeName, ModeSize] = {
         test_tokens=512,
     ),
 }
+_QUICK = replace(
+    _WRITTEN["tiny"],
+    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
+    seeding=replace(_WRITTEN["tiny"].seeding, num_steps=800, evaluate_every=400, checkpoint_every=400),
+    training=replace(_WRITTEN["tiny"].training, num_steps=80, evaluate_every=40, checkpoint_every=80),
+    max_bytes=4_000_000,
+    test_tokens=8192,
+)
+SIZES: Mapping[SizeName, ModeSize] = {"quick": _QUICK, **_WRITTEN}
