@@ -215,6 +215,19 @@ class LoraConfig(Checked):
 
 
 @dataclass(frozen=True)
+class DemixConfig(Checked):
+    """Where the experts of a DEMix model are (Gururangan et al. 2021, §3.2)."""
+
+    expert_every: int = knob(
+        1,
+        "DEMix: experts in every k-th layer, the others are shared; 1: in every layer (the paper, to which 2 was worse "
+        "on the training domains).",
+        ge=1,
+        le=2**12,
+    )
+
+
+@dataclass(frozen=True)
 class MoeConfig(Checked):
     """The shape of a sparsely upcycled mixture of experts (Komatsuzaki et al. 2022)."""
 

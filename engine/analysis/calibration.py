@@ -29,8 +29,8 @@ from engine.inference.scores import as_blocks
 from engine.mixing.base import Gate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
-from engine.statistics.bootstrap import Draws, Loss
-from engine.statistics.estimates import Estimate
+from engine.statistics.bootstrap import Draws, Loss, text_freedom
+from engine.statistics.estimates import Estimate, Variance
 from engine.text.eval_sample import evenly_spaced
 
 if TYPE_CHECKING:
@@ -250,14 +250,16 @@ def _gains(surface: _Surface, now: EvidenceRule) -> tuple[Estimate, dict[View, E
         by_view = {view: [surface.loss(text, view, rule) for rule in rules] for view in text.views()}
         changes.append({view: _change(draws, text, *losses) for view, losses in by_view.items()})
 
-    def estimate(some: Sequence[_Change]) -> Estimate:
-        point, drawn_R = _mean(some)
-        return draws.estimate([point], [drawn_R])
+    def estimate(of_texts: Sequence[tuple[DevText, _Change]]) -> Estimate:
+        point, drawn_R = _mean([change for _, change in of_texts])
+        parts = [Variance(float(np.var(drawn)), text_freedom([text.documents_N])) for text, (_, drawn) in of_texts]
+        return draws.estimate([point], [drawn_R], parts)
 
     views = dict.fromkeys(view for one in changes for view in one)
+    by_text = list(zip(surface.texts, changes, strict=True))
     return (
-        estimate([_mean(list(one.values())) for one in changes]),
-        {view: estimate([one[view] for one in changes if view in one]) for view in views},
+        estimate([(text, _mean(list(one.values()))) for text, one in by_text]),
+        {view: estimate([(text, one[view]) for text, one in by_text if view in one]) for view in views},
     )
 
 

@@ -22,10 +22,20 @@ def is_seed(base: Path) -> bool:
 
 def stored_placement(card: Mapping[str, Any], base: Path) -> str:
     """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
+    of_base = base_card(base)
+    if not of_base:
+        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
+    return str(of_base["experts_in"])
+
+
+def base_card(base: Path) -> dict[str, Any]:
+    """What a base says of its experts; empty where it has no card: a seed, or files older than the choice."""
     path = base / BASE_CARD
     if not path.exists():
-        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
+        return {}
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
+        card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = card["experts_in"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DamagedFile(f"{path} does not name the placement of experts.", "Restore it.") from error
+    return card

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
-from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, is_seed
+from engine.methods.base_card import BASE_CARD, CARD_METHOD, SHARED_FILE, base_card, is_seed
 from engine.models.families import empty_model, load_model, load_weights, read_config
 from engine.models.model_files import weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
@@ -30,7 +30,9 @@ def save_base(model: MultiExpertModel, folder: Path) -> None:
     """Writes the shared parameters, the model's configuration, and where its experts are, into a folder."""
     model.lm.config.save_pretrained(folder)
     _save(model.shared_state(), folder / SHARED_FILE)
-    (folder / BASE_CARD).write_text(json.dumps({"experts_in": model.experts_in}), encoding="utf-8")
+    (folder / BASE_CARD).write_text(
+        json.dumps({"experts_in": model.experts_in} | model.placement.card()), encoding="utf-8"
+    )
 
 
 def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
@@ -39,6 +41,7 @@ def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256:
     card = {
         "method": CARD_METHOD,
         "experts_in": model.experts_in,
+        **model.placement.card(),
         "base_sha256": base_sha256,
         "tokenizer_sha256": tokenizer_sha256,
     }
@@ -49,7 +52,7 @@ def load_experts(base: ArtifactRef, experts: Mapping[str, ArtifactRef], placemen
     """The model of a base folder with these experts (by key), which lie there; every byte is checked before use."""
     base_sha256 = base.check()
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
-    first = next(iter(experts))
+    first, placement = next(iter(experts)), placement.of_card(base_card(base.folder))
     model = _with_first(base.folder, placement, first, states.pop(first), experts[first].folder)
     for key, state in states.items():
         model.add_expert(key, state=state)

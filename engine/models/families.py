@@ -54,15 +54,24 @@ def families() -> list[str]:
 Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
 
 
-def ffn_places(lm: nn.Module) -> Iterator[Place]:
-    """Every linear map of every FFN, or every whole mixture of experts; raises ModelError for a model without any."""
+def ffn_places(lm: nn.Module, every: int = 1) -> Iterator[Place]:
+    """Every linear map of the FFN of every k-th layer (k, 2k, …), or every whole mixture of experts there.
+
+    Raises ModelError for a model without any.
+    """
     layout = layout_of(lm)
-    if not any(layout.ffn):
+    chosen = [paths if number % every == 0 else () for number, paths in enumerate(layout.ffn, 1)]
+    if any(layout.ffn) and not any(chosen):
+        raise ModelError(
+            f"expert_every is {every}, but the model has {len(chosen)} layers.",
+            "Choose a smaller number.",
+        )
+    if not any(chosen):
         raise ModelError(
             f"A model of the family “{family_of(lm)}” has no feed-forward networks of its own.",
             "Choose another seed, or another method.",
         )
-    for name, holder, attribute in _places(lm, layout.layers, layout.ffn):
+    for name, holder, attribute in _places(lm, layout.layers, chosen):
         if not takes_states_only(getattr(holder, attribute)):
             raise ModelError(
                 f"The mixtures of experts of the family “{family_of(lm)}” read more than a text's states.",

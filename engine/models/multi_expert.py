@@ -73,6 +73,15 @@ class Placement(ABC):
         del config, seed
         return MultiExpertModel(lm, keys, self)
 
+    def card(self) -> dict[str, Any]:
+        """What files say of the placement beside its name; empty: nothing."""
+        return {}
+
+    def of_card(self, card: Mapping[str, Any]) -> Placement:
+        """The placement that a base's card describes. Raises ModelError for a card that says it wrongly."""
+        del card
+        return self
+
     def expert_modules(self, layers: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
         """The modules of an expert by their place, from its tensors; only of experts that are `made_from_tensors`."""
         raise NotImplementedError

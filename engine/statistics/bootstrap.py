@@ -182,7 +182,7 @@ class Draws:
         drawn = [self.sums(text, of_N, values_N, np.ones(len(of_N))) for values_N, of_N in measured]
         points = [float(values_N.mean()) for values_N, _ in measured]
         means_SR = [total_R / num_R for total_R, num_R in drawn]
-        return self.estimate(points, means_SR, [Variance(1.0, _freedom([of_N for _, of_N in measured]))])
+        return self.estimate(points, means_SR, [Variance(1.0, text_freedom([of_N for _, of_N in measured]))])
 
     def of_counts(self, counted_S: Sequence[Counted], statistic: Statistic) -> Estimate:
         """A statistic of what was counted, one table for each seed, under draws of documents with all their pieces.
@@ -191,7 +191,7 @@ class Draws:
         `statistic` is given tables with the draws in front, and gives one number for each.
         """
         points = [float(statistic(one.table[None])[0]) for one in counted_S]
-        freedom = _freedom([one.documents_N for one in counted_S])
+        freedom = text_freedom([one.documents_N for one in counted_S])
         drawn_SR = [statistic(drawn) for drawn in self._tables(counted_S)]
         return self.estimate(points, drawn_SR, [Variance(1.0, freedom)])
 
@@ -257,7 +257,7 @@ class Averages:
         """The variance that one domain's text leaves in a statistic averaged over seeds."""
         drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, [drawn]) for m in systems)) for s in seeds]
         variance = float(np.var(np.mean(drawn_SR, axis=0), ddof=1))
-        return Variance(variance, _freedom([self._measured[systems[0], s, drawn].documents_N for s in seeds]))
+        return Variance(variance, text_freedom([self._measured[systems[0], s, drawn].documents_N for s in seeds]))
 
     def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
         """A system's number, averaged over domains and the seeds that have them, without an interval."""
@@ -340,7 +340,9 @@ class Resampled(Averages):
         texts = [
             [self.losses[same[0].after, s, domain].documents_N for s in seeds] for domain, same in by_domain.items()
         ]
-        parts = [Variance(float(np.var(one, ddof=1)), _freedom(each)) for one, each in zip(parts_D, texts, strict=True)]
+        parts = [
+            Variance(float(np.var(one, ddof=1)), text_freedom(each)) for one, each in zip(parts_D, texts, strict=True)
+        ]
         drawn_SR = [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
         return self.draws.estimate(points, drawn_SR, parts)
 
@@ -353,7 +355,7 @@ class Resampled(Averages):
         return 100 * (after_R / before_R - 1)
 
 
-def _freedom(documents: Sequence[Ints]) -> int:
+def text_freedom(documents: Sequence[Ints]) -> int:
     """The documents of a text less one; of a single document its blocks less one."""
     num_documents = max(len(np.unique(one)) for one in documents)
     return max(1, (num_documents if num_documents > 1 else max(map(len, documents))) - 1)

@@ -53,7 +53,8 @@ def half_width(parts: Sequence[Variance]) -> float:
     total = sum(part.value for part in parts)
     if total <= 0:
         return 0.0
-    freedom = total**2 / sum(part.value**2 / part.freedom for part in parts)
+    spread = sum(part.value**2 / part.freedom for part in parts)
+    freedom = total**2 / spread if spread else math.inf  # the variance of every part is known
     return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
 
 

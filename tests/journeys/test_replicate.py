@@ -46,6 +46,10 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     assert page.count("Plotly.newPlot(") >= 5
     assert 'src="http' not in page
     assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result
+    assert {row["domain"] for row in result["tables"]["1"] if row["train"]} >= {*result["domains"], *result["novel"]}
+    models = result["tables"]["2"]
+    assert len(models) == 4
+    assert all(row["tokens/s"] > 0 and row["GFLOPs an update"] > 0 and row["parameters"] > 0 for row in models)
     _is_as_researchers_want_it(result, pages, tmp_path)
 
 

@@ -122,7 +122,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
         with pytest.raises(BadSpec, match=words):
             parse_spec({**TRAIN, "options": options})
     with pytest.raises(BadSpec, match="has no options"):
-        parse_spec({**TRAIN, "method": "demix"})
+        parse_spec({**TRAIN, "method": "domain-token"})
     with pytest.raises(BadSpec, match="set lora instead"):
         parse_spec({**TRAIN, "method": "lora"})
     with pytest.raises(BadSpec, match=r"there is no such method; choose one of demix, .*toy"):

@@ -59,6 +59,12 @@ def num_parameters(session: Session, job_ids: Collection[str]) -> dict[str, int]
     return dict(session.execute(of_seeds.union_all(of_experts)).tuples().all())
 
 
+def domain_words(session: Session, domains: Collection[str]) -> dict[str, dict[str, int]]:
+    """The words between white space of each domain that exists, by split."""
+    rows = session.execute(select(Domain.name, Domain.splits).where(Domain.name.in_(domains))).tuples()
+    return {name: {split: int(counts["words"]) for split, counts in splits.items()} for name, splits in rows}
+
+
 def stored_distances(
     session: Session,
     storage: Storage,

@@ -16,5 +16,6 @@ METHOD = replace(
     is_trainable=False,
     is_joint=False,
     method_of_copy=demix.METHOD.name,
+    config=None,
     imports="",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.config import DemixConfig
 from engine.methods.demix.flops import training_flops
 from engine.methods.rows import RowMethod
 
@@ -11,6 +12,7 @@ METHOD = RowMethod(
     sentence="each domain has an expert: feed-forward networks of its own",
     paper="Gururangan et al. 2021, §3",
     imports="networks",
+    config=DemixConfig,
     experts_in="ffn",
     placement="engine.methods.demix.placement:FeedForward",
     frozen_flops=training_flops,

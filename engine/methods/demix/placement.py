@@ -1,21 +1,26 @@
 """Replaces every linear map of every feed-forward network by one map per expert (DEMix §3).
 
+Or of the networks in every k-th layer alone, with the others shared ("interleaved", DEMix §3.2).
+
 Shapes: B rows, T positions, E experts.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from engine.config import DemixConfig
+from engine.errors import ModelError
 from engine.models.families import ffn_places
-from engine.models.multi_expert import Placement
+from engine.models.multi_expert import MultiExpertModel, Placement, RowOptions
 from engine.models.rows import Rows, current_rows
 
+_EVERY, _RESTORE = "expert_every", "Restore the base."
 _STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
 
 
@@ -69,11 +74,28 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 class FeedForward(Placement):
-    """Experts that replace the feed-forward networks; each starts as a copy of the decoder's."""
+    """Experts that replace the feed-forward networks of every k-th layer; each starts as a copy of the decoder's."""
+
+    def __init__(self, method: RowOptions, expert_every: int = 1) -> None:
+        super().__init__(method)
+        self._expert_every = expert_every
+
+    def build(self, lm: Any, keys: Sequence[str], config: Any, seed: int = 0) -> MultiExpertModel:
+        every = config.expert_every if isinstance(config, DemixConfig) else 1  # baselines have no such choice
+        return MultiExpertModel(lm, keys, FeedForward(self.method, every))
+
+    def card(self) -> dict[str, Any]:
+        return {} if self._expert_every == 1 else {_EVERY: self._expert_every}
+
+    def of_card(self, card: Mapping[str, Any]) -> FeedForward:
+        every = card.get(_EVERY, 1)
+        if type(every) is not int or every < 1:
+            raise ModelError(f"The card of the base gives {_EVERY} as {every!r}, not as a number of layers.", _RESTORE)
+        return FeedForward(self.method, every)
 
     def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
         layers = {}
-        for name, holder, attribute in list(ffn_places(lm)):
+        for name, holder, attribute in list(ffn_places(lm, self._expert_every)):
             layers[name] = ExpertLinear(getattr(holder, attribute), keys)
             setattr(holder, attribute, layers[name])
         return layers

@@ -16,6 +16,7 @@ _DENSE = replace(
     balanced=False,
     imports="model",
     method_of_copy=demix.METHOD.name,
+    config=None,
 )
 METHOD = (
     _DENSE,

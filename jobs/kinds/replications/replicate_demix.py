@@ -5,7 +5,7 @@ Nothing is trained or scored here.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 
 from sqlalchemy.orm import Session
@@ -24,16 +24,24 @@ from jobs.kinds.shared.replication_report import (
     with_wholes,
 )
 from jobs.kinds.shared.tokens import domain_files
-from workbench.analysis.replication_data import held_out_losses, overlap_by, stored_scores
+from workbench.analysis.replication_data import (
+    domain_words,
+    held_out_losses,
+    num_parameters,
+    overlap_by,
+    stored_scores,
+)
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.work import tokens_of_update, tokens_per_step
 from workbench.plans import Step
+from workbench.registry.cards import JobCard
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import METHODS
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
+from workbench.replications.demix.specifications import TrainedModel
 from workbench.replications.scored import Scores
 
 
@@ -44,9 +52,12 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
     )
     with work.reading() as session:
         planned = planned_jobs(session, spec)
+        made = num_parameters(session, job_ids(planned))
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(planned))
         curves = [one for step, card in planned if card and (one := _curve(session, subject, step, card.id))]
         files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+        models = [model for step, card in planned if card and (model := _model(subject, step, card, made))]
+        words = domain_words(session, subject.everywhere)
         overlap = next((overlap_by(session, card.id) for step, card in planned if card and step.key == "overlap"), None)
     measured = yield from _measure(subject, scores, {name: one.documents() for name, one in files.items()})
     yield Progress(1, 2, "parts", "judging the claims")
@@ -57,7 +68,22 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
         "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
         "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
     }
-    return keep_report(work, findings_of(evidence, curves, circumstances(work, spec, planned, trainings)))
+    findings = findings_of(evidence, curves, circumstances(work, spec, planned, trainings), models=models, words=words)
+    return keep_report(work, findings)
+
+
+def _model(subject: DemixSubject, step: Step, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
+    """What a joint training of a compared model made; None for other jobs, and until it is done."""
+    compared = {run.mixture(method) for run in subject.runs for method in METHODS}
+    match step.spec:
+        case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
+            names = [seed, *step.spec.experts]
+            if all(one in num_parameters for one in names):
+                sizes = [num_parameters[one] for one in names]
+                return TrainedModel(
+                    method, training.seed, sizes[0], tuple(sizes[1:]), card.result.get("throughput", {})
+                )
+    return None
 
 
 def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> Curve | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import DemixConfig, ModelConfig, TrainingConfig
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
@@ -39,8 +39,9 @@ CONFIG = TrainingConfig(num_steps=2, block_size=CONTEXT, sequences_per_domain=2,
 IDS = torch.randint(0, VOCAB, (1, 12), generator=torch.Generator().manual_seed(1))
 
 trainable_methods = [name for name, method in methods().items() if method.is_trainable]
-every_method = pytest.mark.parametrize("made", trainable_methods, indirect=True)
-of_several = [name for name in trainable_methods if not methods()[name].only_expert]
+WITH_OPTIONS = {"demix in every second layer": Recipe("demix", DemixConfig(expert_every=2))}
+every_method = pytest.mark.parametrize("made", [*trainable_methods, *WITH_OPTIONS], indirect=True)
+of_several = [*(name for name in trainable_methods if not methods()[name].only_expert), *WITH_OPTIONS]
 
 
 @dataclass
@@ -90,16 +91,18 @@ def made(
         DomainText(key, key, make_tokens(number, 400), make_tokens(50 + number, 100))
         for number, key in enumerate(("law", "sea"))
     ]
-    return make(get_method(request.param), seed, texts, tmp_path_factory.mktemp("made"))
+    recipe = WITH_OPTIONS.get(request.param) or Recipe(request.param)
+    return make(recipe, seed, texts, tmp_path_factory.mktemp("made"))
 
 
-def make(method: Method, seed: ArtifactRef, texts: Sequence[DomainText], root: Path) -> Made:
+def make(recipe: Recipe, seed: ArtifactRef, texts: Sequence[DomainText], root: Path) -> Made:
+    method = recipe.descriptor
     keys = [method.only_expert] if method.only_expert else ["law", "sea"]
     result = Made(method, seed, seed)
     for group in [keys] if method.is_joint else [[key] for key in keys]:
         own = [replace(text, expert=group[0]) if method.only_expert else text for text in texts]
         own = [text for text in own if text.expert in group]
-        model = train_group(result, group, own, root / "-".join(["training", *group]))
+        model = train_group(result, recipe, group, own, root / "-".join(["training", *group]))
         if not method.base_is_frozen:
             with new_folder(root / "base") as folder:
                 method.save_base(model, folder)
@@ -113,9 +116,12 @@ def make(method: Method, seed: ArtifactRef, texts: Sequence[DomainText], root: P
     return result
 
 
-def train_group(made: Made, keys: Sequence[str], texts: Sequence[DomainText], folder: Path) -> TrainableModel:
-    method, recipe = made.method, Recipe(made.method.name)
-    model = method.build(made.seed.folder, keys, method.config() if method.config else None, seed=3)
+def train_group(
+    made: Made, recipe: Recipe, keys: Sequence[str], texts: Sequence[DomainText], folder: Path
+) -> TrainableModel:
+    method = made.method
+    config = recipe.config or (method.config() if method.config else None)
+    model = method.build(made.seed.folder, keys, config, seed=3)
     only = recipe.learns(keys)
     events = train(model, texts, CONFIG, folder, only_experts=only, balanced=method.balanced)
     steps = [event for event in events if isinstance(event, Step)]

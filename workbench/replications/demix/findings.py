@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +27,7 @@ from workbench.replications.demix.names import (
 )
 from workbench.replications.demix.orders import WORDS, averages
 from workbench.replications.demix.sentences import SENTENCES
+from workbench.replications.demix.specifications import SplitWords, TrainedModel, model_rows, word_rows
 from workbench.replications.findings import (
     Circumstances,
     Row,
@@ -37,14 +38,25 @@ from workbench.replications.findings import (
 )
 
 
-def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], circumstances: Circumstances) -> Row:
-    """The findings behind the report, computed from the measurements."""
+def findings_of(
+    evidence: DemixEvidence,
+    curves: Sequence[Curve],
+    circumstances: Circumstances,
+    *,
+    models: Sequence[TrainedModel] = (),
+    words: Mapping[str, SplitWords] | None = None,
+) -> Row:
+    """The findings behind the report, computed from the measurements; `words` are those of each imported domain."""
     return {
         **common_findings(evidence, judge(evidence, PAPER), circumstances, SENTENCES),
         "removed": list(evidence.subject.removed),
         "texts": _texts(evidence),
         "readings": _readings(evidence),
-        "tables": _tables(evidence),
+        "tables": {
+            "1": word_rows(evidence.subject, words or {}),
+            "2": model_rows(models),
+            **_tables(evidence),
+        },
         "curves": _curves(evidence, curves),
         "crossing": _crossing(evidence, curves),
         "forgetting": _forgetting(evidence, curves),
