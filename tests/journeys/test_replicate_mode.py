@@ -48,6 +48,6 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     pages = get_storage().path(str(report.artifact_id))
     assert "MoDE with 2 trained experts is above full fine-tuning" in (pages / "report.md").read_text(encoding="utf-8")
     page = (pages / "report.html").read_text(encoding="utf-8")
-    assert page.count("Plotly.newPlot(") == 4
+    assert page.count("Plotly.newPlot(") == 5  # four of the paper, and that of all claims
     assert 'src="http' not in page
     assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result

@@ -11,7 +11,6 @@ import typer
 
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
-from ui.cli.progress_bar import progress_bar
 from ui.present.job_status import percent_of, time_left
 from ui.present.text.formatting import duration
 from ui.present.throughput import throughput_words
@@ -111,6 +110,8 @@ def run_in_process(spec: Spec, quiet: bool) -> JobCard:
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
     """Yields a function that draws a job's card."""
+    from ui.cli.progress_bar import progress_bar
+
     with progress_bar(quiet) as show:
 
         def draw(card: JobCard) -> None:
