@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.device import choose_device
+from engine.subprocesses import python_command, python_environment
 
 _SECONDS = 1.0  # of each measurement, or one update where that takes longer
 _MOST_TOKENS = 2048  # of one update here
@@ -68,6 +69,6 @@ def _start_seconds() -> float:
     import resource
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", "import torch, transformers, engine.training.loop"], check=True)
+    subprocess.run(python_command("engine.training.loop"), env={**os.environ, **python_environment()}, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -240,7 +240,7 @@ def lost_share(patch: Patch) -> None:
 
 def no_cache_beside_a_backbone(patch: Patch) -> None:
     real = mode_model.ModeModel.forward
-    patch.setattr(mode_model.ModeModel, "forward", lambda self, ids, keys, *_: real(self, ids, keys))
+    patch.setattr(mode_model.ModeModel, "forward", lambda self, ids, keys, *_, **__: real(self, ids, keys))
 
 
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
