@@ -16,7 +16,7 @@ def calibration_words(mixture: MixtureCard) -> str:
     if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
         return ""
     command = f"workbench evaluate run {shlex.quote(mixture.name)} --split dev --calibrate"
-    return f"Its evidence is not calibrated yet, which mostly helps on novel text. Next: {command}"
+    return f"Its evidence is not calibrated: its decay and power can be fitted on dev text. Next: {command}"
 
 
 def inside_words(mixture: MixtureCard) -> str:
