@@ -24,33 +24,34 @@ class DemixSize(Size):
 
 _WRITTEN: Mapping[SizeName, DemixSize] = {
     "tiny": DemixSize(
-        about="2 layers, width 64: two CPU cores, at most an hour with two seeds",
+        about="2 layers, width 64: two CPU cores, some two hours with five seeds",
         shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
         vocab_size=2048,
         training=TrainingConfig(
             num_steps=2000,
-            block_size=128,
-            sequences_per_domain=4,
+            block_size=512,
+            sequences_per_domain=1,
             learning_rate=6e-3,
             clip=1.0,
             checkpoint_every=500,
             evaluate_every=200,
-            evaluation_blocks=32,
+            evaluation_blocks=8,
             precision="fp32",
         ),
         adapting=TrainingConfig(
             num_steps=300,
-            block_size=128,
-            sequences_per_domain=16,
-            learning_rate=6e-4,
+            block_size=512,
+            sequences_per_domain=4,
+            learning_rate=3e-3,
             clip=1.0,
             checkpoint_every=100,
             evaluate_every=30,
-            evaluation_blocks=16,
+            evaluation_blocks=8,
             patience=3,
             precision="fp32",
         ),
-        max_bytes=20_000_000,
+        retrained_domains=4,
+        max_bytes=25_000_000,
         test_tokens=32_768,
     ),
     "small": DemixSize(
@@ -121,7 +122,7 @@ _QUICK = replace(
     _WRITTEN["tiny"],
     about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
     training=replace(
-        _WRITTEN["tiny"].training, num_steps=400, evaluate_every=40, checkpoint_every=200, evaluation_blocks=16
+        _WRITTEN["tiny"].training, num_steps=400, evaluate_every=40, checkpoint_every=200, evaluation_blocks=4
     ),
     adapting=replace(_WRITTEN["tiny"].adapting, num_steps=80, evaluate_every=10, checkpoint_every=80),
     max_bytes=4_000_000,
