@@ -67,6 +67,9 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         "seeding": asdict(spec.budget.seeding),
         "less": spec.budget.less,
         "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
+        "moe_seeds": spec.budget.moe_seeds,
+        "smaller": asdict(spec.budget.smaller) if spec.budget.smaller else None,
+        "ablations_at_less": spec.budget.ablations_at_less,
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
     }
     return keep_report(work, findings_of(evidence, circumstances(work, spec, planned, trainings)))

@@ -6,6 +6,7 @@ from workbench.replications.cbtm.budgets import judge_budgets
 from workbench.replications.cbtm.clusters import judge_clusters
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.sentences import SENTENCES
+from workbench.replications.cbtm.shapes import judge_shapes
 from workbench.replications.cbtm.tasks import judge_tasks
 from workbench.replications.cbtm.upcycling import judge_upcycling
 from workbench.replications.cbtm.weighing import judge_weighing
@@ -22,6 +23,7 @@ def judge(evidence: CbtmEvidence) -> list[Verdict]:
         *judge_weighing(evidence),
         *judge_upcycling(evidence),
         *judge_clusters(evidence),
+        *judge_shapes(evidence),
         *judge_tasks(evidence),
         *untestable_verdicts(BEYOND),
     ]
