@@ -31,6 +31,7 @@ def sections(findings: Findings) -> list[Section]:
         *_weighing(findings),
         *_upcycled(findings),
         *_clusters(findings),
+        *_shapes(findings),
         *_tasks(findings),
         failed(findings, reasons),
         intervals(findings, _HOW),
@@ -91,7 +92,8 @@ def _weighing(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section("Figures 9 and 10: few models at each token", (_ACTIVE,), tables["active"], "active")
     yield Section("Table 9: temperature and top-k", (), tables["9"], "temperature")
-    yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
+    if tables["scaling"]:
+        yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
     yield Section("Other ways to weigh the same models (§2.4)", (_RULES,), tables["rules"])
 
 
@@ -108,6 +110,19 @@ _RULES = (
 )
 
 
+_NUMBERS = (
+    "Read a line: random clusters should lie above one model and rise with their number (figure 13); unbalanced ones "
+    "should lie on the balanced ones where clusters are few, and above them where they are many (figure 14 has 32). "
+    "The paper draws both by tokens. A row may rest on fewer seeds than the next: the claims compare the same seeds."
+)
+_SHAPES = (
+    "The smaller experts have a seed model of their own, which saw as many tokens, and the same clusters; all arms "
+    "here saw the smaller budget. Figure 7: both shapes should gain by clusters, the larger one less. Figure 11: a few "
+    "of the smaller experts should be below one larger model, which uses more parameters at each token. Operations are "
+    "those of training, the seed model's included (§A.2). The paper has 1.3B beside 6.7B parameters."
+)
+
+
 def _upcycled(findings: Findings) -> Iterator[Section]:
     """Nothing where there is no mixture of experts, as in reports from before there was one."""
     if rows := findings["tables"].get("upcycled"):
@@ -118,12 +133,17 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
             "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
             "the optimizer of the seed's training; here it starts from zero, at Dense's rate, as for all models."
         )
+        if seeds := findings["budget"].get("moe_seeds"):
+            sentence += f" It is trained in {seeds} of the seeds, since it takes several times as long as Dense."
         yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (sentence,), rows, "upcycled")
 
 
 def _clusters(findings: Findings) -> Iterator[Section]:
     tables, pictures = findings["tables"], findings["pictures"]
-    yield Section("Figures 13 and 14, table 8: other ways to divide the text", (_DIVIDED,), tables["divisions"])
+    divided = (_DIVIDED, _divided_words(findings))
+    yield Section("Figures 13 and 14, table 8: other ways to divide the text", divided, tables["divisions"])
+    if rows := tables.get("numbers"):
+        yield Section("Figures 13 and 14: by the number of clusters", (_NUMBERS,), rows, "numbers")
     yield Section("What the clusters are about (tables 2 to 7)", ("Of the first seed.",), tables["terms"])
     yield Section("Figure 15: specialization", (_RATIOS,), _ratio_rows(pictures["ratios"]), "ratios")
     yield Section(
@@ -133,6 +153,20 @@ def _clusters(findings: Findings) -> Iterator[Section]:
         "labels",
     )
     yield Section("Figure 18: cluster sizes on held-out documents", (), _size_rows(pictures["sizes"]), "sizes")
+
+
+def _divided_words(findings: Findings) -> str:
+    """How many tokens these arms saw; findings from before that varied have no word of it."""
+    if not findings["budget"].get("ablations_at_less"):
+        return ""
+    share, tokens = findings["budget"]["less"], findings["budget"]["training_tokens"]
+    return f"All of these saw {amount(share * tokens)} tokens after branching, and are compared with each other only."
+
+
+def _shapes(findings: Findings) -> Iterator[Section]:
+    """Nothing where all experts are of one shape, as in reports from before there were two."""
+    if rows := findings["tables"].get("shapes"):
+        yield Section("Figures 7 and 11: experts of two shapes", (_SHAPES,), rows, "shapes")
 
 
 def _tasks(findings: Findings) -> Iterator[Section]:
