@@ -150,13 +150,13 @@ def test_what_costs_most_is_of_fewer_seeds_and_divisions_of_the_smaller_budget()
     spec = ReplicateCbtm(name="rep", size="smoke", seeds=3, domains=KNOWN, novel=NOVEL)
     made = {step.key: step.spec for step in steps(spec)}
     mixtures = {key for key, one in made.items() if isinstance(one, MakeMixture)}
-    everywhere = {"k1", "k2", "k3", "k1-less", "k2-less", "k3-less", "metadata3-less", "k2-standardise"}
-    everywhere |= {"random2-less", "unbalanced2-less"}
-    extra = {"random3-less", "unbalanced3-less", "small k1-less", "small k2-less"}
+    everywhere = {"k1", "k2", "k3", "k1-less", "k2-less", "k3-less", "metadata3", "k2-standardise"}
+    everywhere |= {"random2", "unbalanced2"}
+    extra = {"random3", "unbalanced3", "small k1-less", "small k2-less"}
     assert mixtures == {f"s{seed} {key}" for seed in range(3) for key in everywhere} | {f"s0 {key}" for key in extra}
     assert {key for key in made if "moe" in key} == {"s0 moe", "s0 moe less", "s0 test moe", "s0 test moe less"}
     assert {key for key in made if "dev" in key} == {
-        f"s{seed} dev {key}" for seed in range(3) for key in ("k2", "k2-less", "metadata3-less")
+        f"s{seed} dev {key}" for seed in range(3) for key in ("k2", "k2-less", "metadata3")
     }
     found = [one.name for one in made.values() if isinstance(one, FindClusters)]
     assert len(found) == len(set(found)) == 3 * 6 + 2  # each clustering once, whichever of its arms came first

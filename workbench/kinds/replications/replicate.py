@@ -33,7 +33,7 @@ class Replicate(Spec):
     def _distinct(self) -> Self:
         if len({*self.domains, *self.novel}) < len(self.domains) + len(self.novel):
             raise ValueError("name each domain once, as training or as novel")
-        for names, most in ((self.stems(), LONGEST_STEM), (self.names(), MOST_LETTERS)):
+        for names, most in ((self.names(), MOST_LETTERS), (self.stems(), LONGEST_STEM)):
             longest = max(names, key=len, default="")
             if len(longest) > most:
                 raise ValueError(

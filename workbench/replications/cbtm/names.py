@@ -51,8 +51,8 @@ class Arm:
 
 
 def _at(arm: Arm, name: str) -> str:
-    """A name with the suffix of an arm's budget."""
-    return f"{name}{'-less' if arm.at_less else ''}"
+    """A name with the suffix of an arm's budget, where a size has such arms at both."""
+    return f"{name}{'-less' if arm.at_less and arm.division == 'balanced' else ''}"
 
 
 def balanced(num_clusters: int, *, at_less: bool = False) -> Arm:
