@@ -492,6 +492,9 @@ def test_the_temperature_proposed_is_the_best_of_the_grid_on_dev_text_and_never_
     capsys.readouterr()
     assert main(shlex.split(proposed.command)[1:]) == 0
     assert f"Proposed temperature: {proposed.temperature:g}" in capsys.readouterr().out
+    assert main(["mixture", "show", "ensemble"]) == 0
+    assert f"Proposed temperature: {proposed.temperature:g}" in (shown := capsys.readouterr().out)
+    assert "It is set." in shown
     assert asdict_of("ensemble")["temperature"] == proposed.temperature
 
 

@@ -92,7 +92,7 @@ def _shapes(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = figure("GFLOPs with the seed model", "perplexity (per token)")
-    places: dict[str, list[Mapping[str, Any]]] = {}
+    places: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         places.setdefault(f"{row['experts']}: {row['models used']} of {row['models']}", []).append(row)
     for place, (name, line) in enumerate(places.items()):
