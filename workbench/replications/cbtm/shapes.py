@@ -29,18 +29,18 @@ def judge_shapes(evidence: CbtmEvidence) -> Iterator[Verdict]:
     both = Claim(
         "Figure 7", f"of smaller experts, too, {main} have less perplexity than one", "8 clusters best, of both"
     )
-    gaps = Claim(
+    leads = Claim(
         "Figure 7", f"{main} gain less over one where the experts are larger", "in the figure, without numbers"
     )
     if evidence.subject.size.smaller is None:
-        yield from (untestable(claim, _NONE) for claim in (both, gaps, _against_larger(evidence)))
+        yield from (untestable(claim, _NONE) for claim in (both, leads, _against_larger(evidence)))
         return
     yield has_less(evidence, both, smaller(main), smaller(DENSE_AT_LESS))
     systems = [smaller(DENSE_AT_LESS), smaller(main), System(DENSE_AT_LESS), System(main)]
     estimate = evidence.resampled.estimate(
         systems, evidence.subject.domains, lambda one, many, large, large_many: (one - many) - (large - large_many)
     )
-    yield is_above(gaps, estimate, unit="perplexity")
+    yield is_above(leads, estimate, unit="perplexity")
     yield has_less(evidence, _against_larger(evidence), smaller(main, few_smaller(main)), System(DENSE_AT_LESS))
 
 

@@ -18,7 +18,9 @@ class CbtmSize(Size):
     """Clusters are balanced by documents, so long ones are cut (`piece_length`).
 
     `training` is that of the dense model: all models of a clustering together see as many tokens in as many
-    updates.
+    updates. What `tiny` leaves at less than the full budget, and the time that this saves, is in
+    docs/replication/README.md. The fields with a default were added later: a replication that was started before keeps
+    what it had.
     """
 
     seeding: TrainingConfig  # of the seed model, on all training text
