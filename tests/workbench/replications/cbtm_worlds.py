@@ -40,6 +40,11 @@ SIZE = replace(
 )
 SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
 MAIN = SUBJECT.main
+UPDATES = {  # seconds of each model of an arm
+    (seed, key): [second * (1 + 0.01 * seed) for second in seconds]
+    for seed in range(2)
+    for key, seconds in {"k1": [2.0], "k2": [1.1, 1.0], "k4": [0.5, 0.6, 0.5, 0.5], "moe": [5.0]}.items()
+}
 
 
 def as_printed() -> dict[System, float]:
@@ -131,4 +136,6 @@ def evidence_of(
 ) -> CbtmEvidence:
     """A replication that measured these."""
     measured = CbtmMeasured(dict(losses), groupings=dict(result or {}), answers=dict(shown or {}))
+    if losses:
+        measured.updates.update(UPDATES)
     return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

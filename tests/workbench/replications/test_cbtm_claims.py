@@ -42,6 +42,7 @@ from workbench.replications.cbtm.scored import Grouping, frozen, in_grid
 from workbench.replications.cbtm.shapes import by_shape
 from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
+from workbench.replications.cbtm.updates import by_update
 from workbench.replications.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -84,7 +85,11 @@ def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested()
     assert list(result.values()).count(UNTESTABLE) == len(BEYOND)
     assert list(result.values()).count(REPRODUCED) >= 20
     weaker = {shown for shown, mark in result.items() if mark == WEAKER}
-    assert weaker == {"§2.2: weights may stay after half of a text without a drop"}
+    assert weaker == {
+        "§2.2: weights may stay after half of a text without a drop",
+        "Figure 8: an update of the slowest of 4 clusters takes less time than one of Dense",
+        "Figure 8: an update of a mixture of experts takes more time than one of Dense",
+    }
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
@@ -211,6 +216,22 @@ def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
     lacking = [one for one in result if one.mark == UNTESTABLE and not one.claim.sentence.startswith("“")]
     assert [one.claim.where for one in lacking] == ["Figure 13", "§7.2", "Figure 7", "Figure 7", "Figure 11"]
     assert by_shape(replace(evidence, subject=replace(SUBJECT, size=plain))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "mark"), [("k4", 2.5, CONTRADICTED), ("moe", 1.0, CONTRADICTED), ("moe", None, UNTESTABLE)]
+)
+def test_times_of_updates_turn_their_claims(key: str, seconds: float | None, mark: Mark) -> None:
+    evidence = world()
+    for seed in range(2):
+        evidence.measured.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
+    result = {one.claim.sentence: one for one in judge(evidence) if one.claim.where == "Figure 8"}
+    verdict = next(one for sentence, one in result.items() if ("mixture" in sentence) == (key == "moe"))
+    assert verdict.mark == mark
+    rows = {row["models"]: row["ours"] for row in by_update(evidence)}
+    assert rows.get("mixture of experts" if key == "moe" else "4 clusters") == (
+        seconds and pytest.approx(seconds, rel=0.01)
+    )
 
 
 def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None:

@@ -82,6 +82,7 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
         "upcycled",
         "numbers",
         "shapes",
+        "updates",
         "temperature",
         "ratios",
         "labels",

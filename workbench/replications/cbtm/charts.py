@@ -87,6 +87,23 @@ def _numbers(findings: Findings) -> Chart | None:
     return Chart(drawn, f"With the most clusters: {last}", words, rows)
 
 
+def _updates(findings: Findings) -> Chart | None:
+    rows: Rows = findings["tables"].get("updates", [])
+    if not rows:
+        return None
+    drawn = figure("clusters", "seconds of an update")
+    *arms, last = rows
+    is_upcycled = last["models"] == "mixture of experts"
+    _add_interval_line(drawn, arms if is_upcycled else rows, "clusters", "the slowest model", COLOURS[0])
+    if is_upcycled:
+        _add_interval_line(drawn, [last], "clusters", str(last["models"]), COLOURS[1])
+    drawn.update_xaxes(type="log", dtick=0.30103)
+    times = ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows)
+    words = "Line chart: seconds of an update of an arm's slowest model by the number of clusters, with a mixture of "
+    words += "experts beside one model, and 95 % intervals; lower is faster."
+    return Chart(drawn, times, words, rows)
+
+
 def _shapes(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"].get("shapes", ()) if row["ours"] is not None]
     if not rows:
@@ -192,6 +209,7 @@ _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
     "upcycled": _upcycled,
     "numbers": _numbers,
     "shapes": _shapes,
+    "updates": _updates,
     "temperature": _temperature,
     "ratios": _ratios,
     "labels": _labels,

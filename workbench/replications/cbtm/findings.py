@@ -14,6 +14,7 @@ from workbench.replications.cbtm.sentences import SENTENCES
 from workbench.replications.cbtm.shapes import by_shape
 from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
+from workbench.replications.cbtm.updates import by_update
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
 from workbench.replications.findings import Circumstances, Row, common_findings
 
@@ -42,6 +43,7 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
         "divisions": divisions(evidence),
         "numbers": by_number(evidence),
         "shapes": by_shape(evidence),
+        "updates": by_update(evidence),
         "terms": terms(evidence),
         "tasks": by_variant(evidence),
         "routes": routes(evidence),

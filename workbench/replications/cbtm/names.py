@@ -17,6 +17,7 @@ from workbench.replications.runs import Run
 
 Division = ClusterMethod | Literal["metadata"]
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe"]
+MOE = "moe"  # the key of a mixture of experts
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
 _SHORT: dict[Division, str] = {"balanced": "k", "unbalanced": "unbalanced", "random": "random", "metadata": "metadata"}
@@ -88,7 +89,7 @@ class CbtmRun(Run):
 
     def moe(self, arm: Arm) -> str:
         """The mixture of experts (figure 12) that reads what the one model of an arm reads."""
-        return f"{self.seed_model}-{_at(arm, 'moe')}"
+        return f"{self.seed_model}-{_at(arm, MOE)}"
 
     def moe_expert(self, arm: Arm) -> str:
         return f"{self.moe(arm)}/moe"

@@ -71,6 +71,8 @@ def _budgets(findings: Findings) -> Iterator[Section]:
     yield Section(
         "Figures 5 and 6: more clusters at equal tokens", (best_words(findings), _EQUAL), tables["clusters"], "clusters"
     )
+    if rows := tables.get("updates"):
+        yield Section("Figure 8: seconds of an update", (_UPDATES,), rows, "updates")
     yield Section("Each domain", ("Perplexity at the full budget.",), tables.get("domains", []))
     yield Section("What it costs (§A.2, §A.3)", (_COSTS,), tables["efficiency"])
 
@@ -79,6 +81,12 @@ _EQUAL = (
     "All branch from one seed model and see the same number of tokens together, in as many updates where the batch can "
     "be divided among the models; the column of the paper is table 9, at 84B tokens. Here the smaller budget has fewer "
     "updates; the paper's has smaller batches."
+)
+_UPDATES = (
+    "Of the slowest model of each arm, without the start of its training, with Student's interval over seeds. Read "
+    "down the clusters: a model of many has a smaller share of each batch. The paper's has as large a batch on fewer "
+    "GPUs, which wait for each other less; here every model has one process, and other processes of the machine are in "
+    "the times, too. A mixture of experts reads the batches of one model."
 )
 _COSTS = (
     "Operations by the formula of §A.2, which counts each layer's forward pass twice, as the paper does. The speed-up "

@@ -6,7 +6,7 @@ K clusters, D documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ class CbtmMeasured(Measured):
     """Losses, and what the clusterings are like."""
 
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
+    updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
 
 
