@@ -12,7 +12,7 @@ Shapes: K clusters, N blocks, T positions, X tokens, D dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,18 @@ class GrowingContext:
         self.num_tokens += 1
         if piece := self._text.push(token):
             self._state = self._clustering.embedder.extend(self._state, piece)
+
+    def read_all(self, tokens: Sequence[int]) -> None:
+        """Adds tokens as if they were read one by one, in less time."""
+        pieces: list[str] = []
+        for token in tokens:
+            if token == self._tokenizer.bos_id:
+                self._begin()
+                pieces = []
+            else:
+                self.num_tokens += 1
+                pieces.append(self._text.push(token))
+        self._state = self._clustering.embedder.extend(self._state, "".join(pieces))
 
     def vector(self) -> NDArray[np.float64]:
         """The vector [D] of the text so far."""
@@ -165,9 +177,10 @@ class _Reader:
     def _catch_up(self, start: int) -> None:
         """Reads what the document in which a block begins has before the block, and was not read."""
         first = int(self._tokens.starts[np.searchsorted(self._tokens.starts, start, side="right") - 1])
-        unread = range(max(first, self._read_to), start)
-        for position, token in zip(unread, self._tokens.array[unread.start : unread.stop].tolist(), strict=True):
-            self._add(position, token)
+        if first >= self._read_to:
+            self._context = GrowingContext(self._clustering, self._tokenizer)
+        self._context.read_all(self._tokens.array[max(first, self._read_to) : start].tolist())
+        self._read_to = start
 
     def _add(self, position: int, token: int) -> None:
         if position in self._starts:
