@@ -148,7 +148,7 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
 
 def _clusters(findings: Findings) -> Iterator[Section]:
     tables, pictures = findings["tables"], findings["pictures"]
-    divided = (_DIVIDED, _divided_words(findings))
+    divided = (_DIVIDED, *_divided_words(findings))
     yield Section("Figures 13 and 14, table 8: other ways to divide the text", divided, tables["divisions"])
     if rows := tables.get("numbers"):
         yield Section("Figures 13 and 14: by the number of clusters", (_NUMBERS,), rows, "numbers")
@@ -163,12 +163,11 @@ def _clusters(findings: Findings) -> Iterator[Section]:
     yield Section("Figure 18: cluster sizes on held-out documents", (), _size_rows(pictures["sizes"]), "sizes")
 
 
-def _divided_words(findings: Findings) -> str:
-    """How many tokens these arms saw; findings from before that varied have no word of it."""
-    if not findings["budget"].get("ablations_at_less"):
-        return ""
-    share, tokens = findings["budget"]["less"], findings["budget"]["training_tokens"]
-    return f"All of these saw {amount(share * tokens)} tokens after branching, and are compared with each other only."
+def _divided_words(findings: Findings) -> Iterator[str]:
+    """How many tokens these arms saw, where that is not the full budget; findings were once without that."""
+    if findings["budget"].get("ablations_at_less"):
+        tokens = amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
+        yield f"All of these saw {tokens} tokens after branching, and are compared with each other only."
 
 
 def _shapes(findings: Findings) -> Iterator[Section]:
@@ -249,7 +248,7 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"Tokens were varied: {leads}."
     if claim["where"] in ("Figure 9", "Table 9", "§2.2"):
         size = findings["budget"]["block_size"]
-        yield f"Guess: short texts. A text here is a block of {size} tokens; the paper's are up to 2,048."
+        yield f"Guess: short texts. A model reads blocks of {size} tokens of cut documents; the paper's read 2,048."
 
 
 def _leads(findings: Findings) -> str:

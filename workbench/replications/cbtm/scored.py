@@ -143,7 +143,10 @@ def in_grid(arm: Arm, top_k: int, temperature: float) -> System:
 
 
 def frozen(subject: CbtmSubject) -> System:
-    """The main arm with weights that stay from the middle of a block on (§2.2: the second half of a document)."""
+    """The main arm with weights that stay after half a block's tokens of a document (§2.2: its second half).
+
+    A block that begins later in its document keeps the weights of its first token.
+    """
     return System(subject.main, freeze_after=subject.size.block_size // 2)
 
 

@@ -97,7 +97,7 @@ def _frozen(evidence: CbtmEvidence) -> Iterator[Verdict]:
     printed = "“no drop in performance”"
     own = Claim("§2.2", "weights that stay after half of a text do not raise the perplexity", printed)
     yield is_comparable(evidence, own, system, main, 0.0)
-    weaker = f"weights that stay after half of a block raise the perplexity by less than {COMPARABLE:g} %"
+    weaker = f"weights that stay after half a block's tokens raise the perplexity by less than {COMPARABLE:g} %"
     claim = Claim("§2.2", "weights may stay after half of a text without a drop", printed, weaker)
     yield is_comparable(evidence, claim, system, main)
 
