@@ -1,17 +1,18 @@
 """Distances of a growing text to each cluster centre (C-BTM Eq. 3), live or stored for evaluation sets.
 
-The distance before a token is that of the text since the last BOS token, or since the start of its block. Stored
-distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, the distance
-beyond the nearest centre's; `nearest.npy`, float32 [tokens], the distance of the nearest centre; `known.npy`, int32
-[tokens], the number of tokens of the text so far; `distances.json`. Weights depend on differences, which float32
-represents well in this form.
+The distance before a token is that of its document so far, from the document's first token on, as of a text that is
+generated: a block in the middle of a document knows what stands before it, although the experts do not read that.
+Stored distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, the
+distance beyond the nearest centre's; `nearest.npy`, float32 [tokens], the distance of the nearest centre; `known.npy`,
+int32 [tokens], the number of tokens of the document so far; `distances.json`. Weights depend on differences, which
+float32 represents well in this form.
 Shapes: K clusters, N blocks, T positions, X tokens, D dimensions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from engine.events import Progress
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering
+    from engine.text.blocks import Tokens
     from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import TextStream, Tokenizer
 
@@ -54,6 +56,18 @@ class GrowingContext:
         if piece := self._text.push(token):
             self._state = self._clustering.embedder.extend(self._state, piece)
 
+    def read_all(self, tokens: Sequence[int]) -> None:
+        """Adds tokens as if they were read one by one, in less time."""
+        pieces: list[str] = []
+        for token in tokens:
+            if token == self._tokenizer.bos_id:
+                self._begin()
+                pieces = []
+            else:
+                self.num_tokens += 1
+                pieces.append(self._text.push(token))
+        self._state = self._clustering.embedder.extend(self._state, "".join(pieces))
+
     def vector(self) -> NDArray[np.float64]:
         """The vector [D] of the text so far."""
         vector_D: NDArray[np.float64] = self._clustering.embedder.vector(self._state)
@@ -77,12 +91,22 @@ class Distances:
     block_size: int
 
     def frozen(self, after: int | None) -> Distances:
-        """The distances, with those of every text fixed after `after` tokens; unchanged for None."""
+        """The distances, with those of every text fixed after `after` tokens; unchanged for None.
+
+        Of a text that is longer than that where its block begins, they are those at the block's first token.
+        """
         if after is None:
             return self
-        since_X = (self.known_X - after).clamp(min=0)
-        then_X = torch.arange(len(since_X)) - since_X
+        places_X = torch.arange(len(self.known_X))
+        then_X = torch.maximum(places_X - (self.known_X - after).clamp(min=0), places_X - self._since_X())
         return replace(self, further_KX=self.further_KX[:, then_X], nearest_X=self.nearest_X[then_X])
+
+    def _since_X(self) -> Tensor:
+        """How many tokens of its block and document stand before each token."""
+        places_X = torch.arange(len(self.known_X))
+        is_first_X = places_X % self.block_size == 0
+        is_first_X[1:] |= self.known_X[1:] != self.known_X[:-1] + 1
+        return places_X - torch.where(is_first_X, places_X, 0).cummax(0).values
 
     def of(self, clusters_E: Tensor, blocks: range, block_size: int) -> Tensor:
         """The squared distances [E, N, T] of these blocks to each expert's cluster, float64; 0 after the end.
@@ -114,11 +138,11 @@ def measure_distances(
     shape = (clustering.clusters.num_clusters, total)
     further_KX = np.lib.format.open_memmap(folder / _FURTHER, mode="w+", dtype=np.float32, shape=shape)
     nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
-    stop = 0
+    stop, reader = 0, _Reader(clustering, tokenizer, text.tokens)
     for number in range(len(text.starts_N)):
         inputs, _ = text.block(number)
         start, stop = stop, stop + len(inputs)
-        vectors_TD, known_X[start:stop] = _follow(clustering, tokenizer, inputs)
+        vectors_TD, known_X[start:stop] = reader.read(int(text.starts_N[number]), inputs)
         squared_TK = squared_distances(vectors_TD, clustering.clusters.centres_KD)
         nearest_X[start:stop] = squared_TK.min(1)
         further_KX[:, start:stop] = (squared_TK - squared_TK.min(1, keepdims=True)).T
@@ -130,18 +154,39 @@ def measure_distances(
     (folder / _CARD).write_text(json.dumps(card), encoding="utf-8")
 
 
-def _follow(
-    clustering: Clustering, tokenizer: Tokenizer, block_T: NDArray[Any]
-) -> tuple[NDArray[np.float64], list[int]]:
-    """The vectors [T, D] after each token of a block, and the number of tokens of the text so far."""
-    context = GrowingContext(clustering, tokenizer)
-    vectors_TD = np.empty((len(block_T), clustering.embedder.dimension))
-    known = []
-    for position, token in enumerate(block_T.tolist()):
-        context.read(token)
-        vectors_TD[position] = context.vector()
-        known.append(context.num_tokens)
-    return vectors_TD, known
+class _Reader:
+    """Follows the documents of a split, block by block in the order of the text."""
+
+    def __init__(self, clustering: Clustering, tokenizer: Tokenizer, tokens: Tokens) -> None:
+        self._clustering, self._tokenizer, self._tokens = clustering, tokenizer, tokens
+        self._context = GrowingContext(clustering, tokenizer)
+        self._read_to = 0  # the position after the last token that was read
+        self._starts = set(tokens.starts.tolist())
+
+    def read(self, start: int, block_T: NDArray[Any]) -> tuple[NDArray[np.float64], list[int]]:
+        """The vectors [T, D] after each token of a block, and the number of tokens of its document so far."""
+        self._catch_up(start)
+        vectors_TD = np.empty((len(block_T), self._clustering.embedder.dimension))
+        known = []
+        for position, token in enumerate(block_T.tolist()):
+            self._add(start + position, token)
+            vectors_TD[position] = self._context.vector()
+            known.append(self._context.num_tokens)
+        return vectors_TD, known
+
+    def _catch_up(self, start: int) -> None:
+        """Reads what the document in which a block begins has before the block, and was not read."""
+        first = int(self._tokens.starts[np.searchsorted(self._tokens.starts, start, side="right") - 1])
+        if first >= self._read_to:
+            self._context = GrowingContext(self._clustering, self._tokenizer)
+        self._context.read_all(self._tokens.array[max(first, self._read_to) : start].tolist())
+        self._read_to = start
+
+    def _add(self, position: int, token: int) -> None:
+        if position in self._starts:
+            self._context = GrowingContext(self._clustering, self._tokenizer)
+        self._context.read(token)
+        self._read_to = position + 1
 
 
 def require_same_text(distances: Path, scores: Path) -> None:

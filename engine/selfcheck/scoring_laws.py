@@ -5,14 +5,14 @@ Shapes: E experts, T positions, X tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from engine.clusters.distances import Distances
 from engine.inference.scores import as_blocks, mix_scores, mixed_perplexity, perplexity
-from engine.mixing.base import Gate
+from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.mixing.posterior import UpdatingGate
 from engine.models.multi_expert import MultiExpertModel
@@ -60,16 +60,27 @@ def stored_is_live(bed: TestBed) -> Iterator[Finding]:
 
 
 def _live(bed: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
-    """The mixture's log-likelihood [X] of every token, from whole distributions, block after block."""
+    """The mixture's log-likelihood [X] of every token, from whole distributions, block after block.
+
+    The experts read each block by itself; a gate that looks at text has read what stands before it.
+    """
     ids, logprobs, stream = bed.array.tolist(), [], bed.stream(gate)
     for start in range(0, len(ids) - 1, BLOCK):
         block = ids[start : start + BLOCK + 1]
         logprobs_ETV = plain_logprobs(model, KEYS, block[:-1]).cpu().double()
-        stream = stream if isinstance(gate, UpdatingGate) else bed.stream(gate, start)
+        stream = stream if isinstance(gate, UpdatingGate) else _after(gate, ids[: start + 1])
         for position, target in enumerate(block[1:]):
             logprobs.append(mix(stream.log_weights(), logprobs_ETV[:, position])[target])
             stream.observe(logprobs_ETV[:, position, target], target)
     return torch.stack(logprobs)
+
+
+def _after(gate: Gate, ids: Sequence[int]) -> Stream:
+    """A fresh stream that has read a text, which is no evidence."""
+    stream = gate.start()
+    for token in ids:
+        stream.begin(token)
+    return stream
 
 
 def _relative_difference(first: float, second: float) -> float:

@@ -18,8 +18,9 @@ from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.mixing.cluster import Routing
+from engine.text.blocks import Tokens
 from engine.text.corpus import Document
-from engine.text.eval_sample import eval_sample
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = [
@@ -61,15 +62,23 @@ def tiny_tokens(length: int) -> NDArray[np.uint16]:
     return np.array(ids[5 : length + 5], dtype=np.uint16)
 
 
-@cache
-def tiny_distances(num_tokens: int, block_size: int) -> Distances:
-    """Those before every token of that text but the first."""
+def separate_blocks(ids: NDArray[np.uint16], block_size: int) -> EvalSample:
+    """A text in which each block begins a document, so that a gate knows nothing before it."""
+    return EvalSample.of(Tokens(ids, np.arange(0, len(ids), block_size)), block_size)
+
+
+def distances_of(text: EvalSample) -> Distances:
     with tempfile.TemporaryDirectory() as folder:
-        tokens = tiny_tokens(num_tokens + 1)
-        for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tokens, block_size), Path(folder)):
+        for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), text, Path(folder)):
             pass
         stored = open_distances(Path(folder))
         return replace(stored, further_KX=stored.further_KX.clone())  # the file goes
+
+
+@cache
+def tiny_distances(num_tokens: int, block_size: int) -> Distances:
+    """Those before every token of that text but the first, each block by itself."""
+    return distances_of(separate_blocks(tiny_tokens(num_tokens + 1), block_size))
 
 
 def tiny_routing(num_experts: int = NUM_CLUSTERS, order: Sequence[int] | None = None) -> Routing:

@@ -107,6 +107,45 @@ def test_a_clustering_says_the_bytes_of_its_clusters_and_warns_of_very_unequal_d
     assert "Bytes" in shown
 
 
+def test_long_documents_are_clustered_in_pieces_that_become_the_documents_of_its_domains(
+    imported: Do, corpora: dict[str, Path], tmp_path: Path
+) -> None:
+    texts = [json.loads(line)["text"] for line in corpora["sea"].read_text("utf-8").splitlines()]
+    long = tmp_path / "long.jsonl"
+    repeated = [
+        " ".join(f"harbour{number} sails at {hour}" for hour in range(90)) if number < 5 else text
+        for number, text in enumerate(texts)
+    ]
+    long.write_text("\n".join(json.dumps({"text": text}) for text in repeated), encoding="utf-8")
+    imported({"kind": "import-corpus", "name": "long", "path": str(long)})
+    spec = ["--domains", "long,court", "--clusters", "3", "--dimension", "5", "--map-size", "0", "--here"]
+    assert main(["cluster", "find", "cut", *spec, "--piece-length", "400"]) == 0
+    card, documents = outcome("cut")
+    assert len(documents) > len(repeated) + 60  # more documents than were imported
+    assert card.metrics["share_of_longest_tenth"] < 0.5
+    with reading() as session:
+        shown = [get_document(session, get_storage(), "cut", number).text for number in range(len(documents))]
+        unchanged = changes(session, get_storage(), "cut")
+    assert max(map(len, shown)) <= 400
+    assert (unchanged.num_missing, unchanged.num_new) == (0, 0)
+    assert "".join(sorted("".join(shown).replace(" ", ""))) == "".join(
+        sorted("".join(set(repeated) | court_texts(corpora)).replace(" ", ""))
+    )
+    made = imported({"kind": "make-cluster-domains", "clustering": "cut"})
+    assert made.state == "done", made.error
+    with reading() as session:
+        domains = [corpora_rows.get_domain(session, f"cut/{number}") for number in range(3)]
+    assert sum(domain.num_documents for domain in domains) == len(documents)
+    for whole in range(5):  # the pieces of a document stay in one split
+        splits = [documents.split(number) for number, text in enumerate(shown) if f"harbour{whole} " in text]
+        assert len(splits) > 3
+        assert len(set(splits)) == 1
+
+
+def court_texts(corpora: dict[str, Path]) -> set[str]:
+    return {json.loads(line)["text"] for line in corpora["court"].read_text("utf-8").splitlines()}
+
+
 def test_plain_text_says_how_it_was_cut_into_documents(imported: Do, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(
         "".join(f"the sea is wide and deep, {n}\n\n" for n in range(5000)), encoding="utf-8"

@@ -116,6 +116,17 @@ def test_an_edit_leaves_no_distances_to_what_was(clustered: Do) -> None:
     assert len(stored_distances()) == 3
 
 
+def test_distances_of_blocks_by_themselves_serve_until_the_next_evaluation(clustered: Do) -> None:
+    done(clustered({**EVALUATE, "domains": CLUSTERS}))
+    with transaction() as session:
+        for row in session.scalars(select(Artifact).where(Artifact.kind == "distances")):
+            row.key = str(row.key).replace("distances-in-documents:", "distances:")  # as they once were
+    with reading() as session:
+        assert scores.mix_scores(session, get_storage(), "ensemble").domains
+    done(clustered({**EVALUATE, "domains": CLUSTERS}))
+    assert len(stored_distances()) == 6
+
+
 def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(clustered: Do) -> None:
     text, domain = "the appeal is dismissed with costs", {**EVALUATE, "domains": ["court"]}
     sharp = {"gate": load_gate({**asdict_of("ensemble"), "temperature": 0.5})}
@@ -481,6 +492,9 @@ def test_the_temperature_proposed_is_the_best_of_the_grid_on_dev_text_and_never_
     capsys.readouterr()
     assert main(shlex.split(proposed.command)[1:]) == 0
     assert f"Proposed temperature: {proposed.temperature:g}" in capsys.readouterr().out
+    assert main(["mixture", "show", "ensemble"]) == 0
+    assert f"Proposed temperature: {proposed.temperature:g}" in (shown := capsys.readouterr().out)
+    assert "It is set." in shown
     assert asdict_of("ensemble")["temperature"] == proposed.temperature
 
 

@@ -36,8 +36,11 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     assert tested >= {
         "Figure 5",
         "Figure 6",
+        "Figure 7",
+        "Figure 8",
         "Figure 9",
         "Figure 10",
+        "Figure 11",
         "Figure 12",
         "Figure 13",
         "Figure 15",
@@ -59,6 +62,6 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     pages = get_storage().path(str(report.artifact_id))
     assert "2 clusters have less perplexity than one" in (pages / "report.md").read_text(encoding="utf-8")
     page = (pages / "report.html").read_text(encoding="utf-8")
-    assert page.count("Plotly.newPlot(") == 8  # seven of the paper, and that of all claims
+    assert page.count("Plotly.newPlot(") == 11  # ten of the paper, and that of all claims
     assert 'src="http' not in page
     assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == result

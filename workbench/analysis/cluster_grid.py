@@ -90,6 +90,7 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
             perplexity=None,
             default=default,
             default_perplexity=None,
+            current=gate.temperature,
             domains=[],
             command=f"workbench evaluate run {name} --domains {shlex.quote(','.join(clustered))} --split dev",
         )
@@ -100,6 +101,7 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
         perplexity=values[best],
         default=default,
         default_perplexity=values[TEMPERATURES.index(default)],
+        current=gate.temperature,
         domains=[row.domain for row in rows],
         command=f"workbench mixture gate {name} --temperature {TEMPERATURES[best]:g}",
     )

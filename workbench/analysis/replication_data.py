@@ -12,13 +12,12 @@ from sqlalchemy.orm import Session, joinedload
 from engine.files import ArtifactRef
 from workbench.job_records import jobs
 from workbench.registry.cards import ReportCard
-from workbench.registry.cluster_routing import distances_key
+from workbench.registry.cluster_routing import distances_key, find_distances
 from workbench.registry.reports import list_reports
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored
 from workbench.replications.sizes import Size
 from workbench.replications.verdicts import in_todays_words
-from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 
@@ -81,7 +80,7 @@ def stored_distances(
     for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
         for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
             key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
-            if row.name in clusterings and (artifact := find_artifact(session, key)) is not None:
+            if row.name in clusterings and (artifact := find_distances(session, key)) is not None:
                 distances[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
     return distances
 

@@ -30,9 +30,8 @@ from workbench.answers.perplexities import (
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
-from workbench.registry.cluster_routing import key_of
+from workbench.registry.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
-from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -255,7 +254,7 @@ def load_distances(session: Session, storage: Storage, planned: GenerationPlan, 
     from engine.clusters.distances import open_distances, require_same_text
 
     assert planned.route is not None
-    artifact = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    artifact = find_distances(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
     if artifact is None:
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "

@@ -125,6 +125,7 @@ class TemperatureProposal(Answer):
     perplexity: float | None = Field(description="At this temperature, over all dev text used; None: not scored.")
     default: float = Field(description="The temperature that a gate has unless it is set (the paper's).")
     default_perplexity: float | None
+    current: float = Field(description="The temperature that the gate has now.")
     domains: list[str] = Field(description="Whose dev text was used: of those that were clustered, the scored ones.")
     command: str = Field(description="Sets the temperature; or makes the scores that are missing.")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from engine.config import MoeConfig
+from engine.config import ModelConfig, MoeConfig
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -24,8 +24,19 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
-from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, Arm, CbtmRun, arms_of, balanced
+from workbench.replications.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    Arm,
+    CbtmRun,
+    SmallerRun,
+    ablated,
+    arms_of,
+    balanced,
+    smaller_arms,
+)
 from workbench.replications.cbtm.sizes import shared
+from workbench.replications.runs import Run
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
@@ -35,12 +46,20 @@ def steps(spec: ReplicateCbtm) -> list[Step]:
     maker = _Maker(spec)
     all_steps = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
     all_steps += [maker.score(run, run.seed_mixture, "test", maker.everywhere, ["seed model"]) for run in maker.runs]
-    for arm in arms_of(spec.budget, len(spec.domains)):
-        for run in maker.runs:
-            all_steps += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
+    arms = arms_of(spec.budget, len(spec.domains))
+    clustered = {arm.clustering: arm for arm in reversed(arms)}  # by the first arm of each clustering
+    for arm in arms:
+        is_extra = arm.num_models in spec.budget.also_ablated and arm.division in ("random", "unbalanced")
+        for run in maker.runs[: spec.budget.extra_seeds if is_extra else None]:
+            all_steps += maker.clusters(run, arm) if clustered[arm.clustering] == arm else []
+            all_steps += [*maker.models(run, arm), *maker.scores(run, arm)]
     all_steps += [step for run in maker.runs for step in maker.average(run)]
     if spec.budget.moe:
-        all_steps += [step for run in maker.runs for step in maker.upcycled(run, spec.budget.moe)]
+        upcycled = maker.runs[: spec.budget.moe_seeds]
+        all_steps += [step for run in upcycled for step in maker.upcycled(run, spec.budget.moe)]
+    if spec.budget.smaller:
+        extra = maker.runs[: spec.budget.extra_seeds]
+        all_steps += [step for run in extra for step in maker.smaller(run.smaller, spec.budget.smaller)]
     return [*all_steps, *(maker.classify(run) for run in maker.runs if spec.tasks)]
 
 
@@ -51,6 +70,15 @@ class _Maker(Maker):
     @property
     def runs(self) -> list[CbtmRun]:
         return [CbtmRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
+
+    @property
+    def reference(self) -> Arm:
+        """The balanced clusters that the ablations are held against."""
+        return ablated(self.spec.budget, "balanced", self.spec.budget.num_ablated)
+
+    def key(self, run: Run, key: str) -> str:
+        """Steps of the smaller shape have keys of their own."""
+        return super().key(run, f"small {key}" if isinstance(run, SmallerRun) else key)
 
     def seed(self, run: CbtmRun) -> Step:
         """The seed model, trained on all training text."""
@@ -64,8 +92,8 @@ class _Maker(Maker):
         return self.step(run, "seed model", spec, f"train {run.seed_mixture}", [self.key(run, "seed")])
 
     def clusters(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
-        """The clusters of an arm and a domain of each; nothing where metadata or another arm have them."""
-        if arm.division == "metadata" or arm.at_less:
+        """The clusters of an arm and a domain of each; nothing where metadata has them."""
+        if arm.division == "metadata":
             return
         name = run.clustering(arm)
         all_steps = FindClusters(
@@ -108,7 +136,7 @@ class _Maker(Maker):
         if arm == balanced(self.spec.budget.num_ablated):
             homes = self.score(run, run.mixture(arm), "test", run.domains(arm, self.spec.domains), [arm.key])
             yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
-        if arm.division == "metadata" or arm == balanced(self.spec.budget.num_ablated):
+        if arm in (self.reference, balanced(self.spec.budget.num_ablated)) or arm.division == "metadata":
             yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
 
     def average(self, run: CbtmRun) -> Iterator[Step]:
@@ -141,6 +169,14 @@ class _Maker(Maker):
             yield self.step(run, key, spec, f"train {run.moe(arm)}", needs)
             yield self.score(run, run.moe(arm), "test", self.everywhere, [key])
 
+    def smaller(self, run: SmallerRun, shape: ModelConfig) -> Iterator[Step]:
+        """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
+        yield self.fresh_seed(run, shape)
+        yield self.seed(run)
+        for arm in smaller_arms(self.spec.budget):
+            yield from self.models(run, arm)
+            yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
+
     def classify(self, run: CbtmRun) -> Step:
         """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""
         arm = balanced(self.spec.budget.num_ablated)
@@ -153,4 +189,4 @@ class _Maker(Maker):
         """The keys of what makes an arm's domains."""
         if arm.division == "metadata":
             return list(self.imports(self.spec.domains))
-        return [self.key(run, f"domains {arm.clustering}")]
+        return [self.key(CbtmRun(run.name, run.seed), f"domains {arm.clustering}")]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.config import TrainingConfig
+from engine.config import ModelConfig, TrainingConfig
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.training.make_seed import MakeSeed
@@ -30,14 +30,18 @@ class Maker:
         for text in self.spec.imports:
             yield Step(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
         for run in runs:
-            seed = MakeSeed(
-                name=run.seed_model,
-                domains=self.spec.domains,
-                shape=self.spec.budget.shape,
-                vocab_size=self.spec.budget.vocab_size,
-                seed=run.seed,
-            )
-            yield self.step(run, "seed", seed, "make the seed model", self.imports(self.spec.domains))
+            yield self.fresh_seed(run, self.spec.budget.shape)
+
+    def fresh_seed(self, run: Run, shape: ModelConfig) -> Step:
+        """A fresh seed model of a shape, with a tokenizer of the training domains."""
+        seed = MakeSeed(
+            name=run.seed_model,
+            domains=self.spec.domains,
+            shape=shape,
+            vocab_size=self.spec.budget.vocab_size,
+            seed=run.seed,
+        )
+        return self.step(run, "seed", seed, "make the seed model", self.imports(self.spec.domains))
 
     def score(
         self,

@@ -87,6 +87,7 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
+    from engine.clusters.cutting import ids_when_cut
     from engine.clusters.sources import document_ids
     from engine.text.split import SPLITS
 
@@ -96,7 +97,8 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
         session, [source["name"] for source in row.sources]
     )
     folders = [storage.path(domain.artifact_id) / domain.folder for domain in named]
-    difference = known.changes(document_ids(folders, SPLITS))
+    length = next((source["piece_length"] for source in row.sources if source.get("piece_length")), None)
+    difference = known.changes(ids_when_cut(folders, length) if length else document_ids(folders, SPLITS))
     return TextChanges(
         num_missing=len(difference.missing),
         num_new=len(difference.new),

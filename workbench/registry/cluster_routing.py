@@ -17,8 +17,9 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from workbench.registry.cluster_domains import former_domains
+from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
-from workbench.tables import Cluster, Clustering, Evaluation, Expert
+from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,16 @@ def distances_key(
     artifact_id: str, domain_id: str, tokenizer_sha256: str, split: str, block_size: int, num_tokens: int
 ) -> str:
     """The key of the distances of one text to the centres of a clustering as it is: an edit makes it another one."""
-    return f"distances:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"
+    return f"distances-in-documents:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"
+
+
+def find_distances(session: Session, key: str) -> Artifact | None:
+    """The stored distances of a key; if there are none, those of a text of which each block was read by itself.
+
+    So they were measured once; what was scored then is still mixed by them until it is evaluated again.
+    """
+    former = key.replace("distances-in-documents:", "distances:", 1)
+    return find_artifact(session, key) or find_artifact(session, former)
 
 
 def key_of(route: Route, evaluation: Evaluation, tokenizer_sha256: str) -> str:

@@ -17,7 +17,7 @@ from workbench.registry.cluster_domains import former_domains, keep_former
 from workbench.registry.experts import changed_domains
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.valid_text import plain
-from workbench.store.artifacts import forget_made_from
+from workbench.store.artifacts import find_artifact, forget_made_from
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
@@ -110,13 +110,21 @@ def clustering_files(session: Session, storage: Storage, name: str) -> Clusterin
 
 
 def _source_files(session: Session, storage: Storage, source: dict[str, Any]) -> SourceFiles:
-    """The source domain, or another of its name with the same text."""
+    """The source domain, or another of its name with the same text; its pieces where long documents were cut."""
     row = session.get(Domain, source["id"])
     if row is None:
         row = session.scalar(select(Domain).where(Domain.name == source["name"]))
     if row is None or row.data_sha256 != source["data_sha256"]:
         return SourceFiles(source["name"], None, "")
+    if length := source.get("piece_length"):
+        cut = find_artifact(session, pieces_key(source["id"], row.data_sha256, length))
+        return SourceFiles(source["name"], storage.kept(cut) if cut else None, "", row.corpus.licence, row.num_bytes)
     return SourceFiles(source["name"], storage.kept(row.artifact), row.folder, row.corpus.licence, row.num_bytes)
+
+
+def pieces_key(domain_id: str, data_sha256: str, length: int) -> str:
+    """The key of a domain's documents with long ones in pieces; they go with the domain, whose id it holds."""
+    return f"pieces:{domain_id}:{data_sha256}:{length}"
 
 
 # registering --------------------------------------------------------------------------------------
@@ -228,7 +236,8 @@ def unequal_lengths(metrics: dict[str, Any]) -> list[str]:
         return []
     return [
         f"The lengths of the documents are very unequal: the longest tenth holds {share:.0%} of the bytes. Clusters "
-        "are balanced by documents, not by text. Import with --piece-length (characters) to cut long documents."
+        "are balanced by documents, not by text. Find them again with --piece-length (characters), which cuts long "
+        "documents, or import with it."
     ]
 
 

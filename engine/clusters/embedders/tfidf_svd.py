@@ -87,29 +87,26 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
     def extend(self, state: GrowingText, piece: str) -> GrowingText:
         ended, tail = split_open(state.tail + piece)
-        state = replace(state, tail=tail)
-        for word in words(ended, self.config.numbers):
-            state = self._with_word(state, word)
-        return state
+        return self._with_words(replace(state, tail=tail), words(ended, self.config.numbers))
 
     def vector(self, state: GrowingText) -> Vectors:
-        state = self._with_word(state, word_of(state.tail, self.config.numbers))
+        state = self._with_words(state, [word_of(state.tail, self.config.numbers)])
         length = np.sqrt(state.squared_length)
         vector_D: Vectors = self._scale(state.sum_D[None] / length if length else state.sum_D[None])[0]
         return vector_D
 
-    def _with_word(self, state: GrowingText, word: str) -> GrowingText:
-        """The state with one more word; unchanged for an unknown word."""
-        number = self._number.get(word)
-        if number is None:
+    def _with_words(self, state: GrowingText, added: Iterable[str]) -> GrowingText:
+        """The state with more words, whose counts are copied once; unknown words change nothing."""
+        numbers = [number for word in added if (number := self._number.get(word)) is not None]
+        if not numbers:
             return state
-        count, weight = state.counts.get(number, 0), self._idf_W[number]
-        return replace(
-            state,
-            counts={**state.counts, number: count + 1},
-            sum_D=state.sum_D + weight * self._components_WD[number],
-            squared_length=state.squared_length + weight**2 * (2 * count + 1),
-        )
+        counts, sum_D, squared_length = dict(state.counts), state.sum_D, state.squared_length
+        for number in numbers:
+            count, weight = counts.get(number, 0), self._idf_W[number]
+            counts[number] = count + 1
+            sum_D = sum_D + weight * self._components_WD[number]
+            squared_length += weight**2 * (2 * count + 1)
+        return replace(state, counts=counts, sum_D=sum_D, squared_length=squared_length)
 
     def _scale(self, vectors_ND: Vectors) -> Vectors:
         if self.config.scaling == "standardise":

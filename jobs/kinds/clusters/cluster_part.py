@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import load_clustering
 from engine.clusters.assignment import place
+from engine.clusters.cutting import cut_documents
 from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
@@ -26,12 +27,14 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.models.families import load_model
+from engine.text.split import SPLITS, count_documents
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.registry.clusterings import pieces_key
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row
 from workbench.store.artifacts import find_artifact
@@ -48,6 +51,7 @@ class Inputs:
     num_documents: int  # a document in two domains counts twice
     seed_id: str | None
     seed: ArtifactRef | None
+    cut: tuple[Path, ...] = ()  # the folders of the documents with long ones in pieces; empty: they are not cut
 
     @property
     def num_shards(self) -> int:
@@ -65,7 +69,7 @@ class Inputs:
 
     def folders(self) -> list[Path]:
         """The folders of the documents, after they were verified."""
-        return [domain.documents() for domain in self.domains]
+        return list(self.cut) or [domain.documents() for domain in self.domains]
 
 
 def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Inputs:
@@ -83,10 +87,31 @@ def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Inputs
     )
 
 
+def with_pieces(work: Work, inputs: Inputs) -> Generator[Event, None, Inputs]:
+    """The inputs with long documents in pieces, where the spec asks for that; conversations are never cut."""
+    length = inputs.spec.piece_length
+    if length is None:
+        return inputs
+    folders = []
+    for domain in inputs.domains:
+        if domain.is_chat:
+            folders.append(domain.documents())
+            continue
+        key = pieces_key(domain.id, domain.data_sha256, length)
+        folders.append((yield from cached_artifact(work, key, "pieces", partial(_cut, domain, length))))
+    num_documents = sum(count_documents(folder, split) for folder in folders for split in SPLITS)
+    return replace(inputs, num_documents=num_documents, cut=tuple(folders))
+
+
+def _cut(domain: DomainFiles, length: int, folder: Path) -> Iterator[Event]:
+    yield from cut_documents(domain.documents(), length, folder)
+
+
 def run(work: Work, spec: ClusterPart) -> Generator[Event, None, Register]:
     """Runs one step."""
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
+    inputs = yield from with_pieces(work, inputs)
     if spec.shard is None:
         yield from fitted(work, inputs)
     else:

@@ -17,9 +17,10 @@ from engine.clusters.umap_projection import FEWEST, Map, project
 from engine.events import Event, forward_progress
 from engine.files import MANIFEST
 from jobs.attempt.work import Register, Work
-from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs
+from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs, with_pieces
 from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
+from jobs.kinds.shared.tokens import DomainFiles
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
 from workbench.registry.clusterings import register_clustering, unequal_lengths
@@ -33,6 +34,7 @@ def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
     with work.reading() as session:
         ensure_free(session, Clustering, "clustering", spec.name)
         inputs = read_inputs(session, work, spec)
+    inputs = yield from with_pieces(work, inputs)
     fit_folder = yield from fitted(work, inputs)
     folders = []
     for shard in range(inputs.num_shards):
@@ -74,6 +76,7 @@ def _register(
         },
     }
     embedder = {"kind": spec.embedder, "sha256": clustering.embedder.sha256, "words": asdict(spec.words)}
+    sources = [_source(one, spec.piece_length) for one in inputs.domains]
     config = {"clusters": asdict(spec.clusters), "embedder": {**embedder, "max_tokens": spec.max_tokens}}
 
     def register(session: Session) -> dict[str, Any]:
@@ -85,19 +88,25 @@ def _register(
             config=config,
             metrics=metrics,
             clusters=clusters,
-            sources=[{"id": one.id, "name": one.name, "data_sha256": one.data_sha256} for one in inputs.domains],
+            sources=sources,
             num_fitted=len(clustering.document_ids),
             artifact=artifact,
             seed_id=inputs.seed_id,
             job_id=work.job_id,
         )
         forget_parts(session, inputs)
-        return _result(card.name, metrics, len(documents))
+        return _result(card.name, metrics, len(documents), spec.piece_length)
 
     return register
 
 
-def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str, Any]:
+def _source(domain: DomainFiles, piece_length: int | None) -> dict[str, Any]:
+    """A source domain as the registry stores it, with the length to which its documents were cut."""
+    cut = {"piece_length": piece_length} if piece_length and not domain.is_chat else {}
+    return {"id": domain.id, "name": domain.name, "data_sha256": domain.data_sha256, **cut}
+
+
+def _result(name: str, metrics: dict[str, Any], num_documents: int, piece_length: int | None) -> dict[str, Any]:
     sizes, blank = metrics["sizes"], metrics["num_blank"]
     span = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
     sentence = f"{pluralize(num_documents, 'document')} in {pluralize(len(sizes), 'cluster')}{span}."
@@ -105,6 +114,8 @@ def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str,
         sentence += f" {blank:,} of them contain no known word and share one position."
     if metrics["num_duplicates"]:
         sentence += f" {metrics['num_duplicates']:,} that are in several domains count once."
+    if piece_length:
+        sentence += f" Longer ones were cut into pieces of at most {piece_length:,} characters."
     return {
         "clustering": name,
         "num_documents": num_documents,

@@ -38,9 +38,10 @@ from workbench.analysis.replication_data import (
 )
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.papers.cbtm_plan import TASKS
-from workbench.papers.work import tokens_of_update
+from workbench.papers.work import tokens_of_update, tokens_per_step
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
+from workbench.replications.cbtm.names import MOE
 from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
 from workbench.replications.scored import Scores, Stored
 
@@ -61,12 +62,16 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
     texts = {name: one.documents() for name, one in files.items()}
     measured = yield from _measure(subject, scores, distances, clusterings, texts)
     measured.answers.update(answers)
+    measured.updates.update(_updates(subject, planned))
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
     trainings = {
         "seeding": asdict(spec.budget.seeding),
         "less": spec.budget.less,
         "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
+        "moe_seeds": spec.budget.moe_seeds,
+        "smaller": asdict(spec.budget.smaller) if spec.budget.smaller else None,
+        "ablations_at_less": spec.budget.ablations_at_less,
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
     }
     return keep_report(work, findings_of(evidence, circumstances(work, spec, planned, trainings)))
@@ -77,6 +82,23 @@ def _answers(session: Session, subject: CbtmSubject, planned: PlannedJobs) -> di
     reports = classifications(session, job_ids(planned))
     by_key = {step.key: reports[card.id].findings for step, card in planned if card and card.id in reports}
     return {run.seed: by_key[key] for run in subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
+
+
+def _updates(subject: CbtmSubject, planned: PlannedJobs) -> dict[tuple[int, str], list[float]]:
+    """Seconds of an update of each model of the arms at the full budget, and of a mixture of experts, by seed."""
+    seconds = {
+        step.key: tokens_per_step(step) / speed
+        for step, card in planned
+        if card and (speed := card.result.get("throughput", {}).get("tokens_per_second"))
+    }
+    updates: dict[tuple[int, str], list[float]] = {}
+    for run in subject.runs:
+        keys = {arm.key: [f"{arm.key} {number}" for number in range(arm.num_models)] for arm in subject.arms}
+        for name, of_models in {**keys, MOE: [MOE]}.items():
+            known = [seconds[key] for one in of_models if (key := f"s{run.seed} {one}") in seconds]
+            if len(known) == len(of_models):
+                updates[run.seed, name] = known
+    return updates
 
 
 def _measure(

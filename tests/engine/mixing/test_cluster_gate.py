@@ -23,10 +23,13 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.cluster import ClusterGateConfig
-from engine.text.eval_sample import eval_sample
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import EvalSample, eval_sample
 from tests.engine.clustered import (
     NUM_CLUSTERS,
     WORDS,
+    distances_of,
+    separate_blocks,
     tiny_clustering,
     tiny_distances,
     tiny_routing,
@@ -189,7 +192,8 @@ def test_what_the_gate_lacks_is_said() -> None:
 
 
 def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> None:
-    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:48], 20), tmp_path):
+    text = separate_blocks(tiny_tokens(61)[:48], 20)
+    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), text, tmp_path):
         pass
     short, complete = open_distances(tmp_path), tiny_distances(60, 20)
     assert torch.equal(short.further_KX, complete.further_KX[:, :47])
@@ -198,6 +202,47 @@ def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> N
     assert (short.further_KX.dtype, short.block_size) == (torch.float32, 20)
     with pytest.raises(ScoresError, match="fewer than 2 tokens"):
         next(measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:1], 20), tmp_path))
+
+
+def document(*words: str) -> list[int]:
+    """The tokens of a document, after a beginning token."""
+    return [tiny_tokenizer().bos_id, *tiny_tokenizer().encode(" ".join(words))]
+
+
+def split_of(*documents: list[int]) -> Tokens:
+    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    return Tokens(np.concatenate(documents).astype(np.uint16), starts)
+
+
+def test_a_block_in_the_middle_of_a_document_knows_what_stands_before_it() -> None:
+    gate, tokens = ClusterGate(EVEN, tiny_routing(), temperature=0.5), document(*WORDS, *WORDS)
+    distances = distances_of(EvalSample.of(split_of(tokens), 10))
+    blocks_ENT = gate.block(torch.zeros(4, len(distances.known_X) // 10 + 1, 10), distances).exp()
+    streamed_ET = weights_of(gate, tokens[:-1])  # one stream from the first token to the last
+    stored_ET = blocks_ENT.flatten(1)[:, : streamed_ET.shape[1]]
+    torch.testing.assert_close(stored_ET, streamed_ET, atol=1e-6, rtol=0)
+    assert distances.known_X.tolist() == list(range(len(tokens) - 1))
+
+
+def test_text_between_the_scored_blocks_and_of_other_documents_counts_as_it_stands() -> None:
+    first, second = document(*WORDS, *WORDS), document(WORDS[1], WORDS[0], WORDS[3])
+    tokens = split_of(first, second)
+    starts = np.array([30, len(first) + 10, len(first) + 20])  # a gap before the first and the second
+    sparse = distances_of(EvalSample(tokens, 10, starts))
+    full = distances_of(EvalSample.of(tokens, 1))
+    kept_X = np.concatenate([np.arange(start, start + 10) for start in starts])
+    assert torch.equal(sparse.known_X, full.known_X[kept_X])
+    torch.testing.assert_close(sparse.further_KX, full.further_KX[:, kept_X], atol=1e-6, rtol=0)
+    assert int(sparse.known_X[10]) == 10  # of the second document, not of both
+
+
+def test_a_frozen_gate_has_the_weights_of_a_block_that_begins_later_from_its_first_token_on() -> None:
+    tokens = split_of(document(*WORDS, *WORDS))
+    distances = distances_of(EvalSample.of(tokens, 10))
+    frozen = distances.frozen(5)
+    assert torch.equal(frozen.further_KX[:, 6:10], distances.further_KX[:, 5:6].expand(-1, 4))
+    assert torch.equal(frozen.further_KX[:, 10:20], distances.further_KX[:, 10:11].expand(-1, 10))
+    assert not torch.equal(distances.further_KX[:, 10:20], distances.further_KX[:, 10:11].expand(-1, 10))
 
 
 def test_distances_of_another_text_are_not_those_of_the_scores(tmp_path: Path) -> None:

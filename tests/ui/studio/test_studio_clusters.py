@@ -21,7 +21,7 @@ from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
-from workbench.answers.perplexities import ClusterGrid
+from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.cards import ClusteringCard, JobCard
@@ -447,6 +447,37 @@ def test_the_grid_says_when_an_end_is_best() -> None:
     edge = [[9.0, 8.0, 7.0], [9.0, 8.1, 7.7], [9.0, 8.2, 8.3]]
     assert "try values beyond it" in grid_picture(grid(edge), edge).title
     assert "is 10.0 % above it" in grid_words(grid(edge), edge)
+
+
+@pytest.mark.usefixtures("topics")
+def test_the_temperature_of_dev_text_is_proposed_beside_the_gate_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    _trained("elms", num_steps=10)
+    with transaction() as session:
+        gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id, temperature=0.2)
+        mixtures.set_gate(session, "elms", gate)
+    proposed = TemperatureProposal(
+        temperature=0.5,
+        perplexity=7.5,
+        default=0.1,
+        default_perplexity=8.0,
+        current=0.2,
+        domains=["sea"],
+        command="workbench mixture gate elms --temperature 0.5",
+    )
+    requested: list[dict[str, Any]] = []
+
+    def answer(_self: Client, **request: Any) -> ClusterGrid:
+        requested.append(request)
+        return grid(INNER).model_copy(update={"proposed": proposed})
+
+    monkeypatch.setattr(Client, "cluster_grid", answer)
+    app = settled(open_page("mixtures"))
+    app = settled(app.button(key="temperature.start").click().run())
+    assert requested == [{"mixture": "elms", "split": "dev"}]  # never test text
+    assert "Proposed temperature: 0.5, with perplexity 7.50 on dev text; the default 0.1 has 8.00." in everything(app)
+    settled(app.button(key="temperature.save").click().run())
+    with reading() as session:
+        assert mixtures.get_mixture(session, "elms").gate["temperature"] == 0.5
 
 
 @pytest.mark.usefixtures("topics")

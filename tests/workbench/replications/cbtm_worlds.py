@@ -20,17 +20,31 @@ from workbench.replications.cbtm.names import (
     averaged,
     balanced,
     single_model,
+    smaller,
     sparse,
     upcycled,
 )
 from workbench.replications.cbtm.paper import TEMPERATURES
-from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, frozen, in_grid, top_ks
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, few_smaller, frozen, in_grid, top_ks
 from workbench.replications.cbtm.sizes import SIZES
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
-SIZE = replace(SIZES["tiny"], clusters=(1, 2, 4, 8), num_ablated=4, clusters_at_less=(1, 4))
+SIZE = replace(
+    SIZES["tiny"],
+    clusters=(1, 2, 4, 8),
+    num_ablated=4,
+    clusters_at_less=(1, 4),
+    ablations_at_less=False,
+    also_ablated=(2,),
+    scaled_otherwise=True,
+)
 SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
 MAIN = SUBJECT.main
+UPDATES = {  # seconds of each model of an arm
+    (seed, key): [second * (1 + 0.01 * seed) for second in seconds]
+    for seed in range(2)
+    for key, seconds in {"k1": [2.0], "k2": [1.1, 1.0], "k4": [0.5, 0.6, 0.5, 0.5], "moe": [5.0]}.items()
+}
 
 
 def as_printed() -> dict[System, float]:
@@ -43,6 +57,9 @@ def as_printed() -> dict[System, float]:
     nats |= {in_grid(MAIN, k, t): _soft(k, t) for k in top_ks(MAIN) for t in TEMPERATURES if (k, t) != (4, 0.1)}
     nats |= {sparse(MAIN, 1): 2.8, sparse(MAIN, 2): 2.7, frozen(SUBJECT): 2.69}
     nats |= {System(Arm("random", 4)): 3.2, System(Arm("unbalanced", 4)): 2.7}
+    nats |= {System(Arm("random", 2)): 3.1, System(Arm("unbalanced", 2)): 2.85}
+    less = balanced(4, at_less=True)
+    nats |= {smaller(DENSE_AT_LESS): 3.6, smaller(less): 3.4, smaller(less, few_smaller(less)): 3.2}
     return nats | {System(SUBJECT.metadata, "cached"): 2.85, System(SUBJECT.metadata, "uniform"): 2.86}
 
 
@@ -119,4 +136,6 @@ def evidence_of(
 ) -> CbtmEvidence:
     """A replication that measured these."""
     measured = CbtmMeasured(dict(losses), groupings=dict(result or {}), answers=dict(shown or {}))
+    if losses:
+        measured.updates.update(UPDATES)
     return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

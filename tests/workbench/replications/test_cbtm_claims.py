@@ -34,12 +34,15 @@ from workbench.replications.cbtm.names import (
     arms_of,
     averaged,
     balanced,
+    smaller,
     sparse,
     upcycled,
 )
 from workbench.replications.cbtm.scored import Grouping, frozen, in_grid
+from workbench.replications.cbtm.shapes import by_shape
 from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
+from workbench.replications.cbtm.updates import by_update
 from workbench.replications.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -82,7 +85,11 @@ def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested()
     assert list(result.values()).count(UNTESTABLE) == len(BEYOND)
     assert list(result.values()).count(REPRODUCED) >= 20
     weaker = {shown for shown, mark in result.items() if mark == WEAKER}
-    assert weaker == {"§2.2: weights may stay after half of a text without a drop"}
+    assert weaker == {
+        "§2.2: weights may stay after half of a text without a drop",
+        "Figure 8: an update of the slowest of 4 clusters takes less time than one of Dense",
+        "Figure 8: an update of a mixture of experts takes more time than one of Dense",
+    }
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
@@ -113,6 +120,11 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({upcycled(DENSE): 2.9}, "Figure 12: at the whole budget a mixture of experts has more perplexity than one"),
         ({System(Arm("random", 4)): 2.8}, "Figure 13: 4 random clusters have more perplexity than Dense"),
         ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
+        ({System(Arm("random", 2)): 3.3}, "Figure 13: random clusters do more harm the more there are: 4 against 2"),
+        ({System(Arm("unbalanced", 2)): 2.95}, "§7.2: balancing gains more with 4 clusters than with 2"),
+        ({smaller(balanced(4, at_less=True)): 3.7}, "Figure 7: of smaller experts, too, 4 clusters"),
+        ({smaller(balanced(4, at_less=True)): 3.62}, "Figure 7: 4 clusters gain less over one"),
+        ({smaller(balanced(4, at_less=True), 1): 3.4}, "Figure 11: 1 of 4 clusters of smaller experts"),
         ({System(SUBJECT.metadata, "cached"): 2.6}, "Table 8: 4 clusters have less perplexity than metadata"),
         ({System(SUBJECT.metadata, "cached"): 3.1}, "Table 8: metadata experts have less perplexity than one"),
     ],
@@ -167,10 +179,73 @@ def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None
     assert rows == {
         "1 cluster": 90,
         "4 clusters": 90,
+        "2 clusters": 90,
         "4 random clusters": 90,
         "4 unbalanced clusters": 90,
+        "2 random clusters": 90,
+        "2 unbalanced clusters": 90,
         "3 metadata domains": 120,
     }
+
+
+def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
+    less = replace(SUBJECT, size=replace(SUBJECT.size, ablations_at_less=True))
+    nats = as_printed() | {System(balanced(4, at_less=True)): 3.0, System(DENSE_AT_LESS): 3.3}
+    nats |= {System(less.ablated("random")): 3.5, System(less.ablated("unbalanced")): 3.0}
+    nats |= {System(less.metadata, "cached"): 3.1, System(Arm("random", 4)): 1.0, System(Arm("unbalanced", 4)): 1.0}
+    result = marks(replace(evidence_of(losses_of(nats, DOMAINS, own=0.002)), subject=less))
+    judged = [mark for shown, mark in result.items() if shown.startswith(("Figure 13: 4", "§7.2: with", "Table 8"))]
+    assert judged == [REPRODUCED] * 5
+    rows = clusters.divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
+    assert {row["models"]: row["ours"] is not None for row in rows} == {
+        "1 cluster": True,
+        "4 clusters": True,
+        "2 clusters": False,
+        "4 random clusters": True,
+        "4 unbalanced clusters": True,
+        "2 random clusters": False,
+        "2 unbalanced clusters": False,
+        "4 metadata domains": True,
+    }
+
+
+def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
+    evidence = world()
+    plain = replace(SUBJECT.size, smaller=None, also_ablated=())
+    result = judge(replace(evidence, subject=replace(SUBJECT, size=plain)))
+    lacking = [one for one in result if one.mark == UNTESTABLE and not one.claim.sentence.startswith("“")]
+    assert [one.claim.where for one in lacking] == ["Figure 13", "§7.2", "Figure 7", "Figure 7", "Figure 11"]
+    assert by_shape(replace(evidence, subject=replace(SUBJECT, size=plain))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "mark"), [("k4", 2.5, CONTRADICTED), ("moe", 1.0, CONTRADICTED), ("moe", None, UNTESTABLE)]
+)
+def test_times_of_updates_turn_their_claims(key: str, seconds: float | None, mark: Mark) -> None:
+    evidence = world()
+    for seed in range(2):
+        evidence.measured.updates[seed, key] = [] if seconds is None else [0.1, seconds * (1 + 0.01 * seed)]
+    result = {one.claim.sentence: one for one in judge(evidence) if one.claim.where == "Figure 8"}
+    verdict = next(one for sentence, one in result.items() if ("mixture" in sentence) == (key == "moe"))
+    assert verdict.mark == mark
+    rows = {row["models"]: row["ours"] for row in by_update(evidence)}
+    assert rows.get("mixture of experts" if key == "moe" else "4 clusters") == (
+        seconds and pytest.approx(seconds, rel=0.01)
+    )
+
+
+def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None:
+    rows = by_shape(world())
+    assert [(row["experts"], row["models used"]) for row in rows] == [
+        ("smaller", 1),
+        ("smaller", 4),
+        ("smaller", 1),
+        ("larger", 1),
+        ("larger", 4),
+    ]
+    costs = {row["experts"]: row["GFLOPs with the seed model"] for row in rows}
+    claim = next(one.claim for one in judge(world()) if one.claim.where == "Figure 11")
+    assert f"{costs['larger'] / costs['smaller']:.1f} times fewer operations" in claim.sentence
 
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:

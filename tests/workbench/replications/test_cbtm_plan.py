@@ -16,9 +16,18 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.cbtm_plan import steps
+from workbench.replications.cbtm.sizes import SIZES
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]
-SPEC = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
+BUDGET = replace(  # one shape, all divisions at the full budget
+    SIZES["smoke"],
+    clusters_at_less=(1, 2),
+    moe_seeds=None,
+    ablations_at_less=False,
+    also_ablated=(),
+    smaller=None,
+)
+SPEC = ReplicateCbtm(name="rep", size="smoke", budget=BUDGET, seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
 EVERYWHERE = [*KNOWN, *NOVEL]
 CLUSTERINGS = {  # how many clusters, how they are found, how features are scaled
     "k1": (1, "balanced", "unit_rows"),
@@ -135,3 +144,53 @@ def test_every_mixture_is_scored_where_it_is_judged() -> None:
             assert (one.max_tokens, one.block_size, one.experts) == ({"test": 512, "dev": 128}[one.split], 32, [])
             result[step.key] = (within(run, one.mixture), [within(run, name) for name in one.domains], one.split)
     assert result == in_every_run(SCORED)
+
+
+def test_what_costs_most_is_of_fewer_seeds_and_divisions_of_the_smaller_budget() -> None:
+    spec = ReplicateCbtm(name="rep", size="smoke", seeds=3, domains=KNOWN, novel=NOVEL)
+    made = {step.key: step.spec for step in steps(spec)}
+    mixtures = {key for key, one in made.items() if isinstance(one, MakeMixture)}
+    everywhere = {"k1", "k2", "k3", "k1-less", "k2-less", "k3-less", "metadata3", "k2-standardise"}
+    everywhere |= {"random2", "unbalanced2"}
+    extra = {"random3", "unbalanced3", "small k1-less", "small k2-less"}
+    assert mixtures == {f"s{seed} {key}" for seed in range(3) for key in everywhere} | {f"s0 {key}" for key in extra}
+    assert {key for key in made if "moe" in key} == {"s0 moe", "s0 moe less", "s0 test moe", "s0 test moe less"}
+    assert {key for key in made if "dev" in key} == {
+        f"s{seed} dev {key}" for seed in range(3) for key in ("k2", "k2-less", "metadata3")
+    }
+    found = [one.name for one in made.values() if isinstance(one, FindClusters)]
+    assert len(found) == len(set(found)) == 3 * 6 + 2  # each clustering once, whichever of its arms came first
+
+
+def test_smaller_experts_are_of_the_same_clusters_and_of_a_seed_of_their_own() -> None:
+    spec = ReplicateCbtm(name="rep", size="smoke", seeds=1, domains=KNOWN, novel=NOVEL)
+    made = {step.key: step for step in steps(spec)}
+    seed, large = made["s0 small seed"].spec, made["s0 seed"].spec
+    assert isinstance(seed, MakeSeed)
+    assert isinstance(large, MakeSeed)
+    assert (seed.shape, large.shape) == (spec.budget.smaller, spec.budget.shape)
+    assert replace_shape(seed, large) == large  # the same tokenizer
+    for number in range(2):
+        small, other = made[f"s0 small k2-less {number}"], made[f"s0 k2-less {number}"]
+        assert isinstance(small.spec, TrainExpert)
+        assert isinstance(other.spec, TrainExpert)
+        assert (small.spec.domain, small.spec.training) == (other.spec.domain, other.spec.training)
+        assert small.spec.parent == "rep-s0-small-seed/dense"
+        assert set(small.after) == {"s0 small seed model", "s0 domains k2"}
+    mixture = made["s0 small k2-less"].spec
+    assert isinstance(mixture, MakeMixture)
+    assert mixture.clustering == "rep-s0-k2"
+
+
+def replace_shape(seed: MakeSeed, other: MakeSeed) -> MakeSeed:
+    return seed.model_copy(update={"shape": other.shape, "name": other.name})
+
+
+def test_a_replication_of_an_older_size_has_the_jobs_it_had() -> None:
+    """Its stored spec knows nothing of smaller budgets for other divisions, of other numbers or of other shapes."""
+    stored = SPEC.model_dump(mode="json")
+    for field in ("moe_seeds", "ablations_at_less", "also_ablated", "scaled_otherwise", "smaller", "extra_seeds"):
+        del stored["budget"][field]
+    again = ReplicateCbtm.model_validate(stored)
+    assert {step.key for step in steps(again)} == {step.key for step in steps(SPEC)}
+    assert again.names() == SPEC.names()

@@ -76,7 +76,18 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
     for section in sections(result):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>".replace("§", "§") in html
-    assert set(charts(result)) == {"clusters", "active", "upcycled", "temperature", "ratios", "labels", "sizes"}
+    assert set(charts(result)) == {
+        "clusters",
+        "active",
+        "upcycled",
+        "numbers",
+        "shapes",
+        "updates",
+        "temperature",
+        "ratios",
+        "labels",
+        "sizes",
+    }
     assert all(f'id="chart-{name}"' in html for name in charts(result))
     assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
 

@@ -33,6 +33,7 @@ from ui.cli.mix_options import (
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
+from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
@@ -92,7 +93,10 @@ def show(name: MixtureName, as_json: Json = False) -> None:
     from workbench.registry.mixtures import get_mixture
 
     with reading() as session:
-        _print(get_mixture(session, name), as_json)
+        card = get_mixture(session, name)
+    _print(card, as_json)
+    if not as_json:
+        say_temperature(card)
 
 
 @app.command("create")
@@ -114,7 +118,8 @@ def create(
     with transaction() as session:
         card = create_mixture(session, spec)
     _print(card, as_json)
-    _propose_temperature(card, as_json)
+    if not as_json:
+        say_temperature(card)
 
 
 @app.command("gate")
@@ -134,7 +139,8 @@ def change_gate(
         before = load_gate(get_mixture(session, name).gate)
         card = set_gate(session, name, changed_gate(before, changes))
     _print(card, as_json)
-    _propose_temperature(card, as_json)
+    if not as_json:
+        say_temperature(card)
 
 
 @app.command("add")
@@ -366,19 +372,6 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     for words in (inside_words(card), calibration_words(card)):
         if words:
             say(words)
-
-
-def _propose_temperature(card: MixtureCard, as_json: bool) -> None:
-    """Prints the temperature that dev text proposes for a gate of clusters."""
-    if as_json or "temperature" not in card.gate:
-        return
-    from ui.present.charts.cluster_grid import temperature_words
-    from workbench.analysis.cluster_grid import propose_temperature
-    from workbench.registry.database import reading
-    from workbench.store.storage import get_storage
-
-    with reading() as session:
-        say(temperature_words(propose_temperature(session, get_storage(), card.name)))
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:

@@ -64,7 +64,9 @@ def clusters(
     from jobs.plans.clusterings import plan_training, submit_training
     from jobs.queue.local_runner import cards_of
     from ui.cli.plan_progress import show_progress
-    from ui.cli.printing.clustering import print_branches
+    from ui.cli.printing.clustering import print_branches, say_temperature
+    from workbench.registry.database import reading
+    from workbench.registry.mixtures import get_mixture
 
     branches = plan_training(spec)
     if plan and run_options.json:
@@ -86,7 +88,11 @@ def clusters(
         return
     done = sum(card.state == "done" for card in cards)
     say(f"{spec.name}: {done} of {pluralize(len(cards), 'job')} done.")
-    if cards[-1].state != "done":
+    if cards[-1].state == "done":
+        with reading() as session:
+            mixture = get_mixture(session, spec.name)
+        say_temperature(mixture)
+    else:
         say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
 
 

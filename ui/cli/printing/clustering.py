@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
-from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.request_specs import TrainClusters
 
 if TYPE_CHECKING:
     from jobs.plans.clusterings import Branch
 
 SHOWN_TERMS = 8
+
+
+def say_temperature(mixture: MixtureCard) -> None:
+    """Prints the temperature that dev text proposes for a gate of clusters, and how to set it."""
+    if "temperature" not in mixture.gate:
+        return
+    from ui.present.charts.cluster_grid import temperature_words
+    from workbench.analysis.cluster_grid import propose_temperature
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        say(temperature_words(propose_temperature(session, get_storage(), mixture.name)))
 
 
 def print_clustering(card: ClusteringCard) -> None:

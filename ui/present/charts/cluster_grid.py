@@ -65,10 +65,10 @@ def temperature_words(proposed: TemperatureProposal) -> str:
         )
     best = f"Proposed temperature: {proposed.temperature:g}, with perplexity {proposed.perplexity:,.2f} on dev text"
     if proposed.temperature == proposed.default:
-        return f"{best}; it is the default."
-    return (
-        f"{best}; the default {proposed.default:g} has {proposed.default_perplexity:,.2f}. Set it: {proposed.command}"
-    )
+        beside = f"{best}; it is the default."
+    else:
+        beside = f"{best}; the default {proposed.default:g} has {proposed.default_perplexity:,.2f}."
+    return f"{beside} {'It is set.' if proposed.temperature == proposed.current else f'Set it: {proposed.command}'}"
 
 
 def _has_paper(grid: ClusterGrid) -> bool:

@@ -18,6 +18,7 @@ from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
+from ui.studio.mixtures.temperature_view import show_temperature
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
@@ -65,6 +66,7 @@ def _show_mixture(mixture: MixtureCard) -> None:
     with controls:
         choice = choose(mixture)
         _offer_saving(mixture, choice, is_saved=choice == saved)
+        show_temperature(mixture, saved)
     with effect:
         if choice.active:
             _show_effect(saved, choice, split)

@@ -42,6 +42,11 @@ class ClusteringSpec(Spec):
         100_000, ge=1, description="Training documents to fit clusters on; others are assigned to the nearest."
     )
     map_size: int = Field(20_000, ge=0, description="Approximate number of documents on the map; 0: no map.")
+    piece_length: int | None = Field(
+        None,
+        ge=100,
+        description="Cluster longer documents in pieces of at most this many characters; empty: as they are.",
+    )
     shard_size: int = Field(
         50_000, ge=1, description="Documents that one job assigns to clusters; more are split into several jobs."
     )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.kinds.replications.replicate import BUDGET, Replicate
-from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of
+from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of, smaller_arms
 from workbench.replications.cbtm.sizes import SIZES as CBTM_SIZES
 from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.spec_base import LocalPath
@@ -23,13 +23,17 @@ class ReplicateCbtm(Replicate):
     tasks: LocalPath = Field("", description="Folder of labelled tasks, for tables 1, 10 and 11; empty: without them.")
 
     def names(self) -> list[str]:
-        return [name for run in self._runs() for name in run.names(self._arms())]
+        small = [name for run in self._runs() if self._smaller() for name in run.smaller.names(self._smaller())]
+        return [*small, *(name for run in self._runs() for name in run.names(self._arms()))]
 
     def stems(self) -> list[str]:
         return [name for run in self._runs() for name in run.stems(self._arms())]
 
     def _runs(self) -> list[CbtmRun]:
         return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
+
+    def _smaller(self) -> list[Arm]:
+        return smaller_arms(self.budget)
 
     def _arms(self) -> list[Arm]:
         return arms_of(self.budget, len(self.domains))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -69,6 +70,63 @@ def _upcycled(findings: Findings) -> Chart | None:
     words = "Line chart: average perplexity by tokens after branching, one line each for one model, clusters and a "
     words += "mixture of experts, with 95 % intervals; lower is better."
     return Chart(drawn, f"With the most tokens: {text}", words, rows)
+
+
+def _numbers(findings: Findings) -> Chart | None:
+    rows = [row for row in findings["tables"].get("numbers", ()) if row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("clusters", "perplexity (per token)")
+    lines = {str(made): line for (made,), line in grouped(rows, ("made",)).items()}
+    for place, (made, line) in enumerate(lines.items()):
+        _add_interval_line(drawn, line, "clusters", made, COLOURS[place % len(COLOURS)])
+    drawn.update_xaxes(type="log", dtick=0.30103)
+    last = ", ".join(f"{made} {line[-1]['ours']:.2f}" for made, line in lines.items())
+    words = "Line chart: average perplexity by the number of clusters, one line each for balanced, random and "
+    words += "unbalanced ones; 1 is one model on all text. With 95 % intervals; lower is better."
+    return Chart(drawn, f"With the most clusters: {last}", words, rows)
+
+
+def _updates(findings: Findings) -> Chart | None:
+    rows: Rows = findings["tables"].get("updates", [])
+    if not rows:
+        return None
+    drawn = figure("clusters", "seconds of an update")
+    *arms, last = rows
+    is_upcycled = last["models"] == "mixture of experts"
+    _add_interval_line(drawn, arms if is_upcycled else rows, "clusters", "the slowest model", COLOURS[0])
+    if is_upcycled:
+        _add_interval_line(drawn, [last], "clusters", str(last["models"]), COLOURS[1])
+    drawn.update_xaxes(type="log", dtick=0.30103)
+    times = ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows)
+    words = "Line chart: seconds of an update of an arm's slowest model by the number of clusters, with a mixture of "
+    words += "experts beside one model, and 95 % intervals; lower is faster."
+    return Chart(drawn, times, words, rows)
+
+
+def _shapes(findings: Findings) -> Chart | None:
+    rows = [row for row in findings["tables"].get("shapes", ()) if row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("GFLOPs with the seed model", "perplexity (per token)")
+    places: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        places.setdefault(f"{row['experts']}: {row['models used']} of {row['models']}", []).append(row)
+    for place, (name, line) in enumerate(places.items()):
+        _add_interval_line(drawn, line, "GFLOPs with the seed model", name, COLOURS[place % len(COLOURS)])
+    words = "Points: average perplexity by operations of training, for one model, for clusters and for few of them, of "
+    words += "smaller and larger experts, with 95 % intervals; lower and further left is better."
+    return Chart(drawn, _shapes_title(rows), words, rows)
+
+
+def _shapes_title(rows: Rows) -> str:
+    """The gain of clusters over one model, for each shape."""
+    gains = []
+    for (shape,), line in grouped(rows, ("experts",)).items():
+        values = {(row["models"], row["models used"]): row["ours"] for row in line}
+        one, *others = values.values()
+        gains.append(f"{one - others[0]:+.2f} where experts are {shape}" if others else "")
+    return f"Clusters gain {' and '.join(filter(None, gains))}" if any(gains) else "Perplexity by operations"
 
 
 def _temperature(findings: Findings) -> Chart | None:
@@ -149,6 +207,9 @@ _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
     "clusters": _clusters,
     "active": _active,
     "upcycled": _upcycled,
+    "numbers": _numbers,
+    "shapes": _shapes,
+    "updates": _updates,
     "temperature": _temperature,
     "ratios": _ratios,
     "labels": _labels,

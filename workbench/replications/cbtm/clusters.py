@@ -10,13 +10,14 @@ from engine.statistics.bootstrap import Change, Counted
 from engine.statistics.estimates import Estimate, Floats
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.names import DENSE, Arm, System, single_model
+from workbench.replications.cbtm.names import Arm, Division, System, single_model
 from workbench.replications.cbtm.orders import COMPARABLE, has_less
 from workbench.replications.cbtm.sizes import shared
 from workbench.replications.findings import Row, interval_columns
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, is_within, untestable
 
 _FIGURE = "in the figure, without numbers"
+_DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 _BALANCE_MATTERS = 32  # clusters, from which on the paper sees it (§7.2)
 DIAGONAL = Claim("Figure 15", "on each cluster its own expert has the least perplexity", "32 of 32 clusters")
 OWN = Claim(
@@ -36,13 +37,25 @@ def judge_clusters(evidence: CbtmEvidence) -> list[Verdict]:
 
 
 def _ablated(evidence: CbtmEvidence) -> Iterator[Verdict]:
-    main = evidence.subject.main
-    random = Arm("random", main.num_models)
+    subject = evidence.subject
+    main, dense, random = subject.reference, subject.dense_reference, subject.ablated("random")
     claim = Claim("Figure 13", f"{random} have more perplexity than Dense", _FIGURE)
-    yield has_less(evidence, claim, System(DENSE), System(random))
+    yield has_less(evidence, claim, System(dense), System(random))
     claim = Claim("Figure 13", f"{random} have more perplexity than {main}", _FIGURE)
     yield has_less(evidence, claim, System(main), System(random))
-    yield _balance(evidence, main, Arm("unbalanced", main.num_models))
+    yield _harm_grows(evidence)
+    yield _balance(evidence, main, subject.ablated("unbalanced"))
+    yield _balance_grows(evidence)
+
+
+def _harm_grows(evidence: CbtmEvidence) -> Verdict:
+    """Random clusters in the most numbers against the fewest."""
+    few, many = _numbers(evidence)
+    claim = Claim("Figure 13", f"random clusters do more harm the more there are: {many} against {few}", _FIGURE)
+    if few == many:
+        return untestable(claim, "Random clusters are in one number only.")
+    lower, higher = (System(evidence.subject.ablated("random", number)) for number in (few, many))
+    return has_less(evidence, claim, lower, higher)
 
 
 def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
@@ -54,6 +67,28 @@ def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
     changes = [Change(System(unbalanced), System(main), domain) for domain in evidence.subject.domains]
     results = evidence.resampled.changes(changes)
     return is_within(Claim("§7.2", sentence, "“little effect” with 8 clusters"), results, COMPARABLE, unit="%")
+
+
+def _balance_grows(evidence: CbtmEvidence) -> Verdict:
+    """What balancing gains with the most clusters minus what it gains with the fewest."""
+    subject, (few, many) = evidence.subject, _numbers(evidence)
+    claim = Claim("§7.2", f"balancing gains more with {many} clusters than with {few}", "8 and 32 clusters, in words")
+    if few == many:
+        return untestable(claim, "Unbalanced clusters are in one number only.")
+    arms = [subject.ablated("unbalanced", many), subject.ablated("balanced", many)]
+    arms += [subject.ablated("unbalanced", few), subject.ablated("balanced", few)]
+    gains = evidence.resampled.estimate(
+        [System(arm) for arm in arms],
+        subject.domains,
+        lambda many_free, many_even, few_free, few_even: (many_free - many_even) - (few_free - few_even),
+    )
+    return is_above(claim, gains, unit="perplexity")
+
+
+def _numbers(evidence: CbtmEvidence) -> tuple[int, int]:
+    """The fewest and the most clusters that are also random and unbalanced."""
+    numbers = {evidence.subject.main.num_models, *evidence.subject.size.also_ablated}
+    return min(numbers), max(numbers)
 
 
 # figure 15 ----------------------------------------------------------------------------------------
@@ -138,8 +173,8 @@ def _sizes(evidence: CbtmEvidence) -> list[Verdict]:
 
 def held_out(evidence: CbtmEvidence) -> list[Counted]:
     """In each seed, the held-out documents by balanced cluster and unbalanced one [B, U]."""
-    main = evidence.subject.main
-    balanced, unbalanced = (evidence.groupings(arm.clustering) for arm in (main, Arm("unbalanced", main.num_models)))
+    subject = evidence.subject
+    balanced, unbalanced = (evidence.groupings(subject.ablated(one).clustering) for one in _DIVISIONS[::2])
     tables = []
     for seed in sorted(balanced.keys() & unbalanced.keys()):
         one, other = balanced[seed], unbalanced[seed]
@@ -154,7 +189,7 @@ def held_out(evidence: CbtmEvidence) -> list[Counted]:
 
 def _metadata(evidence: CbtmEvidence) -> list[Verdict]:
     """Metadata experts weighed as BTM weighs them: nothing tells how near a text is to a label."""
-    main, metadata = System(evidence.subject.main), System(evidence.subject.metadata, "cached")
+    main, metadata = System(evidence.subject.reference), System(evidence.subject.metadata, "cached")
     clusters, labels, dense = (paper.TABLE_8[name] for name in ("clusters", "metadata", "dense"))
     than_labels = Claim("Table 8", f"{main.arm} have less perplexity than metadata experts", f"{clusters} < {labels}")
     than_dense = Claim("Table 8", "metadata experts have less perplexity than one cluster", f"{labels} < {dense}")
@@ -166,7 +201,7 @@ def _metadata(evidence: CbtmEvidence) -> list[Verdict]:
         against_labels = untestable(than_labels, why)
     return [
         against_labels,
-        has_less(evidence, than_dense, metadata, System(DENSE)),
+        has_less(evidence, than_dense, metadata, System(evidence.subject.dense_reference)),
     ]
 
 
@@ -175,27 +210,39 @@ def _metadata(evidence: CbtmEvidence) -> list[Verdict]:
 
 def divisions(evidence: CbtmEvidence) -> list[Row]:
     """Figures 13 and 14 and table 8: ways to divide the text among models, at equal tokens."""
-    subject = evidence.subject
-    number = subject.main.num_models
-    systems = (
-        System(DENSE),
-        System(subject.main),
-        System(Arm("random", number)),
-        System(Arm("unbalanced", number)),
-        System(subject.metadata, "cached"),
-    )
-    printed = {System(DENSE): paper.TABLE_8["dense"], System(subject.metadata, "cached"): paper.TABLE_8["metadata"]}
-    printed |= {System(subject.main): paper.TABLE_8["clusters"]}
+    subject, size = evidence.subject, evidence.subject.size
+    share = size.less if size.ablations_at_less else 1.0
+    dense, main = System(subject.dense_reference), System(subject.reference)
+    metadata = System(subject.metadata, "cached")
+    numbers = sorted({main_number := subject.main.num_models, *size.also_ablated}, key=lambda one: one != main_number)
+    others = [System(subject.ablated(one, number)) for number in numbers for one in _DIVISIONS[1:]]
+    fewer = [System(subject.ablated("balanced", number)) for number in numbers[1:]]
+    printed = {dense: paper.TABLE_8["dense"], metadata: paper.TABLE_8["metadata"], main: paper.TABLE_8["clusters"]}
     return [
         {
             "models": str(arm),
-            "updates": shared(subject.size.training, arm.num_models).num_steps,
+            "updates": shared(size.training, arm.num_models, share).num_steps,
             **interval_columns(evidence.resampled.average(one, subject.domains)),
             "novel domains": _novel(evidence, one),
             "paper, table 8": printed.get(one),
         }
-        for one in systems
+        for one in (dense, main, *fewer, *others, metadata)
         if (arm := one.arm)
+    ]
+
+
+def by_number(evidence: CbtmEvidence) -> list[Row]:
+    """Figures 13 and 14: perplexity by the number of clusters, for each way to make them, at the same tokens."""
+    subject = evidence.subject
+    numbers = sorted({subject.main.num_models, *subject.size.also_ablated})
+    one = evidence.resampled.average(System(subject.dense_reference), subject.domains)
+    return [
+        {"made": division, "clusters": number, **interval_columns(result)}
+        for division in _DIVISIONS
+        for number, result in (
+            (1, one),
+            *((n, evidence.resampled.average(System(subject.ablated(division, n)), subject.domains)) for n in numbers),
+        )
     ]
 
 

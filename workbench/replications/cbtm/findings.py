@@ -8,11 +8,13 @@ import numpy as np
 
 from workbench.replications.cbtm.budgets import by_clusters, by_domain, efficiency, seeding_tokens
 from workbench.replications.cbtm.claims import judge
-from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
+from workbench.replications.cbtm.clusters import by_number, divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.sentences import SENTENCES
+from workbench.replications.cbtm.shapes import by_shape
 from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
+from workbench.replications.cbtm.updates import by_update
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
 from workbench.replications.findings import Circumstances, Row, common_findings
 
@@ -39,6 +41,9 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
         "rules": by_rule(evidence),
         "upcycled": by_budget(evidence),
         "divisions": divisions(evidence),
+        "numbers": by_number(evidence),
+        "shapes": by_shape(evidence),
+        "updates": by_update(evidence),
         "terms": terms(evidence),
         "tasks": by_variant(evidence),
         "routes": routes(evidence),

@@ -17,6 +17,7 @@ from workbench.replications.runs import Run
 
 Division = ClusterMethod | Literal["metadata"]
 Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe"]
+MOE = "moe"  # the key of a mixture of experts
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
 _SHORT: dict[Division, str] = {"balanced": "k", "unbalanced": "unbalanced", "random": "random", "metadata": "metadata"}
@@ -51,8 +52,8 @@ class Arm:
 
 
 def _at(arm: Arm, name: str) -> str:
-    """A name with the suffix of an arm's budget."""
-    return f"{name}{'-less' if arm.at_less else ''}"
+    """A name with the suffix of an arm's budget, where a size has such arms at both."""
+    return f"{name}{'-less' if arm.at_less and arm.division == 'balanced' else ''}"
 
 
 def balanced(num_clusters: int, *, at_less: bool = False) -> Arm:
@@ -81,9 +82,14 @@ class CbtmRun(Run):
         """The same model as a seed model, for what starts from no expert."""
         return self.seed_mixture
 
+    @property
+    def smaller(self) -> SmallerRun:
+        """The names of its experts of a smaller shape."""
+        return SmallerRun(self.name, self.seed)
+
     def moe(self, arm: Arm) -> str:
         """The mixture of experts (figure 12) that reads what the one model of an arm reads."""
-        return f"{self.seed_model}-{_at(arm, 'moe')}"
+        return f"{self.seed_model}-{_at(arm, MOE)}"
 
     def moe_expert(self, arm: Arm) -> str:
         return f"{self.moe(arm)}/moe"
@@ -126,6 +132,17 @@ class CbtmRun(Run):
         return [self.clustering(arm) for arm in arms if arm.division != "metadata"]
 
 
+class SmallerRun(CbtmRun):
+    """The same seed with experts of a smaller shape, on the same clusters (figures 7 and 11)."""
+
+    @property
+    def seed_model(self) -> str:
+        return f"{super().seed_model}-small"
+
+    def clustering(self, arm: Arm) -> str:
+        return CbtmRun(self.name, self.seed).clustering(arm)
+
+
 # systems whose losses are compared ---------------------------------------------------------------------
 
 
@@ -139,6 +156,7 @@ class System:
     temperature: float = T
     freeze_after: int | None = None
     expert: int | None = None  # the number of the one that is alone
+    is_smaller: bool = False  # its models are of the smaller shape
 
 
 SEED = System(None, "alone")
@@ -164,14 +182,31 @@ def sparse(arm: Arm, top_k: int) -> System:
     return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
 
 
+def smaller(arm: Arm, top_k: int | None = None) -> System:
+    """An arm whose models are of the smaller shape."""
+    return System(arm, top_k=top_k, is_smaller=True)
+
+
+def ablated(size: CbtmSize, division: Division, num_models: int) -> Arm:
+    """An arm that divides the text in another way, at the budget of the ablations."""
+    return Arm(division, num_models, at_less=size.ablations_at_less)
+
+
 def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
     """Every arm of a size, the most telling ones first."""
-    ablated = size.num_ablated
-    first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, ablated), k))]
-    others = [
-        Arm("metadata", num_domains),
-        Arm("random", ablated),
-        Arm("unbalanced", ablated),
-        Arm("balanced", ablated, OTHER),
+    main = size.num_ablated
+    first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, main), k))]
+    others = [ablated(size, "metadata", num_domains)]
+    others += [
+        ablated(size, division, number)
+        for number in (main, *size.also_ablated)
+        for division in ("random", "unbalanced")
     ]
+    if size.scaled_otherwise:
+        others.append(Arm("balanced", main, OTHER))
     return [*first, *others, *(balanced(number, at_less=True) for number in size.clusters_at_less)]
+
+
+def smaller_arms(size: CbtmSize) -> list[Arm]:
+    """The arms that are trained in the smaller shape, too: the dense model and the main one, at the smaller budget."""
+    return [balanced(number, at_less=True) for number in (1, size.num_ablated)] if size.smaller else []

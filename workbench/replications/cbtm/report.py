@@ -31,6 +31,7 @@ def sections(findings: Findings) -> list[Section]:
         *_weighing(findings),
         *_upcycled(findings),
         *_clusters(findings),
+        *_shapes(findings),
         *_tasks(findings),
         failed(findings, reasons),
         intervals(findings, _HOW),
@@ -70,6 +71,8 @@ def _budgets(findings: Findings) -> Iterator[Section]:
     yield Section(
         "Figures 5 and 6: more clusters at equal tokens", (best_words(findings), _EQUAL), tables["clusters"], "clusters"
     )
+    if rows := tables.get("updates"):
+        yield Section("Figure 8: seconds of an update", (_UPDATES,), rows, "updates")
     yield Section("Each domain", ("Perplexity at the full budget.",), tables.get("domains", []))
     yield Section("What it costs (§A.2, §A.3)", (_COSTS,), tables["efficiency"])
 
@@ -78,6 +81,12 @@ _EQUAL = (
     "All branch from one seed model and see the same number of tokens together, in as many updates where the batch can "
     "be divided among the models; the column of the paper is table 9, at 84B tokens. Here the smaller budget has fewer "
     "updates; the paper's has smaller batches."
+)
+_UPDATES = (
+    "Of the slowest model of each arm, without the start of its training, with Student's interval over seeds. Read "
+    "down the clusters: a model of many has a smaller share of each batch. The paper's has as large a batch on fewer "
+    "GPUs, which wait for each other less; here every model has one process, and other processes of the machine are in "
+    "the times, too. A mixture of experts reads the batches of one model."
 )
 _COSTS = (
     "Operations by the formula of §A.2, which counts each layer's forward pass twice, as the paper does. The speed-up "
@@ -91,7 +100,8 @@ def _weighing(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
     yield Section("Figures 9 and 10: few models at each token", (_ACTIVE,), tables["active"], "active")
     yield Section("Table 9: temperature and top-k", (), tables["9"], "temperature")
-    yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
+    if tables["scaling"]:
+        yield Section("Two readings of the embedding", (_READINGS,), tables["scaling"])
     yield Section("Other ways to weigh the same models (§2.4)", (_RULES,), tables["rules"])
 
 
@@ -108,6 +118,19 @@ _RULES = (
 )
 
 
+_NUMBERS = (
+    "Read a line: random clusters should lie above one model and rise with their number (figure 13); unbalanced ones "
+    "should lie on the balanced ones where clusters are few, and above them where they are many (figure 14 has 32). "
+    "The paper draws both by tokens. A row may rest on fewer seeds than the next: the claims compare the same seeds."
+)
+_SHAPES = (
+    "The smaller experts have a seed model of their own, which saw as many tokens, and the same clusters; all arms "
+    "here saw the smaller budget. Figure 7: both shapes should gain by clusters, the larger one less. Figure 11: a few "
+    "of the smaller experts should be below one larger model, which uses more parameters at each token. Operations are "
+    "those of training, the seed model's included (§A.2). The paper has 1.3B beside 6.7B parameters."
+)
+
+
 def _upcycled(findings: Findings) -> Iterator[Section]:
     """Nothing where there is no mixture of experts, as in reports from before there was one."""
     if rows := findings["tables"].get("upcycled"):
@@ -118,12 +141,17 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
             "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
             "the optimizer of the seed's training; here it starts from zero, at Dense's rate, as for all models."
         )
+        if seeds := findings["budget"].get("moe_seeds"):
+            sentence += f" It is trained in {seeds} of the seeds, since it takes several times as long as Dense."
         yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (sentence,), rows, "upcycled")
 
 
 def _clusters(findings: Findings) -> Iterator[Section]:
     tables, pictures = findings["tables"], findings["pictures"]
-    yield Section("Figures 13 and 14, table 8: other ways to divide the text", (_DIVIDED,), tables["divisions"])
+    divided = (_DIVIDED, *_divided_words(findings))
+    yield Section("Figures 13 and 14, table 8: other ways to divide the text", divided, tables["divisions"])
+    if rows := tables.get("numbers"):
+        yield Section("Figures 13 and 14: by the number of clusters", (_NUMBERS,), rows, "numbers")
     yield Section("What the clusters are about (tables 2 to 7)", ("Of the first seed.",), tables["terms"])
     yield Section("Figure 15: specialization", (_RATIOS,), _ratio_rows(pictures["ratios"]), "ratios")
     yield Section(
@@ -133,6 +161,19 @@ def _clusters(findings: Findings) -> Iterator[Section]:
         "labels",
     )
     yield Section("Figure 18: cluster sizes on held-out documents", (), _size_rows(pictures["sizes"]), "sizes")
+
+
+def _divided_words(findings: Findings) -> Iterator[str]:
+    """How many tokens these arms saw, where that is not the full budget; findings were once without that."""
+    if findings["budget"].get("ablations_at_less"):
+        tokens = amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
+        yield f"All of these saw {tokens} tokens after branching, and are compared with each other only."
+
+
+def _shapes(findings: Findings) -> Iterator[Section]:
+    """Nothing where all experts are of one shape, as in reports from before there were two."""
+    if rows := findings["tables"].get("shapes"):
+        yield Section("Figures 7 and 11: experts of two shapes", (_SHAPES,), rows, "shapes")
 
 
 def _tasks(findings: Findings) -> Iterator[Section]:
@@ -207,7 +248,7 @@ def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"Tokens were varied: {leads}."
     if claim["where"] in ("Figure 9", "Table 9", "§2.2"):
         size = findings["budget"]["block_size"]
-        yield f"Guess: short texts. A text here is a block of {size} tokens; the paper's are up to 2,048."
+        yield f"Guess: short texts. A model reads blocks of {size} tokens of cut documents; the paper's read 2,048."
 
 
 def _leads(findings: Findings) -> str:

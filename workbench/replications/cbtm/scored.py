@@ -6,7 +6,7 @@ K clusters, D documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,15 @@ from workbench.replications.cbtm.names import (
     SEED,
     Arm,
     CbtmRun,
+    Division,
     System,
+    ablated,
     arms_of,
     averaged,
     balanced,
     single_model,
+    smaller,
+    smaller_arms,
     sparse,
     upcycled,
 )
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from engine.mixing.cluster import ClusterGate
 
 SPARSE = (1, 2, 4)  # experts at each token (figures 9 and 10)
+FEW_SMALLER = 4  # of the smaller experts one in so many is used at each token, as in figure 11
 OTHER_TEMPERATURES = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)  # squared distances are about 100 there
 DistanceKey = tuple[str, str]  # clustering, domain
 
@@ -73,6 +78,7 @@ class CbtmMeasured(Measured):
     """Losses, and what the clusterings are like."""
 
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
+    updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
 
 
@@ -96,8 +102,21 @@ class CbtmSubject(Subject):
         return balanced(self.size.num_ablated)
 
     @property
+    def reference(self) -> Arm:
+        """As many balanced clusters at the budget of the ablations."""
+        return self.ablated("balanced")
+
+    @property
+    def dense_reference(self) -> Arm:
+        return self.ablated("balanced", 1)
+
+    @property
     def metadata(self) -> Arm:
-        return Arm("metadata", len(self.domains))
+        return self.ablated("metadata", len(self.domains))
+
+    def ablated(self, division: Division, num_models: int | None = None) -> Arm:
+        """An arm at the budget of the ablations; of as many models as the main one, unless a number is given."""
+        return ablated(self.size, division, num_models or self.main.num_models)
 
 
 def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
@@ -124,8 +143,16 @@ def in_grid(arm: Arm, top_k: int, temperature: float) -> System:
 
 
 def frozen(subject: CbtmSubject) -> System:
-    """The main arm with weights that stay from the middle of a block on (§2.2: the second half of a document)."""
+    """The main arm with weights that stay after half a block's tokens of a document (§2.2: its second half).
+
+    A block that begins later in its document keeps the weights of its first token.
+    """
     return System(subject.main, freeze_after=subject.size.block_size // 2)
+
+
+def few_smaller(arm: Arm) -> int:
+    """How many of an arm's smaller models are used at each token."""
+    return max(1, arm.num_models // FEW_SMALLER)
 
 
 def measure(
@@ -163,6 +190,8 @@ class _Text(ScoredText):
             test = self._load_arm(arm, "test")
             if test is not None:
                 self._measure_arm(arm, test)
+        for arm in smaller_arms(self.subject.size):
+            self._measure_smaller(arm)
 
     def measure_home(self) -> None:
         """Every model of the main arm by itself, on held-out text of one of its clusters (figure 15)."""
@@ -177,8 +206,20 @@ class _Text(ScoredText):
         elif arm.division != "metadata" and (distances := self._distances(arm, test)) is not None:
             for system in systems_of(self.subject, arm):
                 self._keep(system, self.mixed(_gate(system, arm), test, distances))
-        if arm in (self.subject.main, self.subject.metadata):
+        if arm in (self.subject.main, self.subject.reference, self.subject.metadata):
             self._measure_posteriors(arm, test)
+
+    def _measure_smaller(self, arm: Arm) -> None:
+        """An arm of the smaller shape; of several clusters by all of its models and by a few of them."""
+        test = self.load(self.run.smaller.experts(arm, self.subject.domains), "test")
+        if test is None:
+            return
+        if arm.num_models == 1:
+            self._keep(smaller(arm), self.loss(test, test.logprobs_EX[0]))
+        elif (distances := self._distances(arm, test)) is not None:
+            for top_k in (None, few_smaller(arm)):
+                system = smaller(arm, top_k)
+                self._keep(system, self.mixed(_gate(system, arm), test, distances))
 
     def _measure_posteriors(self, arm: Arm, test: Loaded) -> None:
         """BTM's ways to weigh (§2.4): by Bayes' rule, from equal shares or from a cached prior."""

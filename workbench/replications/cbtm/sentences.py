@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from workbench.replications.sentences import Sentence
 
-_SIZES = "Needs experts of several sizes; a replication has one."
-_GPUS = "Needs several GPUs that wait for each other."
+_SIZES = "Needs OPT-6.7B and its answers to the paper's tasks."
 _TASKS = "Needs OPT and the paper's six tasks, each by itself; a replication judges the mean of the tasks it is given."
 _BUDGET = "Needs budgets beyond that of a replication."
 _LESS = ("Figure 5: * clusters have less perplexity than one, at equal tokens",)
@@ -17,7 +16,10 @@ _NEAREST = ("Figure 9: the nearest of * alone has less perplexity than Dense",)
 _FEW_OF_MANY = ("Figure 10: the nearest * less perplexity than*",)
 _ANSWERS = ("Table 1: cluster routing over * is right more often than Dense",)
 _FROZEN = ("§2.2: *",)
-_BALANCE = ("§7.2: *", "Figure 14: *")
+_BALANCE = ("§7.2: with * clusters balancing has little effect*", "Figure 14: *")
+_BALANCE_GROWS = ("§7.2: balancing gains more with*",)
+_BOTH_SHAPES = ("Figure 7: of smaller experts, too*",)
+_LARGER = ("Figure 11: *",)
 _RANDOM = ("Figure 13: * random clusters have more perplexity than*",)
 _UPCYCLED = ("Figure 12: at the whole budget a mixture of experts has more perplexity than*",)
 _LABELS = ("Table 8: * clusters have less perplexity than metadata experts",)
@@ -54,8 +56,7 @@ SENTENCES = (
         "cbtm-both-sizes",
         "§1",
         "These results are consistent for both 1.3B and 6.7B parameter experts",
-        why=_SIZES,
-        printed="8 clusters best at 21B tokens",
+        _BOTH_SHAPES,
     ),
     Sentence(
         "cbtm-comparable", "§1", "using just the top-2 or top-4 experts is comparable to using all experts", _AS_ALL
@@ -65,13 +66,13 @@ SENTENCES = (
         "cbtm-larger-dense",
         "§1",
         "Training with more clusters is also more effective than training larger dense models",
-        why=_SIZES,
+        _LARGER,
     ),
     Sentence(
         "cbtm-flops",
         "§1",
         "the same perplexity as a 6.7B dense model, but with only 29% as many training FLOPs",
-        why=_SIZES,
+        _LARGER,
     ),
     Sentence(
         "cbtm-sparsified",
@@ -138,16 +139,20 @@ SENTENCES = (
         "cbtm-expert-size",
         "Figure 7",
         "the gaps between these models are smaller, due to the substantial increase in pretraining FLOPs",
-        why=_SIZES,
+        ("Figure 7: * gain less over one where the experts are larger",),
     ),
     Sentence(
         "cbtm-faster",
         "Figure 8",
         "Models trained with more clusters have faster updates as we increase the total compute",
-        why=_GPUS,
-        printed="in the figure",
+        ("Figure 8: an update of the slowest of *",),
     ),
-    Sentence("cbtm-moe-slower", "Figure 8", "MoE models are much slower to train", why=_GPUS),
+    Sentence(
+        "cbtm-moe-slower",
+        "Figure 8",
+        "MoE models are much slower to train",
+        ("Figure 8: an update of a mixture of experts *",),
+    ),
     Sentence(
         "cbtm-substantially",
         "Figure 9",
@@ -178,8 +183,7 @@ SENTENCES = (
         "cbtm-larger-dense-lm",
         "Figure 11",
         "Training with C-BTM is substantially more efficient than training a larger dense LM",
-        why=_SIZES,
-        printed="3.5 times less",
+        _LARGER,
     ),
     Sentence(
         "cbtm-at-least-8",
@@ -275,14 +279,13 @@ SENTENCES = (
         "cbtm-random-grows",
         "Figure 13",
         "Random clusters become more harmful as the cluster count grows",
-        why="A replication has random clusters in one number only.",
-        printed="in the figure",
+        ("Figure 13: random clusters do more harm*",),
     ),
     Sentence(
         "cbtm-balancing",
         "Figure 14",
         "balancing consistently improves over the unbalanced version",
-        ("Figure 14: *",),
+        ("Figure 14: *", *_BALANCE_GROWS),
     ),
     Sentence(
         "cbtm-sizes",
@@ -297,7 +300,7 @@ SENTENCES = (
         "cbtm-more-important",
         "§7.2",
         "balancing becomes more important as one scales the number of clusters",
-        why="A replication has unbalanced clusters in one number only.",
+        _BALANCE_GROWS,
     ),
     Sentence("cbtm-own-cluster", "§7.3, Figure 15", "all experts perform best on their own cluster", _OWN),
     Sentence(

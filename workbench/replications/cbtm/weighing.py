@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.replications.cbtm import paper
+from workbench.replications.cbtm.budgets import tokens_seen
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import (
     DENSE,
@@ -96,7 +97,7 @@ def _frozen(evidence: CbtmEvidence) -> Iterator[Verdict]:
     printed = "“no drop in performance”"
     own = Claim("§2.2", "weights that stay after half of a text do not raise the perplexity", printed)
     yield is_comparable(evidence, own, system, main, 0.0)
-    weaker = f"weights that stay after half of a block raise the perplexity by less than {COMPARABLE:g} %"
+    weaker = f"weights that stay after half a block's tokens raise the perplexity by less than {COMPARABLE:g} %"
     claim = Claim("§2.2", "weights may stay after half of a text without a drop", printed, weaker)
     yield is_comparable(evidence, claim, system, main)
 
@@ -141,6 +142,8 @@ def by_temperature(evidence: CbtmEvidence) -> list[Row]:
 def by_scaling(evidence: CbtmEvidence) -> list[Row]:
     """The two readings of the embedding, each at its temperatures."""
     main = evidence.subject.main
+    if not evidence.subject.size.scaled_otherwise:
+        return []
     arms = ((HEADLINE, main, TEMPERATURES), (OTHER, Arm(main.division, main.num_models, OTHER), OTHER_TEMPERATURES))
     return [
         {"scaling": name, "T": one, "perplexity": _value(evidence, System(arm, temperature=one))}
@@ -150,9 +153,9 @@ def by_scaling(evidence: CbtmEvidence) -> list[Row]:
 
 
 def by_rule(evidence: CbtmEvidence) -> list[Row]:
-    """Nearness beside BTM's rules, of clusters and of metadata."""
+    """Nearness beside BTM's rules, of clusters and of metadata; the last at the budget of the ablations."""
     subject = evidence.subject
-    systems = (
+    systems = [
         (System(subject.main), "nearness (Eq. 3)"),
         (System(subject.main, "uniform"), "posterior, equal prior"),
         (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
@@ -160,15 +163,23 @@ def by_rule(evidence: CbtmEvidence) -> list[Row]:
         (System(subject.metadata, "uniform"), "posterior, equal prior"),
         (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"),
         (System(DENSE), "one model"),
-    )
+    ]
+    if subject.reference != subject.main:
+        systems += [
+            (System(subject.reference), "nearness (Eq. 3)"),
+            (System(subject.reference, "cached"), "posterior, cached prior (BTM)"),
+            (System(subject.dense_reference), "one model"),
+        ]
     return [
         {
-            "models": str(system.arm),
+            "models": str(arm),
+            "tokens after branching": tokens_seen(evidence, at_less=arm.at_less),
             "weighed by": rule,
             "training domains": _value(evidence, system),
             "novel domains": _value(evidence, system, novel=True),
         }
         for system, rule in systems
+        if (arm := system.arm)
     ]
 
 

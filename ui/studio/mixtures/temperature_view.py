@@ -1,0 +1,52 @@
+"""The temperature of a gate of clusters that dev text proposes, and a button that saves it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.cluster_grid import temperature_words
+from ui.present.text.formatting import plain
+from ui.studio.mixtures.mixture_controls import reset
+from ui.widgets.background import fetch_in_background
+from ui.widgets.notices import explained, keep
+from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
+from workbench.gate_configs import changed_gate, load_gate
+from workbench.mixture_request import MixtureRequest
+from workbench.registry import mixtures
+from workbench.registry.cards import MixtureCard
+from workbench.registry.database import transaction
+from workbench.settings import get_settings
+
+
+def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
+    """Nothing for a gate that looks at no clusters."""
+    if "temperature" not in mixture.gate:
+        return
+    key = f"temperature.{mixture.id}"
+    if st.button("Propose a temperature from dev text", key="temperature.start", icon=":material/tune:"):
+        st.session_state[key] = True
+    if st.session_state.get(key) and (grid := _fetch(saved)) and grid.proposed:
+        _show(mixture, grid.proposed)
+
+
+def _fetch(saved: MixtureRequest) -> ClusterGrid | None:
+    def fetch() -> ClusterGrid:
+        with Client(get_settings()) as client:
+            return client.cluster_grid(mixture=saved.model, split="dev")
+
+    return fetch_in_background("temperature", saved, fetch, "Mixing the stored scores at every temperature")
+
+
+def _show(mixture: MixtureCard, proposed: TemperatureProposal) -> None:
+    st.markdown(plain(temperature_words(proposed)))
+    if proposed.perplexity is None or proposed.temperature == proposed.current:
+        return
+    if st.button("Save this temperature", key="temperature.save", type="primary"):
+        with explained():
+            gate = changed_gate(load_gate(mixture.gate), {"temperature": proposed.temperature})
+            with transaction() as session:
+                mixtures.set_gate(session, mixture.name, gate)
+            reset(mixture)
+            keep(f"{mixture.name} is saved with temperature {proposed.temperature:g}.")
+            st.rerun()
