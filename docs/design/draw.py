@@ -154,10 +154,13 @@ def fonts() -> str:
 
 def to_palette(image: Image.Image) -> Image.Image:
     """The image in its 256 most frequent colours: pale tints keep their hue, which an averaging method moves."""
-    frequent = sorted(image.getcolors(1 << 24) or [], reverse=True)[:256]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([channel for _, colour in frequent for channel in colour])  # type: ignore[attr-defined]
-    return image.quantize(palette=palette, dither=Image.Dither.NONE)
+    pixels = np.array(image)
+    colours, places, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
+    kept = colours[np.argsort(-counts)[:256]].astype(np.int32)
+    nearest = [int(((kept - colour) ** 2).sum(1).argmin()) for colour in colours.astype(np.int32)]
+    indexed = Image.fromarray(np.array(nearest, np.uint8)[places].reshape(pixels.shape[:2]), "P")
+    indexed.putpalette(kept.astype(np.uint8).tobytes())
+    return indexed
 
 
 def draw(browser: Browser, name: str, width: int, dark: bool, save: bool) -> Iterator[str]:
