@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.models.heads import head_of
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
+_LEAST_POSITIONS = 128  # at a time: with fewer, reading the head's weights takes longer than multiplying by them
 
 
 class TokenScores(NamedTuple):
@@ -27,12 +28,12 @@ class TokenScores(NamedTuple):
 def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores:
     """The scores [B, T] of each target, without gradients and without all logits in memory.
 
-    They are made for some positions at a time, few enough to stay in a processor's cache: quicker, and a large
-    vocabulary takes no more memory than a small one. Of tokens that are equally probable the one with the lowest id
+    They are made for some positions at a time, few enough to stay in a processor's cache where the vocabulary allows:
+    quicker, and memory does not grow with the text. Of tokens that are equally probable the one with the lowest id
     counts as the most probable, as in torch.argmax.
     """
     head = head_of(lm)
-    chunk_size = max(1, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
+    chunk_size = max(_LEAST_POSITIONS, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
     pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
     logprobs, hits = zip(*(_of_targets(head(some[None])[0], wanted) for some, wanted in pieces), strict=True)
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))

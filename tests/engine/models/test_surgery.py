@@ -86,6 +86,7 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     family: str, experts_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.models.likelihoods._LOGITS_PER_CHUNK", 300 * 7)  # 7 of the 30 positions at a time
+    monkeypatch.setattr("engine.models.likelihoods._LEAST_POSITIONS", 1)
     model = MultiExpertModel(decoder(family), ["a", "b"], new_placement(experts_in)).eval()
     for number, parameter in enumerate(model.expert_parameters("b").values()):
         parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
