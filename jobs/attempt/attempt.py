@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 import time
@@ -17,6 +16,7 @@ from engine.errors import DamagedFile, Problem
 from engine.events import Event, Note, Saved, Saving
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
@@ -126,7 +126,8 @@ def _attempt(
         raise JobError(outcome.problem, outcome.next_step) from error
     else:
         if is_done:
-            shutil.rmtree(work.folder, ignore_errors=True)
+            with suppress(Problem, OSError):  # else the scheduler does it
+                remove_leftovers_of(settings, claim.job_id)
 
 
 def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:

@@ -19,7 +19,7 @@ from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
 from engine.errors import Problem
 from jobs.attempt.steady_clock import steady_seconds
-from jobs.garbage_collection import sweep
+from jobs.garbage_collection import remove_all_leftovers, sweep
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
 from workbench import database_clock
@@ -32,6 +32,7 @@ from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 
 SWEEP_SECONDS = 3600.0
+LEFTOVERS_SECONDS = 20.0
 JITTER = 0.2
 
 
@@ -53,7 +54,7 @@ class Scheduler:
         self._settings = settings
         self._reaper = LeaseReaper(settings)
         self._swept_at = time.monotonic()
-        self._backed_up_at = -math.inf
+        self._cleaned_at = self._backed_up_at = -math.inf
 
     def run(self, over: threading.Event) -> None:
         """Runs rounds until `over` is set."""
@@ -62,10 +63,14 @@ class Scheduler:
                 self.round()
 
     def round(self) -> None:
-        """One round: expired leases, lost messages, and at times a backup and a sweep."""
+        """One round: expired leases, lost messages, and at times leftovers, a backup and a sweep."""
         self._reaper.reap()
         send_due(self._settings, self._settings.reconcile_seconds)
         now = time.monotonic()
+        if now - self._cleaned_at >= LEFTOVERS_SECONDS:
+            self._cleaned_at = now
+            with _reported():
+                remove_all_leftovers(self._settings)
         if now - self._backed_up_at >= SWEEP_SECONDS:
             self._backed_up_at = now
             with _reported():

@@ -78,7 +78,7 @@ def back_up_daily(settings: Settings) -> Backup | None:
 def _num_artifacts(backup: Backup) -> int:
     """The number of artifacts that a backup knows, at least 1; also of one that cannot be read."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{backup.path.as_uri()}?immutable=1", uri=True)) as copy:
-        return max(1, *copy.execute("SELECT count(*) FROM artifacts").fetchone())
+        return max(1, int(copy.execute("SELECT count(*) FROM artifacts").fetchone()[0]))
     return 1
 
 
