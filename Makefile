@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
 
-.PHONY: run test install install-test system lint types layers tests lowest bench pins clean
+.PHONY: run test install install-test system lint types layers tests crash-points lowest bench pins clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -40,6 +40,9 @@ layers:
 
 tests:  ## Two processes of one thread each (more wait for each other on two cores), the slow browser files first
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
+	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py
 
 lowest: install-test  ## The screens, the API and the command line on the lowest versions that pyproject.toml promises
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest

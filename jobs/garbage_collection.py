@@ -13,11 +13,13 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
 from workbench.store import artifacts, ownership, rebuild
 from workbench.store.rebuild import Rebuilt
+from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
 from workbench.store.storage import get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
@@ -25,6 +27,7 @@ from workbench.tables import Corpus, Job
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may stay open for a while before it is sent
+SMALL_FILE_SECONDS = 30.0  # longer than it takes to write a record, an owner or a message
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -43,8 +46,29 @@ def jobs_trash(settings: Settings) -> Trash:
     return Trash(settings.root / "trash")
 
 
-def sweep(settings: Settings) -> None:
+def remove_all_leftovers(settings: Settings) -> list[Path]:
+    """Removes what killed processes left behind, as far as it is known to be of no use; returns the former paths.
+
+    These are leftovers of ended jobs, and small files that were never completed: records, owners, messages.
+    """
+    removed = []
+    for job_id in sorted(jobs_with_leftovers(settings)):
+        removed += remove_leftovers_of(settings, job_id)
+    storage, queue = get_storage(settings), settings.root / "queue"
+    for folder in (storage.folder, storage.records.folder, queue):
+        removed += remove_leftovers(folder, SMALL_FILE_SECONDS)
+    for taken in queue.glob(".*.taken"):  # read by a worker that died with it; the row brings the job back
+        with suppress(FileNotFoundError):
+            if taken.stat().st_mtime < time.time() - SMALL_FILE_SECONDS:
+                taken.unlink()
+                removed.append(taken)
+    return removed
+
+
+def sweep(settings: Settings) -> list[Path]:
     """Moves artifacts and job folders without a row to the trash, and deletes old entries of the trash.
+
+    Returns the former paths of what it moved.
 
     Deletes uploads that no unfinished job reads. Raises RegistryMismatch, and removes nothing, when the artifacts
     belong to another registry, or too many of them have no row; artifacts that have a row are recorded first, so that
@@ -59,7 +83,7 @@ def sweep(settings: Settings) -> None:
         state = ownership.state_of(session, storage)
         refused = ownership.refusal(state, storage)
         if refused is None:
-            artifacts.sweep(session, storage, GRACE_SECONDS)
+            moved = artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
         waiting = _waiting_paths(session)
         named = _named_sources(session)
@@ -70,10 +94,12 @@ def sweep(settings: Settings) -> None:
     for folder in sorted(jobs - known):
         with suppress(FileNotFoundError):  # another process may sweep at the same time
             jobs_trash(settings).put(folder, "job")
+            moved.append(folder)
     _delete_uploads(settings, uploads, waiting, named)
     empty_trashes(settings)
     refresh_records(begin, storage, state.known)
     storage.forget_records()
+    return moved
 
 
 def trashed(settings: Settings) -> list[Trashed]:

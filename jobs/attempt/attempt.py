@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 import time
@@ -13,13 +12,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 
 from engine.device import prepare_process
-from engine.errors import Problem
-from engine.events import Event, Saved, Saving
+from engine.errors import DamagedFile, Problem
+from engine.events import Event, Note, Saved, Saving
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
-from jobs.attempt.reporting import Reporter, Throughput
+from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
 from workbench.errors import JobError, LeaseLost
@@ -87,7 +87,17 @@ def attempt(
     """
     work = Work(claim, settings)
     with tracked(work) as tracking:
-        yield from _attempt(work, Reporter(Throughput.load(work.folder / THROUGHPUT), tracking.add), hard_exit, watch)
+        yield from _attempt(work, _reporter(work, tracking.add), hard_exit, watch)
+
+
+def _reporter(work: Work, forward: Callable[[Sequence[Point]], None]) -> Reporter:
+    """Reports from where the last attempt was. Mere statistics end no job: damaged ones begin anew, with a warning."""
+    try:
+        return Reporter(Throughput.load(work.folder / THROUGHPUT), forward)
+    except DamagedFile as damaged:
+        reporter = Reporter(forward=forward)
+        reporter.add(Note(f"{damaged} The speed is measured anew; checkpoints and weights are not affected."))
+        return reporter
 
 
 def _attempt(
@@ -116,7 +126,8 @@ def _attempt(
         raise JobError(outcome.problem, outcome.next_step) from error
     else:
         if is_done:
-            shutil.rmtree(work.folder, ignore_errors=True)
+            with suppress(Problem, OSError):  # else the scheduler does it
+                remove_leftovers_of(settings, claim.job_id)
 
 
 def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:

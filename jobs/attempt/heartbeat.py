@@ -18,6 +18,7 @@ from types import TracebackType
 from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
+from jobs.attempt.steady_clock import steady_seconds
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
 from workbench.job_records import jobs as rows
@@ -45,7 +46,7 @@ class Heartbeat:
         self._over = threading.Event()
         self._writing = threading.Lock()
         self._wake_read, self._wake_write = os.pipe()
-        self._renewed_at = time.time()  # the wall clock, which also runs while a laptop sleeps
+        self._renewed_at = steady_seconds()
         self._deadline = float("inf")
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -64,7 +65,7 @@ class Heartbeat:
 
     def has_lease(self) -> bool:
         """True while no other worker can have claimed the job."""
-        return time.time() - self._renewed_at < self._settings.lease_seconds
+        return steady_seconds() - self._renewed_at < self._settings.lease_seconds
 
     def flush(self) -> None:
         """Writes the update now, so that no checkpoint is ahead of the curve; if that fails, it is kept for later."""
@@ -118,11 +119,11 @@ class Heartbeat:
 
     def _is_due(self) -> bool:
         patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
-        return time.time() - self._renewed_at >= patience
+        return steady_seconds() - self._renewed_at >= patience
 
     def _write(self, update: JobUpdate) -> str:
         """Writes the update and renews the lease in one transaction; returns the requested stop."""
-        before = time.time()
+        before = steady_seconds()
         with database.transaction(self._settings) as session:
             stop_requested = renew_lease(session, self._claim, self._settings)
             write_update(session, self._claim, update)

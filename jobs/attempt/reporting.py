@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from zlib import crc32
 
+from engine.errors import DamagedFile
 from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, Step, TrainingFinished
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
@@ -19,6 +21,8 @@ CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
 ALMOST = 0.999  # only a job that is done has progress 1
 
+
+_CHECK = "crc32"  # in the file of a throughput; earlier versions wrote none
 
 Point = tuple[str, int, float]  # name, step, value
 
@@ -57,13 +61,26 @@ class Throughput:
 
     @classmethod
     def load(cls, path: Path) -> Throughput:
-        """Loads the throughput of an earlier attempt; zero without a file."""
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+        """Loads the throughput of an earlier attempt; zero without a file. Raises DamagedFile."""
+        try:
+            stored = json.loads(path.read_bytes())
+            check, loaded = stored.pop(_CHECK, None), cls(**stored)
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise DamagedFile(f"{path} cannot be read ({error}).") from error
+        if check not in (None, loaded._check()):
+            raise DamagedFile(f"{path} is not what was written: its bytes changed.")
+        return loaded
 
     def save(self, path: Path) -> None:
         """Saves the throughput for the next attempt."""
         with new_file(path) as file:
-            file.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            file.write_text(json.dumps({**asdict(self), _CHECK: self._check()}), encoding="utf-8")
+
+    def _check(self) -> int:
+        """A number that a changed bit changes."""
+        return crc32(json.dumps(asdict(self), sort_keys=True).encode())
 
     def see(self, step: Step) -> None:
         """Adds one update."""

@@ -16,10 +16,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event
+from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
-from workbench.store.storage import Storage, get_storage
+from workbench.store.storage import Storage
 
 Register = Callable[[Session], dict[str, Any]]
 Runner = Callable[..., Generator[Event, None, Register]]
@@ -54,13 +55,14 @@ class Work:
     @cached_property
     def folder(self) -> Path:
         """The job's folder for checkpoints, which outlive attempts; it is removed once the job is done."""
-        folder = self.settings.jobs_folder / self.job_id / "work"
+        folder = self.settings.jobs_folder / self.job_id / WORK
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @cached_property
     def storage(self) -> Storage:
-        return get_storage(self.settings)
+        """The store, where each new artifact is known to be this job's."""
+        return NotedStorage(self.settings.artifacts_folder, self.settings.jobs_folder / self.job_id / MADE)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

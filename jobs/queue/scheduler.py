@@ -18,9 +18,11 @@ from contextlib import contextmanager, suppress
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
 from engine.errors import Problem
-from jobs.garbage_collection import sweep
+from jobs.attempt.steady_clock import steady_seconds
+from jobs.garbage_collection import remove_all_leftovers, sweep
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
+from workbench import database_clock
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -30,6 +32,7 @@ from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 
 SWEEP_SECONDS = 3600.0
+LEFTOVERS_SECONDS = 20.0
 JITTER = 0.2
 
 
@@ -51,7 +54,7 @@ class Scheduler:
         self._settings = settings
         self._reaper = LeaseReaper(settings)
         self._swept_at = time.monotonic()
-        self._backed_up_at = -math.inf
+        self._cleaned_at = self._backed_up_at = -math.inf
 
     def run(self, over: threading.Event) -> None:
         """Runs rounds until `over` is set."""
@@ -60,10 +63,14 @@ class Scheduler:
                 self.round()
 
     def round(self) -> None:
-        """One round: expired leases, lost messages, and at times a backup and a sweep."""
+        """One round: expired leases, lost messages, and at times leftovers, a backup and a sweep."""
         self._reaper.reap()
         send_due(self._settings, self._settings.reconcile_seconds)
         now = time.monotonic()
+        if now - self._cleaned_at >= LEFTOVERS_SECONDS:
+            self._cleaned_at = now
+            with _reported():
+                remove_all_leftovers(self._settings)
         if now - self._backed_up_at >= SWEEP_SECONDS:
             self._backed_up_at = now
             with _reported():
@@ -88,24 +95,25 @@ class LeaseReaper:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._reaped_at = time.time()
+        self._reaped_at = steady_seconds()
 
     def reap(self) -> None:
         """Handles expired leases; to be called every `reconcile_seconds`."""
         if not self._has_slept():
             with database.transaction(self._settings) as session:
-                leases.expire(session, time.time(), self._settings.max_attempts)
+                now, settings = database_clock.now(session), self._settings
+                leases.expire(session, now, settings.max_attempts, settings.lease_seconds)
 
     def _has_slept(self) -> bool:
         """True if this machine was just suspended: its jobs must get time to renew their leases."""
-        before, self._reaped_at = self._reaped_at, time.time()
+        before, self._reaped_at = self._reaped_at, steady_seconds()
         return self._reaped_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
 
 
 def send_due(settings: Settings, resend_seconds: float) -> None:
     """Notifies workers of jobs that waited that long since the last message, unless enough messages are queued."""
     with database.reading(settings) as session:
-        ids = rows.due(session, time.time(), resend_seconds)
+        ids = rows.due(session, database_clock.now(session), resend_seconds)
     if ids and num_calls(settings) < len(ids):
         call_workers(settings, ids)
 

@@ -18,6 +18,7 @@ from engine.events import Event
 from jobs.attempt.attempt import follow, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
+from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -137,7 +138,7 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
     finally:
         # Without this mark the scheduler only sends another message.
         with suppress(RegistryUnavailable, DiskFull), database.transaction(settings) as session:
-            rows.mark_sent(session, sent, time.time())
+            rows.mark_sent(session, sent, database_clock.now(session))
     return True
 
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -30,6 +29,7 @@ from jobs.attempt.finish import finish
 from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
+from workbench import database_clock
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -81,7 +81,7 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     """The most urgent waiting job that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:
-            ids = rows.due(session, time.time(), resend_seconds=0)
+            ids = rows.due(session, database_clock.now(session), resend_seconds=0)
         job_id = next((id for id in ids if id not in _chosen and (among is None or id in among)), None)
         if job_id is not None:
             _chosen.add(job_id)

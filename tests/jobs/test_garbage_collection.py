@@ -9,16 +9,20 @@ import time
 import uuid
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_kind import job_spec
 from world import RunningWorkbench
 
 from jobs import garbage_collection
+from jobs.attempt.attempt import take
+from jobs.attempt.work import Work
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from workbench.errors import RegistryMismatch, StorageError
 from workbench.job_records import jobs as rows
+from workbench.job_records import leases
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
@@ -112,6 +116,86 @@ def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(
     submit.request_stop(create(named), "cancel")
     garbage_collection.sweep(servers.settings)
     assert [garbage_collection.names_file(one).exists() for one in (named, forgotten)] == [True, False]
+
+
+# what killed processes left --------------------------------------------------------------------------
+
+
+def killed_while_storing(settings: Settings, job_id: str) -> tuple[Work, Path, Path]:
+    """A claimed job that made one artifact without a row, and the beginning of another; it left a checkpoint."""
+    claim = take(settings, job_id, "somebody")
+    assert claim is not None
+    work, whole, half = Work(claim, settings), "a" * 32, "b" * 32
+    (work.folder / "step").write_text("7")
+    with work.storage.new(whole) as folder:
+        (folder / "tokens").write_text("whole")
+    with suppress(KeyboardInterrupt), work.storage.new(half):
+        raise KeyboardInterrupt
+    aside = settings.artifacts_folder / f".{half}.12345.new"
+    aside.mkdir()
+    (aside / "tokens").write_text("half")
+    return work, settings.artifacts_folder / whole, aside
+
+
+def test_what_a_job_left_goes_with_the_first_round_after_its_end(servers: RunningWorkbench) -> None:
+    settings = servers.settings
+    job_id = submit.submit(job_spec())
+    work, whole, aside = killed_while_storing(settings, job_id)
+    Scheduler(settings).round()
+    assert [whole.exists(), aside.exists(), work.folder.exists()] == [True, True, True]  # it runs
+    with database.transaction() as session:
+        leases.finish(session, job_id, work.claim.fence, "done")
+    Scheduler(settings).round()
+    assert [whole.exists(), aside.exists(), work.folder.exists()] == [False, False, False]
+    assert [entry.id for entry in garbage_collection.trashed(settings)] == [whole.name]
+    assert garbage_collection.remove_all_leftovers(settings) == []
+
+
+@pytest.mark.parametrize("ending", ["failed", "cancelled"])
+def test_a_job_that_may_be_retried_keeps_what_it_made(servers: RunningWorkbench, ending: Any) -> None:
+    settings = servers.settings
+    job_id = submit.submit(job_spec())
+    work, whole, aside = killed_while_storing(settings, job_id)
+    with database.transaction() as session:
+        leases.finish(session, job_id, work.claim.fence, ending)
+    assert garbage_collection.remove_all_leftovers(settings) == [aside]
+    assert whole.exists()
+    assert (work.folder / "step").exists()
+
+
+def test_an_artifact_with_a_row_or_of_another_registry_stays_and_gets_its_record(servers: RunningWorkbench) -> None:
+    settings, ids = servers.settings, ("c" * 32, "d" * 32)
+    job_id = submit.submit(job_spec())
+    work, _, _ = killed_while_storing(settings, job_id)
+    for id in ids:
+        with work.storage.new(id) as folder:
+            (folder / "tokens").write_text(id)
+    work.storage.records.write(ids[1], {"rows": {}})  # another registry's
+    with database.transaction() as session:
+        register_artifact(session, work.storage, ids[0], "tokens", job_id=job_id)
+        leases.finish(session, job_id, work.claim.fence, "done")
+    work.storage.records.remove(ids[0])  # its process was killed before it wrote it
+    Scheduler(settings).round()
+    assert [work.storage.path(id).exists() for id in ids] == [True, True]
+    assert work.storage.records.is_live(ids[0])
+
+
+def test_small_files_that_were_never_completed_go_after_half_a_minute(servers: RunningWorkbench) -> None:
+    settings = servers.settings
+    folders = [settings.artifacts_folder, settings.artifacts_folder / "records", settings.root / "queue"]
+    old, young = [], []
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        old.append(folder / ".a.json.1.new")
+        young.append(folder / ".b.json.2.new")
+    old.append(folders[-1] / ".c.taken")
+    young.append(folders[-1] / ".d.taken")
+    for file in (*old, *young):
+        file.touch()
+    for file in old:
+        os.utime(file, (time.time() - 31, time.time() - 31))
+    assert sorted(garbage_collection.remove_all_leftovers(settings)) == sorted(old)
+    assert all(file.exists() for file in young)
 
 
 # a registry that does not know what is there ---------------------------------------------------------

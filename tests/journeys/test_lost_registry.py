@@ -11,14 +11,18 @@ import pytest
 from sqlalchemy import select
 
 from jobs import garbage_collection
+from jobs.attempt.attempt import run_here
+from workbench import database_clock
 from workbench.analysis import perplexity_tables, scores
 from workbench.analysis.unlearning import what_stays
+from workbench.job_records import jobs, leases
 from workbench.registry import clusterings, corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
+from workbench.specs import parse_spec
 from workbench.store.rebuild import Rebuilt, rebuild
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Base
@@ -127,6 +131,49 @@ def test_a_backup_with_a_rebuild_of_what_came_later_is_the_whole_registry(traine
     shutil.copy(copy, home / "registry.db")
     assert rebuilt().made["expert"] == 1
     assert known() == before
+
+
+@pytest.mark.parametrize("state", ["running", "queued", "paused"])
+def test_a_job_that_ended_after_the_backup_does_not_run_again(
+    do: Do, home: Path, corpora: dict[str, Path], state: str
+) -> None:
+    with transaction() as session:
+        spec = parse_spec({"kind": "import-corpus", "name": "sea", "path": str(corpora["sea"])})
+        job_id = jobs.create_job(session, spec)
+        if state == "paused":
+            jobs.request_stop(session, job_id, "pause")
+    if state == "running":
+        events = run_here(job_id)
+        next(events)
+    copy = back_up(get_settings()).path
+    if state == "running":
+        for _ in events:
+            pass
+    else:
+        if state == "paused":
+            with transaction() as session:
+                jobs.resume(session, job_id)
+        list(run_here(job_id))
+    with reading() as session:
+        before = jobs.get_job(session, job_id)
+    assert before.state == "done", before.error
+    database.close_engines()
+    for file in home.glob("registry.db*"):
+        file.unlink()
+    shutil.copy(copy, home / "registry.db")
+    with reading() as session:
+        assert jobs.get_job(session, job_id).state == state
+    assert rebuilt(dry_run=True).made["job"] == 1
+    with reading() as session:
+        assert jobs.get_job(session, job_id).state == state
+    assert rebuilt().made == {"artifact": 1, "corpus": 1, "domain": 1, "job": 1}
+    with transaction() as session:
+        assert leases.expire(session, database_clock.now(session) + 3600, 3) == []
+        after = jobs.get_job(session, job_id)
+        assert jobs.due(session, database_clock.now(session)) == []
+        assert "results were recorded" in jobs.events(session, job_id)[-1].message
+    assert (after.state, after.result, after.owner) == ("done", before.result, "")
+    assert rebuilt().made == {}
 
 
 def test_what_a_new_registry_has_taken_the_name_of_comes_back_under_another(trained: Do, home: Path) -> None:

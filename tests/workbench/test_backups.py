@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,10 @@ def aged(backup: backups.Backup, stamp: str) -> None:
     backup.path.rename(backup.path.with_name(f"registry-{backup.registry_id}-{stamp}.db"))
 
 
+def stamp_of(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
 def test_a_backup_holds_what_was_committed_and_nobody_else_may_read_it(settings: Settings) -> None:
     made = back_up(settings)
     assert made.path.stat().st_mode & 0o777 == 0o600
@@ -49,6 +55,19 @@ def test_a_backup_is_made_once_a_day_and_seven_are_kept(settings: Settings) -> N
     kept = list_backups(settings)
     assert (len(kept), kept[0]) == (backups.NUM_KEPT, newest)
     assert kept[-1].path.name.endswith("20200103T000000Z.db")
+
+
+def test_a_first_backup_that_holds_almost_nothing_does_not_last_for_a_day(settings: Settings) -> None:
+    assert back_up_daily(settings) is not None
+    assert back_up_daily(settings) is None
+    for num_more in (1, 2):  # twice as many artifacts, and again
+        aged(list_backups(settings)[0], stamp_of(time.time() - 3600 / num_more))  # each has a second of its own
+        assert back_up_daily(settings) is None
+        with transaction() as session:
+            for _ in range(num_more):
+                World(session, get_storage()).artifact()
+        assert back_up_daily(settings) is not None
+        assert back_up_daily(settings) is None
 
 
 def test_copies_asked_for_by_hand_push_out_no_day(settings: Settings) -> None:

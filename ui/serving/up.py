@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -27,20 +28,26 @@ from ui.serving.login import login_link
 from workbench.settings import Settings
 
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
+LOCK = "up.lock"  # in the home folder
 EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 
 
 def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
     """Runs until Ctrl-C or until a server exits; returns the exit code. Raises a Problem before it starts any."""
     check(settings)
-    prepare(settings, demo)
-    with _browser(settings, browse and can_browse()):
-        return _serve(settings, output or sys.stdout)
+    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _only_one(settings):
+        prepare(settings, demo)
+        with _browser(settings, browse and can_browse()):
+            return _serve(settings, output or sys.stdout)
 
 
 def check(settings: Settings) -> None:
-    """Raises a Problem for addresses that cannot work, and for servers that are not installed."""
+    """Raises a Problem for addresses that cannot work, servers that are not installed, and a home that is in use."""
     require_extras("api", "studio")
+    if (settings.root / LOCK).exists():
+        with _only_one(settings):
+            pass
     require_safe_address(settings)
     if settings.api_port == settings.studio_port:
         raise BadUsage(
@@ -49,6 +56,27 @@ def check(settings: Settings) -> None:
         )
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
     require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
+
+
+@contextmanager
+def _only_one(settings: Settings) -> Iterator[None]:
+    """Locks the home, for as long as any of the started processes lives; raises UiError where it is locked."""
+    try:
+        file = (settings.root / LOCK).open("a", encoding="utf-8")
+    except OSError as error:
+        raise UiError(
+            f"The home folder {settings.root} is not writable ({error.strerror}).",
+            "Set WORKBENCH_HOME, or change its permissions.",
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UiError(
+                f"A workbench is running already with the home folder {settings.root}.",
+                f"Open {studio_address(settings)}, or stop it first. A second workbench needs another WORKBENCH_HOME.",
+            ) from error
+        yield
 
 
 def prepare(settings: Settings, demo: bool) -> None:

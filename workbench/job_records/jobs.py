@@ -5,13 +5,13 @@ What a worker does (claim, renew, record, finish) is in `leases`. Every change o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
+from workbench import database_clock
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.leases import add_event, end_waiting, waits
 from workbench.kinds.catalog import kind_named
@@ -83,7 +83,7 @@ def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
         return
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", f"to {how} it")
-    if job.state != "running" or (job.lease_until or 0.0) < time.time():
+    if job.state != "running" or (job.lease_until or 0.0) < database_clock.now(session):
         _stop_now(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
         job.stop_requested = how
@@ -175,7 +175,7 @@ def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
 def _stop_now(session: Session, job: Job, state: str) -> None:
     job.state, job.stop_requested, job.owner = state, "", ""
     job.lease_until = job.eta_seconds = job.eta_soonest = job.eta_latest = None
-    job.finished_at = time.time() if state == "cancelled" else None
+    job.finished_at = database_clock.now(session) if state == "cancelled" else None
     add_event(session, job.id, f"{state.capitalize()}.")
     end_waiting(session)
 
@@ -207,12 +207,21 @@ def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
 
 
 def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
-    """Ids of queued jobs that could start and were not sent to the broker recently, the most urgent first."""
+    """Ids of queued jobs that could start and were not sent to the broker recently, the most urgent first.
+
+    Of equal ones the one that was asked for first; a job that was sent later than `now` was so before the clock was set
+    back. `now` is of the database's clock.
+    """
     if resend_seconds is None:
         resend_seconds = get_settings().reconcile_seconds
     statement = select(Job.id).where(Job.state == "queued", ~waits())
-    statement = statement.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds))
-    return list(session.scalars(statement.order_by(Job.priority.desc(), Job.created_at, Job.id)))
+    statement = statement.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds, Job.sent_at > now))
+    return list(session.scalars(statement.order_by(Job.priority.desc(), _creation_order(), Job.id)))
+
+
+def _creation_order() -> ColumnElement[int]:
+    """The order in which jobs were created, whatever the clocks said: that of their first events."""
+    return select(func.min(JobEvent.id)).where(JobEvent.job_id == Job.id).correlate(Job).scalar_subquery()
 
 
 def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
@@ -267,7 +276,8 @@ def list_jobs(
     if kind is not None:
         statement = statement.where(Job.kind == kind)
     if state is not None:
-        statement = statement.where(_shown_state(time.time()).in_([state] if isinstance(state, str) else list(state)))
+        shown = _shown_state(database_clock.now(session))
+        statement = statement.where(shown.in_([state] if isinstance(state, str) else list(state)))
     return _cards(session, list(session.scalars(statement.execution_options(populate_existing=True))))
 
 
@@ -279,7 +289,7 @@ def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
 
 def count_by_state(session: Session) -> dict[str, int]:
     """The number of jobs in each state, as cards show it."""
-    state = _shown_state(time.time()).label("shown")
+    state = _shown_state(database_clock.now(session)).label("shown")
     return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
 
 
@@ -306,7 +316,7 @@ def _shown_state(now: float) -> ColumnElement[str]:
 
 
 def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
-    now = time.time()
+    now = database_clock.now(session)
     after: dict[str, list[str]] = {job.id: [] for job in jobs}
     statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
     for one in session.scalars(statement.order_by(JobDependency.after_id)):

@@ -2,19 +2,19 @@
 
 A claim is one conditional update that raises the job's fence. Each later write carries the fence and requires that the
 job still runs under it, else it raises LeaseLost: a worker whose lease ran out cannot disturb the one that took over.
-Leases are compared by the workers' clocks, which must agree to within a few seconds.
+All times are those of the database's clock: the workers' own clocks may disagree.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
+from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records.event_kinds import CHECKPOINT
 from workbench.registry.cards import Failure
@@ -37,7 +37,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
     A queued job whose dependencies are done can be claimed, and a running one whose lease has run out. Attempts that
     made progress are not counted.
     """
-    now = time.time()
+    now = database_clock.now(session)
     restarts_count = and_(Job.state == "running", _has_progressed())
     statement = (
         update(Job)
@@ -52,7 +52,8 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
     fence: int | None = session.execute(_without_sync(statement)).scalar_one_or_none()
     if fence is None:
         if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
-            expire(session, now, max_attempts)  # it waits, or can never start: then its row gets the reason
+            # It waits, or can never start: then its row gets the reason.
+            expire(session, now, max_attempts, lease_seconds)
         return None
     add_event(session, job_id, f"Started by {owner}.")
     return fence
@@ -60,7 +61,8 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
 
 def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> str:
     """Extends the lease and returns the stop request: "", "cancel" or "pause"."""
-    statement = _mine(job_id, fence).values(lease_until=time.time() + lease_seconds).returning(Job.stop_requested)
+    until = database_clock.now(session) + lease_seconds
+    statement = _mine(job_id, fence).values(lease_until=until).returning(Job.stop_requested)
     stop_request: str | None = session.execute(_without_sync(statement)).scalar_one_or_none()
     if stop_request is None:
         raise _lost(job_id, fence)
@@ -108,7 +110,7 @@ def finish(
     values["failure"] = failure.model_dump(exclude_none=True) if failure else None
     if state == "done":
         values["progress"] = 1.0
-    _write(session, job_id, fence, _ended(state) | values)
+    _write(session, job_id, fence, _ended(session, state) | values)
     add_event(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
     end_waiting(session)
 
@@ -127,7 +129,7 @@ def release(
     progress, the count restarts.
     """
     counted = Job.attempt if attempt_counts else Job.attempt - 1
-    _write(session, job_id, fence, _ended("queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
+    _write(session, job_id, fence, _ended(session, "queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
     add_event(session, job_id, f"Back in the queue: {cause}")
 
 
@@ -171,12 +173,12 @@ def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool
     return session.scalar(is_same) is not None
 
 
-def _ended(state: str) -> dict[str, Any]:
+def _ended(session: Session, state: str) -> dict[str, Any]:
     """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
         return common | {"sent_at": None}
-    return common | {"finished_at": None if state == "paused" else time.time()}
+    return common | {"finished_at": None if state == "paused" else database_clock.now(session)}
 
 
 def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, int, float]]) -> None:
@@ -194,8 +196,14 @@ def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, in
 # jobs without a worker -----------------------------------------------------------------------------
 
 
-def expire(session: Session, now: float, max_attempts: int) -> list[str]:
-    """Takes back jobs whose lease ran out and returns their ids. Fails jobs that can never start."""
+def expire(session: Session, now: float, max_attempts: int, lease_seconds: float = math.inf) -> list[str]:
+    """Takes back jobs whose lease ran out and returns their ids. Fails jobs that can never start.
+
+    A lease with more than `lease_seconds` left was given before the database's clock was set back: it is shortened.
+    """
+    if math.isfinite(lease_seconds):
+        too_long = update(Job).where(Job.state == "running", Job.lease_until > now + lease_seconds)
+        session.execute(_without_sync(too_long.values(lease_until=now + lease_seconds)))
     silent = select(Job).where(Job.state == "running", Job.lease_until < now).order_by(Job.id)
     taken = list(session.scalars(_for_update(silent)))
     for job in taken:
@@ -238,12 +246,12 @@ def waits() -> ColumnElement[bool]:
 def _take_back(session: Session, job: Job, max_attempts: int) -> None:
     if job.stop_requested:
         state = "cancelled" if job.stop_requested == "cancel" else "paused"
-        _set(job, _ended(state))
+        _set(job, _ended(session, state))
         add_event(session, job.id, f"{state.capitalize()}: its worker stopped responding after the stop request.")
     elif not (restarts_count := has_progressed(session, job.id)) and job.attempt >= max_attempts:
         _fail(session, job, f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
     else:
-        _set(job, _ended("queued") | ({"attempt": 0} if restarts_count else {}))
+        _set(job, _ended(session, "queued") | ({"attempt": 0} if restarts_count else {}))
         add_event(session, job.id, "Back in the queue: its worker stopped responding.")
 
 
@@ -252,7 +260,7 @@ def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
 
 
 def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
-    _set(job, _ended(state) | {"error": error, "next_step": next_step, "failure": None})
+    _set(job, _ended(session, state) | {"error": error, "next_step": next_step, "failure": None})
     add_event(session, job.id, f"{state.capitalize()}: {error}")
 
 
@@ -278,5 +286,5 @@ def add_event(
     """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads."""
     session.flush()
     now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    event = insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at)
+    event = insert(JobEvent).values(job_id=job_id, at=database_clock.now(session), attempt=now_at)
     session.execute(event.values(message=plain(message), kind=kind, data=data))

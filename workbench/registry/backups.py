@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from sqlalchemy import make_url
+from sqlalchemy import func, make_url, select
 
 from engine.files import new_file
 from workbench.registry import database
@@ -24,6 +24,7 @@ from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
+from workbench.tables import Artifact
 
 EVERY_SECONDS = 24 * 3600.0
 NUM_KEPT = 7  # days, and the maximum of backups of the newest day
@@ -58,16 +59,27 @@ def list_backups(settings: Settings, registry_id: str | None = None) -> list[Bac
 
 
 def back_up_daily(settings: Settings) -> Backup | None:
-    """Makes a backup unless there is a recent one or nothing to back up; returns it."""
+    """Makes a backup unless there is nothing to back up, or a recent one with more than half of the artifacts.
+
+    So a first backup, taken when there was hardly anything, does not have to last for a day.
+    """
     if not is_copied(settings):
         return None
     with database.reading(settings) as session:
         registry_id = ownership.find_registry_id(session)
+        num_artifacts = session.scalar(select(func.count()).select_from(Artifact)) or 0
     newest = next(iter(list_backups(settings, registry_id)), None) if registry_id else None
-    if newest is not None and time.time() - newest.at < EVERY_SECONDS:
+    if newest is not None and time.time() - newest.at < EVERY_SECONDS and num_artifacts < 2 * _num_artifacts(newest):
         return None
     storage = get_storage(settings)
     return back_up(settings) if storage.ids() else None
+
+
+def _num_artifacts(backup: Backup) -> int:
+    """The number of artifacts that a backup knows, at least 1; also of one that cannot be read."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{backup.path.as_uri()}?immutable=1", uri=True)) as copy:
+        return max(1, int(copy.execute("SELECT count(*) FROM artifacts").fetchone()[0]))
+    return 1
 
 
 def back_up(settings: Settings) -> Backup:

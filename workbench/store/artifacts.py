@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from workbench import database_clock
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Evaluation, Job
 
@@ -18,7 +19,8 @@ def register_artifact(
 ) -> Artifact:
     """Registers a stored folder; of two made for one key, returns the first one's row."""
     sha256, size_bytes = storage.describe(id)
-    row = Artifact(id=id, kind=kind, key=key, sha256=sha256, size_bytes=size_bytes, job_id=job_id)
+    made = {"sha256": sha256, "size_bytes": size_bytes, "created_at": database_clock.now(session)}
+    row = Artifact(id=id, kind=kind, key=key, job_id=job_id, **made)
     try:
         with session.begin_nested():
             session.add(row)

@@ -1,6 +1,6 @@
 """Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
 
-Existing rows are not changed, and no row is made twice.
+Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.store.artifact_files import rows_of_files
 from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
-from workbench.tables import Artifact, Base
+from workbench.tables import Artifact, Base, Job, JobEvent
 
 _THINGS = {
     "jobs": "job",
@@ -166,6 +166,7 @@ class _Rebuilder:
             for row in _parents_first(list(merged.get(table.name, {}).values())):
                 self._put(table, row)
         self._drop_unused(rows_by_artifact)
+        self._end_jobs(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
 
     # reading -------------------------------------------------------------------------------------
@@ -267,6 +268,20 @@ class _Rebuilder:
                 self._session.execute(delete(Artifact).where(Artifact.id == id))
                 self.artifact_ids.discard(id)
                 self.report.made["artifact"] -= 1
+
+    def _end_jobs(self, rows_by_artifact: Mapping[str, Rows]) -> None:
+        """Marks jobs as done that an older registry still has to run: a second run would find its results there."""
+        recorded = {row["id"]: row for id in sorted(self.artifact_ids) for row in rows_by_artifact[id].get("jobs", ())}
+        columns = set(Job.__table__.columns.keys()) - {"id", "priority", "fence"}
+        for job_id, row in recorded.items():
+            job = self._session.get(Job, job_id)
+            if job is None or job.state == "done":
+                continue
+            for name in columns.intersection(row):
+                setattr(job, name, row[name])
+            message = "Done: its results were recorded after the registry was backed up."
+            self._session.add(JobEvent(job_id=job_id, attempt=job.attempt, message=message))
+            self.report.made["job"] = self.report.made.get("job", 0) + 1
 
     def _keys_of(self, table: Table) -> set[tuple[str, ...]]:
         if table.name not in self._keys:

@@ -16,17 +16,20 @@ from engine.files import new_file
 
 DELETED_AT = "deleted_at"  # in the record of an artifact that was deleted from the registry
 
-_LEFT_SECONDS = 3600.0  # no file is written aside for so long
+LEFT_SECONDS = 3600.0  # no file is written aside for so long
 
 Record = dict[str, Any]
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Deletes temporary files of writers that died."""
+def remove_leftovers(folder: Path, older_than_seconds: float = LEFT_SECONDS) -> list[Path]:
+    """Deletes temporary files of writers that died; returns their former paths."""
+    removed = []
     for path in folder.glob(".*.new"):
         with suppress(OSError):
-            if path.is_file() and path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+            if path.is_file() and path.stat().st_mtime < time.time() - older_than_seconds:
                 path.unlink()
+                removed.append(path)
+    return removed
 
 
 class Records:

@@ -75,6 +75,22 @@ def test_the_curve_of_a_done_job_is_whole(servers: RunningWorkbench, job_id: str
     assert servers.card(job_id).progress_note.startswith("step 100 of 100 · loss 0.01 nats/token")
 
 
+@pytest.mark.parametrize("damaged", [b'{"num_steps": 50, "num_tokens": 1x', b"", b'{"num_steps": 50, "crc32": 7}'])
+def test_damaged_statistics_end_no_job(servers: RunningWorkbench, job_id: str, damaged: bytes) -> None:
+    events = run_here(job_id)
+    while getattr(next(events), "step", 0) < 50:
+        pass
+    events.close()  # type: ignore[attr-defined]
+    file = servers.settings.jobs_folder / job_id / "work" / attempt.THROUGHPUT
+    file.write_bytes(damaged)
+    submit.resume(job_id)
+    list(run_here(job_id))
+    card = servers.card(job_id)
+    assert (card.state, card.result["steps"], servers.num_effects(job_id)) == ("done", 100, 1)
+    assert card.result["throughput"]["num_steps"] == 50  # since the damage
+    assert any("measured anew" in event and str(file) in event for event in servers.events(job_id))
+
+
 def test_a_done_job_leaves_its_log_and_no_checkpoints(servers: RunningWorkbench, job_id: str) -> None:
     list(run_here(job_id))
     assert not (servers.settings.jobs_folder / job_id / "work").exists()

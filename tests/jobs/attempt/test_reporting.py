@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from engine.errors import DamagedFile
 from engine.events import Evaluated, PartOrder, Progress, Saved, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.estimate import Estimate, Pace
-from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter
+from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter, Throughput
 
 
 def step(number: int, total: int = 300) -> Step:
@@ -46,6 +49,29 @@ def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() ->
         "flops_per_update": 400,
         "flops_per_token": 4,
     }
+
+
+def test_no_flipped_bit_in_the_throughput_is_taken_for_what_was_written(tmp_path: Path) -> None:
+    file, kept = tmp_path / "throughput.json", Throughput(12, 3400, 5.5e9, 7.25)
+    kept.save(file)
+    written = file.read_bytes()
+    assert Throughput.load(file) == kept
+    for bit in range(len(written) * 8):
+        changed = bytearray(written)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        with suppress(DamagedFile):
+            assert Throughput.load(file) == kept  # such as E for e in 5.5e9
+    for cut in (b"", written[:20], b"[1]", b"null", b'{"num_steps": 1, "more": 2}'):
+        file.write_bytes(cut)
+        with pytest.raises(DamagedFile):
+            Throughput.load(file)
+
+
+def test_the_throughput_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "throughput.json"
+    file.write_text('{"num_steps": 12, "num_tokens": 3400, "num_flops": 5.5e9, "seconds": 7.25}')
+    assert Throughput.load(file) == Throughput(12, 3400, 5.5e9, 7.25)
 
 
 def test_progress_of_unknown_length_claims_no_share() -> None:

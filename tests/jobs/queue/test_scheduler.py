@@ -10,7 +10,7 @@ from tiny_kind import job_spec
 from world import RunningWorkbench, eventually
 
 from jobs.attempt.attempt import take
-from jobs.queue import scheduler, submit
+from jobs.queue import scheduler, submit, tasks
 from jobs.queue.scheduler import Scheduler, num_calls
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
@@ -67,6 +67,18 @@ def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(servers: 
     assert servers.card(job_id).state == "interrupted"
     reconciler.round()
     assert servers.card(job_id).state == "queued"
+
+
+@pytest.mark.parametrize(("of_scheduler", "of_worker"), [(60.0, 0.0), (0.0, -60.0)])
+def test_a_worker_chooses_what_was_sent_however_wrong_the_clocks_are(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch, of_scheduler: float, of_worker: float
+) -> None:
+    real, jobs = time.time, [create(), create()]
+    monkeypatch.setattr(time, "time", lambda: real() + of_scheduler)
+    Scheduler(servers.settings).round()
+    monkeypatch.setattr(time, "time", lambda: real() + of_worker)
+    with tasks.chosen(servers.settings) as first, tasks.chosen(servers.settings) as second:
+        assert [first, second] == jobs
 
 
 def test_a_registry_that_is_away_is_tried_again(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from tests.workbench.conftest import World
 from ui.cli.app import main
 from ui.serving.doctor import Finding, examine
 from ui.studio.shared import health
+from workbench.job_records import jobs, leases
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database, seeds
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
@@ -179,3 +181,18 @@ def test_a_registry_that_starts_anew_adopts_the_artifacts(
     assert finding("Artifacts").ok
     garbage_collection.sweep(get_settings())
     assert len(ask(capsys, "registry", "trash", "list")) == 1
+
+
+def test_what_a_killed_job_left_is_swept_at_once(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with database.transaction() as session:
+        job_id = jobs.create_job(session, MakeSeed(name="other", domains=["law"]))
+        fence = leases.claim(session, job_id, "somebody", 30.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "done")
+    work = get_settings().jobs_folder / job_id / "work"
+    work.mkdir(parents=True)
+    made = ask(capsys, "registry", "sweep")
+    assert made == {"removed": [str(work)], "moved": []}
+    assert not work.exists()
+    assert main(["registry", "sweep"]) == 0
+    assert "Removed 0 leftovers; moved 0 folders to the trash." in capsys.readouterr().out

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -28,7 +29,7 @@ from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.database import transaction
-from workbench.settings import Settings
+from workbench.settings import Settings, get_settings
 
 LONG = "a token with a good many characters"
 NAMES = ["api", "studio", "worker", "scheduler"]
@@ -70,6 +71,32 @@ def test_the_command_says_it_in_one_sentence(
 
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_a_second_one_on_the_same_home_says_so_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(up, "prepare", lambda *_: None)
+    monkeypatch.setattr(up, "_browser", lambda *_: nullcontext())
+    monkeypatch.setattr(up, "require_free_port", lambda *_: None)
+
+    def serve(settings: Settings, output: object) -> int:
+        started.append(str(settings.root))
+        if len(started) == 1:  # while the first runs
+            assert main(["up", "--no-browser"]) == 2
+            printed = capsys.readouterr()
+            assert (printed.out, printed.err.count("\n")) == ("", 1)
+            assert f"running already with the home folder {settings.root}" in printed.err
+            assert up.run(Settings(home=tmp_path / "another"), browse=False) == 0
+        return 0
+
+    monkeypatch.setattr(up, "_serve", serve)
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+    get_settings.cache_clear()
+    for _ in range(2):  # the second time after the first has ended
+        assert up.run(get_settings(), browse=False) == 0
+    assert started == [str(tmp_path / name) for name in ("home", "another", "home")]
 
 
 def test_another_address_without_a_token_is_refused() -> None:

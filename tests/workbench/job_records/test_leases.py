@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
 from workbench.job_records.event_kinds import CHECKPOINT
@@ -32,15 +33,16 @@ def session(registry: str) -> Iterator[Session]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets seconds pass."""
+    """Lets seconds pass, for this machine and for the database."""
     passed = 0.0
-    real = time.time
+    real, real_now = time.time, database_clock.now
 
     def wait(seconds: float) -> None:
         nonlocal passed
         passed += seconds
 
     monkeypatch.setattr(time, "time", lambda: real() + passed)
+    monkeypatch.setattr(database_clock, "now", lambda session: real_now(session) + passed)
     return wait
 
 
@@ -323,3 +325,95 @@ def test_a_stop_outlives_the_worker_that_was_asked(
     clock(LEASE + 1)
     assert claim(session, job) is None
     assert state(session, job) == final
+
+
+# clocks that disagree --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets this machine's clock that many seconds ahead of the true time; the database's stays."""
+    real = time.time
+    return lambda seconds: monkeypatch.setattr(time, "time", lambda: real() + seconds)
+
+
+@pytest.mark.parametrize(("of_sender", "of_worker"), [(0, -60), (60, 0), (-3600, 3600)])
+def test_a_worker_sees_what_a_scheduler_sent_whatever_their_clocks_say(
+    session: Session, machine_clock: Callable[[float], None], of_sender: float, of_worker: float
+) -> None:
+    job = new_job(session)
+    machine_clock(of_sender)
+    jobs.mark_sent(session, [job], database_clock.now(session))
+    machine_clock(of_worker)
+    assert jobs.due(session, database_clock.now(session), resend_seconds=0) == [job]
+    assert claim(session, job)
+
+
+@pytest.mark.parametrize("ahead", [-60, 60, 86_400])
+def test_a_clock_that_is_wrong_takes_no_job_away(
+    session: Session, machine_clock: Callable[[float], None], ahead: float
+) -> None:
+    job = new_job(session)
+    fence = claim(session, job, "right")
+    assert fence
+    machine_clock(ahead)
+    assert state(session, job) == "running"
+    assert claim(session, job, "wrong") is None
+    assert leases.renew(session, job, fence, LEASE) == ""
+    machine_clock(0)
+    assert leases.expire(session, database_clock.now(session), ATTEMPTS, LEASE) == []
+    assert state(session, job) == "running"
+
+
+def test_a_worker_whose_clock_is_ahead_that_dies_is_noticed_after_one_lease(
+    session: Session, machine_clock: Callable[[float], None]
+) -> None:
+    job = new_job(session)
+    machine_clock(3600)
+    claim(session, job)
+    machine_clock(0)
+    assert leases.expire(session, database_clock.now(session) + LEASE + 1, ATTEMPTS) == [job]
+
+
+@pytest.mark.parametrize("behind", [-60, 60])
+def test_progress_counts_on_a_machine_whose_clock_is_wrong(
+    session: Session, machine_clock: Callable[[float], None], behind: float
+) -> None:
+    job = new_job(session)
+    fence = claim(session, job)
+    assert fence
+    machine_clock(-behind)
+    saves(session, job)
+    assert leases.has_progressed(session, job)
+    leases.release(session, job, fence)
+    machine_clock(0)
+    assert claim(session, job)
+    assert not leases.has_progressed(session, job)  # what the attempt before left is not its own
+
+
+def test_a_clock_that_is_set_back_keeps_no_dead_job_running_and_no_waiting_one_unsent(
+    session: Session, clock: Callable[[float], None]
+) -> None:
+    dead, living, waiting = new_job(session), new_job(session), new_job(session)
+    claim(session, dead)
+    fence = claim(session, living)
+    assert fence
+    jobs.mark_sent(session, [waiting], database_clock.now(session))
+    clock(-3600)
+    assert jobs.due(session, database_clock.now(session), resend_seconds=15) == [waiting]
+    assert leases.expire(session, database_clock.now(session), ATTEMPTS, LEASE) == []  # both may live
+    clock(LEASE - 1)
+    leases.renew(session, living, fence, LEASE)
+    clock(2)
+    assert leases.expire(session, database_clock.now(session), ATTEMPTS, LEASE) == [dead]
+
+
+def test_equal_priorities_start_in_the_order_asked_whatever_the_clocks_say(
+    session: Session, machine_clock: Callable[[float], None]
+) -> None:
+    asked = []
+    for ahead in (0, 60, -60, -60, 3600, 0):
+        machine_clock(ahead)
+        asked.append(new_job(session))
+    machine_clock(0)
+    assert jobs.due(session, database_clock.now(session)) == asked

@@ -75,6 +75,24 @@ def adopt(as_json: Json = False) -> None:
     print_done({"folder": storage.folder, "num_unknown": unknown}, sentence, as_json)
 
 
+@app.command("sweep")
+def sweep(as_json: Json = False) -> None:
+    """Remove now what killed processes left behind, and move files that nothing refers to to the trash.
+
+    The scheduler does so by itself: leftovers of ended jobs within a minute, and every hour files without a row that
+    have not changed for a day.
+    """
+    from jobs.garbage_collection import remove_all_leftovers
+    from jobs.garbage_collection import sweep as sweep_files
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    removed = remove_all_leftovers(settings)
+    moved = sweep_files(settings)
+    sentence = f"Removed {pluralize(len(removed), 'leftover')}; moved {pluralize(len(moved), 'folder')} to the trash."
+    print_done({"removed": removed, "moved": moved}, sentence, as_json)
+
+
 # the trash -------------------------------------------------------------------------------------------
 
 
