@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.config import LoraConfig
 from engine.models.flops import Shape, forward_flops
 
 
@@ -10,3 +11,11 @@ def training_flops(shape: Shape, context: int, expert_size: int) -> int:
     first = shape.ffn + 2 * shape.scores(context) + 2 * shape.width * shape.attention_width  # up to the values
     above = (shape.num_layers - 1) * shape.through_layer(context)
     return forward_flops(shape, context) + above + first + shape.ends + 3 * 2 * expert_size
+
+
+def adapter_size(shape: Shape, config: LoraConfig) -> int:
+    """Parameters of an adapter of the linear maps: the rank times inputs and outputs of each."""
+    attention = 2 * (shape.width + shape.attention_width) + 2 * (shape.width + shape.key_width)
+    ffn = shape.ffn_maps * (shape.width + shape.ffn_width)
+    sizes = {"attention": attention, "ffn": ffn, "all": attention + ffn}
+    return config.rank * shape.num_layers * sizes[config.targets]

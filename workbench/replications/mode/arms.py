@@ -119,6 +119,13 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
     return {group: [arm for arm, of in first.items() if of == group] for group in text}
 
 
+def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
+    """How many of the seeds train a group's arms: all of those that table 1 and equal steps are about."""
+    if group in ("table 1", "steps") or size.ablation_seeds is None:
+        return seeds
+    return min(seeds, size.ablation_seeds)
+
+
 def arms_of(size: ModeSize) -> list[Arm]:
     """Every arm of a size but the backbone."""
     return [arm for group in groups_of(size).values() for arm in group]
