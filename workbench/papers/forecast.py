@@ -91,8 +91,8 @@ def _how(pace: Pace) -> str:
     return (
         f"Measured now on {pace.device} with a fresh model of this size ({pace.num_parameters:,} parameters): "
         f"{pace.trained:,.0f} tokens/s in training, {pace.scored:,.0f} tokens/s in scoring, {pace.start_seconds:.1f} s "
-        "to start a job. A training beside a frozen model counts by its operations; clusters, experts' layers in scoring "
-        "and the report itself are not counted."
+        "to start a job. A training beside a frozen model counts by its operations. Clusters, layers of experts in "
+        "scoring, and the report itself are not counted."
     )
 
 

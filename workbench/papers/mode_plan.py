@@ -1,7 +1,8 @@
 """MoDE's tables and figures as a plan of ordinary jobs.
 
 The backbone is a dense model trained on all training domains but the two targets, then a seed model like any other.
-Every arm begins from it: all seeds from one, as in the paper, or each from its own. The plan depends only on the spec; table 1 comes first, in every seed.
+Every arm begins from it: those of all seeds from one, as in the paper, or those of each seed from its own. The plan
+depends only on the spec; table 1 comes first, in every seed.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class Arm:
     @property
     def _what(self) -> str:
         if self.lora:
-            return f"lora{self.lora.rank}{'' if self.lora.targets == 'attention' else f'-{self.lora.targets}'}"
+            targets = "" if self.lora.targets == "attention" else f"-{self.lora.targets}"
+            return f"lora{self.lora.rank}{targets}{'-embeddings' if self.lora.embeddings else ''}"
         if self.shape:
             copied = "-copied" if self.shape.init == "copy" else ""
             return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
@@ -63,14 +64,21 @@ class Arm:
     @property
     def _words(self) -> str:
         if self.lora:
-            where = {"attention": "", "all": " in FFNs, too", "ffn": " in FFNs alone"}[self.lora.targets]
-            return f"LoRA of rank {self.lora.rank}{where}"
+            return f"LoRA of rank {self.lora.rank}{_where(self.lora)}"
         if self.shape and self.on == "mixed":
             start = "copied" if self.shape.init == "copy" else "fresh"
             return f"MoDE with {self.num_parts} {start} expert{'' if self.num_parts == 1 else 's'}"
         if self.shape:
             return f"MoDE of {self.shape.num_blocks} × {self.shape.expert_layers} layers"
         return _WORDS[self.method]
+
+
+def _where(lora: LoraConfig) -> str:
+    """What is changed beside attention."""
+    if lora.targets == "ffn":
+        return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
+    more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]
+    return f" in {' and '.join(more)}, too" if more else ""
 
 
 _WORDS: dict[Method, str] = {

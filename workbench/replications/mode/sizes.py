@@ -3,10 +3,10 @@
 The paper's own are §4.1: a backbone of 1.58B parameters in 18 layers, batches of 128, a rate of 1e-3, 50,000 steps.
 Where a size differs, the report says so, because it prints what stands here.
 
-How `tiny` spends its four hours of one core, by `--plan` at 7,300 tokens/s: one backbone of 30.7 M tokens 70 minutes,
-the arms of five seeds 125, the start of 190 jobs 17, scoring 11. A backbone for each seed would take 350 alone. Table 1 and
-the rivals at equal steps have all seeds; what varies one knob (rates, ranks, shapes, amounts of text) has three, since
-these are two thirds of all arms. Longer trainings of the arms would be paid with seeds, and seeds decide more claims.
+How `tiny` spends less than four hours of one core, by `--plan` at 7,300 tokens/s: one backbone of 30.7 M tokens 70
+minutes, the arms of five seeds 122, starting 189 jobs 16, scoring 13. A backbone for each seed would take 350 alone.
+Table 1 and its rivals at equal steps have all seeds; what varies one thing (rates, ranks, shapes, amounts of text) has
+three, since these are two thirds of all arms. Longer trainings of arms would be paid with seeds, or with the backbone.
 """
 
 from __future__ import annotations
