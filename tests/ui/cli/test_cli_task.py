@@ -53,7 +53,9 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_a_task_by_domain_is_of_held_out_text_alone(
     held_out: dict[str, set[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = ask(capsys, "task", "make", str(tmp_path / "tasks"), "--name", "kind", "--domains", "law,sea", "--most", "30")
+    answer = ask(
+        capsys, "task", "make", str(tmp_path / "tasks"), "--name", "kind", "--domains", "law,sea", "--most", "30"
+    )
     assert set(answer["labels"]) == {"law", "sea"}
     (task,) = read_tasks(tmp_path / "tasks")
     for example in (*task.train, *task.test):
