@@ -16,6 +16,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.papers.mode_plan import steps
+from workbench.papers.work import cost_of_token
 from workbench.plans import Step
 from workbench.replications.mode.names import roles
 
@@ -159,3 +160,12 @@ def test_every_arm_is_scored_once_on_the_texts_of_its_table() -> None:
             names = [first, *(name.rpartition("/")[0] for name in others)]
             result[step.key] = (step.spec.domains, [name.removeprefix(f"rep-{step.key[:2]}-") for name in names])
     assert result == in_every_seed(SCORED, SHARED)
+
+
+def test_a_training_beside_a_frozen_model_costs_what_it_computes() -> None:
+    cost = {step.key[3:]: cost_of_token(step, SPEC) for step in steps(SPEC) if step.key.startswith("s0")}
+    assert cost["backbone"] == cost["full"] == cost["full-x3"] == 1.0
+    assert cost["lora4"] < cost["lora8-second"] < cost["lora4-all-second"] < 1.0
+    assert cost["mode1-1x1-second"] < cost["mode1-2x1"] < cost["mode2-2x1"] == cost["composed"]
+    assert cost["mode1-2x1"] < cost["frozen"] < cost["composed"]
+    assert 1.0 < cost["mode1-2x1"] < 2.0  # as many layers again as the backbone's, which is gone through and back
