@@ -212,6 +212,9 @@ class LoraConfig(Checked):
         "attention",
         "LoRA: the linear maps that get an adapter: attention (MoDE's table 2), feed-forward networks (ffn), or all.",
     )
+    embeddings: bool = knob(
+        False, "LoRA: the vectors by which tokens enter the model get an adapter, too (a row of MoDE's table 2)."
+    )
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,18 @@ class StoredExpert:
 
 
 @dataclass(frozen=True)
+class Parameters:
+    """How many numbers an expert computes with; a tensor that stands in two places counts once.
+
+    Wherever parameters are shown they are these three. Of a training, those that it changes are called trainable.
+    """
+
+    total: int  # of the expert and its base: all that computing with it needs
+    own: int  # of the expert, without its base
+    active: int  # that one token goes through
+
+
+@dataclass(frozen=True)
 class SeedOrigin:
     """Where a seed model was downloaded from: its name on the hub and its commit; empty for other seeds."""
 
@@ -53,6 +65,7 @@ class Method:
     balanced: bool = True  # as many sequences of each domain in every batch
     is_trainable: bool = True  # False: made of trained experts
     is_joint: bool = True  # experts of several domains are trained together, by the job that does so
+    in_place_of_base: bool = False  # an expert stands in the place of as many parameters of its seed, not beside them
     base_is_frozen: bool = False  # the seed does not change, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
@@ -135,6 +148,12 @@ class Method:
     def open(self, base: ArtifactRef, device: torch.device | str) -> ExpertHost:
         """An empty host for experts of this base."""
         raise self._refusal("loaded")
+
+    def parameters(self, of_seed: int, seed_config: Mapping[str, Any], expert: StoredExpert) -> Parameters:
+        """The parameters of an expert; its seed model has `of_seed` of them and this config.json."""
+        del seed_config
+        total = of_seed if self.in_place_of_base else of_seed + expert.num_parameters
+        return Parameters(total, expert.num_parameters, total)
 
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         """Operations per token of an expert's forward pass with a context of `context` tokens."""

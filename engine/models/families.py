@@ -90,6 +90,16 @@ def linear_places(lm: nn.Module, targets: Targets = "all") -> Iterator[Place]:
             yield name, holder, attribute
 
 
+def embedding_place(lm: nn.Module) -> Place | None:
+    """The table of vectors by which tokens enter the model; None where it is of a family's own kind."""
+    embedding: Any = lm.get_input_embeddings()  # type: ignore[operator]
+    name = next((name for name, module in lm.named_modules() if module is embedding), "")
+    if type(embedding) is not nn.Embedding or not name:
+        return None
+    holder, _, attribute = name.rpartition(".")
+    return name, lm.get_submodule(holder), attribute
+
+
 def _places(lm: nn.Module, layers: str, paths: Sequence[Sequence[str]]) -> Iterator[Place]:
     for number, (layer, of_layer) in enumerate(zip(lm.get_submodule(layers).children(), paths, strict=True)):
         for path in of_layer:

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.config import ModelConfig
+
 _WIDTH = ("hidden_size", "n_embd", "d_model", "emb_dim")  # the names of one size in different families
 _HEADS = ("num_attention_heads", "n_head", "attention_heads", "decoder_attention_heads", "n_heads", "num_heads")
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -56,6 +58,17 @@ class Shape:
             ffn_active=_number(config, ("num_experts_per_tok",), default=1),
             ffn_choices=_number(config, ("num_local_experts", "num_experts", "n_routed_experts"), default=0),
         )
+
+    @classmethod
+    def fresh(cls, config: ModelConfig, vocab_size: int) -> Shape:
+        """The shape of a fresh model."""
+        sizes = {
+            "num_hidden_layers": config.num_layers,
+            "hidden_size": config.width,
+            "num_attention_heads": config.num_heads,
+            "intermediate_size": config.ffn_width,
+        }
+        return cls.of({"model_type": config.family, "vocab_size": vocab_size, **sizes})
 
     @property
     def ffn(self) -> int:

@@ -20,7 +20,7 @@ def show_forecast(spec: TrainMode | ComposeMode) -> None:
         return
     with st.container(border=True):
         numbers = {
-            "Learned parameters": millions(expected.num_trained) if expected.num_trained else "nothing",
+            "Trainable parameters": millions(expected.num_trained) if expected.num_trained else "nothing",
             "Memory, at least": size(expected.memory_bytes),
             "Disk": size(expected.disk_bytes),
             "Time, about": _time(expected),

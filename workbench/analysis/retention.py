@@ -27,7 +27,7 @@ from workbench.answers.comparisons import (
 from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import domains_of, expert_row
+from workbench.registry.experts import domains_of, expert_row, parameters_of
 from workbench.registry.seeds import made_of
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.tables import Domain, Evaluation, Expert, MixtureMember
@@ -146,12 +146,14 @@ def _row(row: Expert, scores: _Scores, domains: Sequence[str], *, is_seed: bool)
     accuracy = {domain: scores.get("accuracy", row.name, domain) for domain in domains}
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
+    parameters = parameters_of(row)
     return RetentionRow(
         expert=row.name,
         method=row.method,
         is_seed=is_seed,
         num_parts=len(row.config.get("parts", ())),
         num_parameters=row.num_parameters,
+        total_parameters=parameters.total if parameters else None,
         accuracy=accuracy,
         perplexity=perplexity,
         learned={

@@ -21,7 +21,8 @@ class RetentionRow(Answer):
     method: str
     is_seed: bool = Field(description="Whether the others began as copies of it.")
     num_parts: int
-    num_parameters: int
+    num_parameters: int = Field(description="Its own, without its base.")
+    total_parameters: int | None = Field(None, description="With its base; null where its seed model is not known.")
     accuracy: ByDomain
     perplexity: ByDomain
     learned: dict[Metric, float | None] = Field(description="Mean over the targets (of perplexities the geometric).")

@@ -15,7 +15,7 @@ from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
 from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
 from workbench.hub_names import hub_origin
-from workbench.registry.experts import IMPORTED, domains_of
+from workbench.registry.experts import IMPORTED, domains_of, parameters_of
 from workbench.registry.reports import list_reports
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -56,13 +56,14 @@ class ExpertFacts:
     seed: str
     seed_on_hub: str
     parent: str
-    num_parameters: int
+    num_parameters: int  # its own, without its base
     domains: tuple[DomainFacts, ...]
     unknown_domains: tuple[str, ...]  # whose rows are deleted
     options: tuple[tuple[str, str], ...]
     scores: tuple[Score, ...]
     certificates: tuple[str, ...]
     code_version: str
+    total_parameters: int | None = None  # with its base; None where its seed model is not known
 
     @property
     def base_model(self) -> str:
@@ -96,6 +97,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
             if report.findings.get("sentence")
         ),
         code_version=row.code_version,
+        total_parameters=parameters.total if (parameters := parameters_of(row)) else None,
     )
 
 

@@ -136,6 +136,8 @@ def _origin(one: ExpertFacts) -> Iterator[str]:
     yield f"seed model {seed}" + (f" ({plain(one.seed_on_hub)} on the hub)" if one.seed_on_hub else "")
     if one.parent:
         yield f"trained from a copy of {plain(one.parent)}"
+    if one.total_parameters is not None:
+        yield f"{one.total_parameters:,} parameters with its base"
     yield f"{one.num_parameters:,} parameters of its own"
     if one.code_version:
         yield f"made with Expert Workbench {plain(one.code_version)}"

@@ -18,7 +18,7 @@ from workbench.kinds.replications.replicate_mode import ReplicateMode
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.plan import plan
-from workbench.papers.work import tokens_per_step
+from workbench.papers.work import cost_of_token, tokens_per_step
 from workbench.plans import Step
 from workbench.replications.cbtm.claims import judge as judge_cbtm
 from workbench.replications.cbtm.evidence import CbtmEvidence
@@ -66,7 +66,8 @@ def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecas
     steps = plan(spec)
     waiting = [step for step in steps if step.key not in done]
     trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)
-    seconds = trained / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
+    weighed = sum(_trained(step) * cost_of_token(step, spec) for step in waiting)
+    seconds = weighed / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
     verdicts = _without_scores(spec)
     untestable = [
         UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
@@ -90,8 +91,8 @@ def _how(pace: Pace) -> str:
     return (
         f"Measured now on {pace.device} with a fresh model of this size ({pace.num_parameters:,} parameters): "
         f"{pace.trained:,.0f} tokens/s in training, {pace.scored:,.0f} tokens/s in scoring, {pace.start_seconds:.1f} s "
-        "to start a job. Every training counts as one of the whole model; clusters, layers of experts beside the model "
-        "and the report itself are not counted."
+        "to start a job. A training beside a frozen model counts by its operations. Clusters, layers of experts in "
+        "scoring, and the report itself are not counted."
     )
 
 

@@ -1,7 +1,8 @@
 """MoDE's tables and figures as a plan of ordinary jobs.
 
 The backbone is a dense model trained on all training domains but the two targets, then a seed model like any other.
-Every arm begins from it. The plan depends only on the spec; table 1 comes first, in every seed.
+Every arm begins from it: those of all seeds from one, as in the paper, or those of each seed from its own. The plan
+depends only on the spec; table 1 comes first, in every seed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.papers.step_maker import Maker, seeded
 from workbench.plans import Step
-from workbench.replications.mode.arms import STAGE_1, Group, groups_of, single
-from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
+from workbench.replications.mode.arms import STAGE_1, Group, groups_of, seeds_of, single
+from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, runs_of, trained_on
 from workbench.replications.mode.sizes import ModeSize
 
 COPIED = "copied backbone"
@@ -28,9 +29,10 @@ COPIED = "copied backbone"
 def steps(spec: ReplicateMode) -> list[Step]:
     """Every job but the report, in the order in which they should start."""
     maker = _Maker(spec)
-    all_steps = [*maker.texts(maker.runs), *(step for run in maker.runs for step in maker.backbone(run))]
+    of_backbones = [run for run in maker.runs if run.of_backbone == run]
+    all_steps = [*maker.texts(of_backbones), *(step for run in of_backbones for step in maker.backbone(run))]
     for group, arms in groups_of(spec.budget).items():
-        for run in maker.runs:
+        for run in maker.runs[: seeds_of(spec.budget, group, spec.seeds)]:
             all_steps += [maker.train(run, arm) for arm in arms]
             all_steps += [maker.scores(run, group, arms)] if arms else []
     return all_steps
@@ -42,7 +44,7 @@ class _Maker(Maker):
 
     @property
     def runs(self) -> list[ModeRun]:
-        return [ModeRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
+        return runs_of(self.spec.name, self.spec.seeds, shared_backbone=self.spec.budget.shared_backbone)
 
     def backbone(self, run: ModeRun) -> Iterator[Step]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
@@ -61,10 +63,10 @@ class _Maker(Maker):
 
     def train(self, run: ModeRun, arm: Arm) -> Step:
         """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
-        needs = [COPIED]
+        needs = [self.key(run.of_backbone, COPIED)]
         if arm.method in ("frozen", "composed"):
-            needs += [single(self.spec.budget, on).key for on in STAGE_1]
-        after = [*(self.key(run, one) for one in needs), *self.imports(trained_on(arm, self.spec.targets))]
+            needs += [self.key(run, single(self.spec.budget, on).key) for on in STAGE_1]
+        after = [*needs, *self.imports(trained_on(arm, self.spec.targets))]
         return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
 
     def _spec(self, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:

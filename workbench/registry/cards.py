@@ -63,7 +63,9 @@ class ExpertCard(Card):
     sha256: str
     tokenizer_sha256: str
     data_sha256: str
-    num_parameters: int
+    num_parameters: int  # its own, without its base
+    total_parameters: int | None = None  # with its base; None where the seed model is not known
+    active_parameters: int | None = None  # that one token goes through
     size_bytes: int
     config: dict[str, Any]
     metrics: dict[str, Any]

@@ -9,6 +9,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
+from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
 from workbench.names import by_name, clean_name, ensure_free
@@ -373,7 +374,19 @@ def changed_domains(session: Session) -> set[str]:
     return set(session.scalars(made.where(Domain.id.not_in(same))))
 
 
+def parameters_of(row: Expert) -> Parameters | None:
+    """The parameters of an expert with its base; None where its seed model is not known."""
+    if row.seed is None:
+        return None
+    method, origin = method_of(row.method), first_of_line(row)
+    if method.in_place_of_base and method_of(origin.method).in_place_of_base:
+        method = method_of(origin.method)  # a copy of a mixture of experts is one, too
+    stored = StoredExpert(row.num_parameters, origin.config)
+    return method.parameters(row.seed.num_parameters, row.seed.config, stored)
+
+
 def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
+    parameters = parameters_of(row)
     return ExpertCard(
         **{name: getattr(row, name) for name in _SAME},
         domain=row.domain.name if row.domain else "",
@@ -384,6 +397,8 @@ def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bo
         parents=[one.name for one in parents],
         sha256=row.artifact.sha256,
         size_bytes=row.artifact.size_bytes,
+        total_parameters=parameters.total if parameters else None,
+        active_parameters=parameters.active if parameters else None,
         mixtures=mixtures,
         stale=stale,
     )

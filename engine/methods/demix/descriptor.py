@@ -12,6 +12,7 @@ METHOD = RowMethod(
     sentence="each domain has an expert: feed-forward networks of its own",
     paper="Gururangan et al. 2021, §3",
     imports="networks",
+    in_place_of_base=True,
     config=DemixConfig,
     experts_in="ffn",
     placement="engine.methods.demix.placement:FeedForward",

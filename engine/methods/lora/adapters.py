@@ -1,15 +1,18 @@
 """LoRA (Hu et al. 2021): adds a low-rank change to each linear map; the map itself does not change.
 
+The table of token vectors is such a map, too, from tokens: what is added is the change of a token's vector. The output
+embeddings stay as they are, even where they are the same tensor (PEFT's default).
+
 peft finds the maps and initializes their changes as published: one factor at random, the other zero, so that a model
 starts as its seed. From then on an adapter is a dictionary of tensors that only this file reads: scoring, mixing and
 generating with adapted models does not need peft.
 
-Shapes: R rank, I inputs, O outputs of a map.
+Shapes: R rank, I inputs, O outputs of a map; of the token vectors the inputs are the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +20,8 @@ from torch import Tensor, nn
 
 from engine.config import LoraConfig
 from engine.errors import ModelError, first_of
-from engine.models.families import linear_places
+from engine.models.discovery import family_of
+from engine.models.families import Place, embedding_place, linear_places
 
 _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors at its map
 
@@ -43,6 +47,34 @@ class Adapter(nn.Module):
         return scaled(self.up @ self.down, self.scale)
 
 
+class EmbeddingAdapter(Adapter):
+    """The change of the token vectors, added to a token's vector."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids is [...], the output [..., O]."""
+        return scaled(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
+
+
+def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
+    """Every map that gets an adapter. Raises ModelError for token vectors of another kind than a plain table."""
+    yield from linear_places(lm, config.targets)
+    if config.embeddings:
+        place = embedding_place(lm)
+        if place is None:
+            raise ModelError(
+                f"The token vectors of the family “{family_of(lm)}” are no plain table, so they get no adapter.",
+                "Leave the embeddings as they are.",
+            )
+        yield place
+
+
+def all_places(lm: nn.Module) -> Iterator[Place]:
+    """Every map that an adapter may change."""
+    yield from linear_places(lm)
+    if place := embedding_place(lm):
+        yield place
+
+
 def scaled(x: Tensor, scale_1: Tensor) -> Tensor:
     """The product in the precision of `x`."""
     return x * scale_1.to(x.dtype)
@@ -54,7 +86,7 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
     The model is restored afterwards. Raises ModelError if peft is not installed, or the model has no such maps.
     """
     peft = _peft()
-    places = list(linear_places(lm, config.targets))
+    places = list(adapted_places(lm, config))
     if not places:
         raise ModelError(
             f"The model has no linear maps for LoRA's targets “{config.targets}”.",
@@ -65,7 +97,7 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
         lora_alpha=config.alpha,
         target_modules=[f"lm.{name}" for name, _, _ in places],
         lora_dropout=0.0,
-        fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 stores maps as [I, O]
+        fan_in_fan_out=is_transposed(getattr(holder, attribute) for _, holder, attribute in places),
     )
     required_grad = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
     shell = nn.Module()  # whose family peft does not know: for some it renames the targets
@@ -77,12 +109,25 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
     for name, holder, attribute in places:
         layer: Any = getattr(holder, attribute)
         setattr(holder, attribute, layer.base_layer)
-        state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach().float()  # as peft, whatever the seed's precision
-        state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach().float()
+        down, up = _factors(layer)
+        state[f"{name}.{_DOWN}"] = down.detach().float()  # as peft, whatever the seed's precision
+        state[f"{name}.{_UP}"] = up.detach().float()
         state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
     for parameter in lm.parameters():
         parameter.requires_grad_(required_grad[id(parameter)])
     return state
+
+
+def _factors(layer: Any) -> tuple[Tensor, Tensor]:
+    """The two factors of a change as peft holds them."""
+    if isinstance(layer.base_layer, nn.Embedding):
+        return layer.lora_embedding_A["new"], layer.lora_embedding_B["new"]
+    return layer.lora_A["new"].weight, layer.lora_B["new"].weight
+
+
+def is_transposed(maps: Iterable[nn.Module]) -> bool:
+    """Whether the linear maps among these are stored as [I, O], as those of GPT-2 are."""
+    return any(not isinstance(one, nn.Linear | nn.Embedding) for one in maps)
 
 
 def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[str, Adapter]:
@@ -94,7 +139,11 @@ def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[st
             f"The adapter does not fit its base: {first_of(wrong) if wrong else 'it has no tensors'}.",
             "Load it on the seed it was trained on.",
         )
-    return {place: Adapter(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE))) for place in sorted(places)}
+    adapters: dict[str, Adapter] = {}
+    for place in sorted(places):
+        made = EmbeddingAdapter if isinstance(maps[place], nn.Embedding) else Adapter
+        adapters[place] = made(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE)))
+    return adapters
 
 
 def _fits(state: Mapping[str, Tensor], place: str, linear: Any) -> bool:
@@ -107,7 +156,7 @@ def _fits(state: Mapping[str, Tensor], place: str, linear: Any) -> bool:
 
 
 def map_sizes(linear: Any) -> tuple[int, int]:
-    """Inputs and outputs of a linear map; GPT-2 stores its maps transposed."""
+    """Inputs and outputs of a map; GPT-2 stores its linear maps transposed, and token vectors are rows."""
     first, second = linear.weight.shape
     return (second, first) if isinstance(linear, nn.Linear) else (first, second)
 

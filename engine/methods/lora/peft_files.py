@@ -14,8 +14,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.methods.lora.adapters import Adapter, adapters_of
-from engine.models.families import linear_places
+from engine.methods.lora.adapters import Adapter, EmbeddingAdapter, adapters_of, all_places, is_transposed
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # of every module of a PeftModel
@@ -35,21 +34,25 @@ def save_adapter(
 
     Raises ModelError unless the state fits the model.
     """
-    maps = {name: getattr(holder, attribute) for name, holder, attribute in linear_places(lm)}
+    maps = {name: getattr(holder, attribute) for name, holder, attribute in all_places(lm)}
     adapters = adapters_of(state, maps)
     save_file(_tensors(adapters), folder / WEIGHTS, metadata={"format": "pt", BASE_HASH: base_weights_sha256})
-    config = _config(
-        adapters, base_model, revision, is_transposed=not isinstance(maps[next(iter(adapters))], nn.Linear)
-    )
+    config = _config(adapters, base_model, revision, is_transposed=is_transposed(maps[place] for place in adapters))
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def _tensors(adapters: Mapping[str, Adapter]) -> dict[str, Tensor]:
     tensors = {}
     for place, adapter in adapters.items():
-        tensors[f"{PREFIX}{place}.lora_A.weight"] = adapter.down.detach().cpu().contiguous()
-        tensors[f"{PREFIX}{place}.lora_B.weight"] = adapter.up.detach().cpu().contiguous()
+        is_embedding = isinstance(adapter, EmbeddingAdapter)
+        for factor, tensor in (("A", adapter.down), ("B", adapter.up)):
+            tensors[factor_name(place, factor, is_embedding=is_embedding)] = tensor.detach().cpu().contiguous()
     return tensors
+
+
+def factor_name(place: str, factor: str, *, is_embedding: bool) -> str:
+    """PEFT's name of the factor A or B of a change; those of token vectors are parameters and no maps."""
+    return f"{PREFIX}{place}.lora_embedding_{factor}" if is_embedding else f"{PREFIX}{place}.lora_{factor}.weight"
 
 
 def _config(adapters: Mapping[str, Adapter], base_model: str, revision: str, *, is_transposed: bool) -> dict[str, Any]:

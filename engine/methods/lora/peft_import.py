@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from engine.errors import ModelError, first_of
 from engine.foreign_files import confined, read_object, short
 from engine.methods.base import SeedOrigin
-from engine.methods.lora.adapters import map_sizes
-from engine.methods.lora.peft_files import BASE_HASH, CONFIG, PREFIX, WEIGHTS
-from engine.models.families import linear_places
+from engine.methods.lora.adapters import all_places, map_sizes
+from engine.methods.lora.peft_files import BASE_HASH, CONFIG, PREFIX, WEIGHTS, factor_name
 from engine.models.stored_tensors import StoredTensors
 
-_TENSOR = re.compile(re.escape(PREFIX) + r"(?P<place>.+)\.lora_(?P<factor>[AB])\.weight")
+_TENSOR = re.compile(re.escape(PREFIX) + r"(?P<place>.+)\.lora_(embedding_)?(?P<factor>[AB])(\.weight)?")
+_UNCHANGED = ".base_layer.weight"  # of token vectors: PEFT writes the table beside their change
 _FACTORS = {"A": "down", "B": "up"}
 _PATTERN = re.compile(r"\^?[\w.]{1,300}")  # of the names that a rank or an alpha is for; others may take for ever
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -109,7 +109,7 @@ def read_adapter(lm: nn.Module, folder: Path) -> dict[str, Tensor]:
     """
     config = _read_config(folder)
     _refuse_other_kinds(folder, config)
-    maps = {name: getattr(holder, attribute) for name, holder, attribute in linear_places(lm)}
+    maps = {name: getattr(holder, attribute) for name, holder, attribute in all_places(lm)}
     try:
         stored = StoredTensors(_weights_file(folder))
         names = _names_of_factors(stored, maps)
@@ -177,11 +177,14 @@ def _names_of_factors(stored: StoredTensors, maps: Mapping[str, Any]) -> dict[st
     """PLACE.down or PLACE.up for the name of each stored tensor; raises ModelError for a tensor of anything else."""
     names: dict[str, str] = {}
     for name in stored:
+        if _is_unchanged(stored, name, maps):
+            continue
         match = _TENSOR.fullmatch(name)
-        if match is None or match["place"] not in maps:
+        is_embedding = match is not None and isinstance(maps.get(match["place"]), nn.Embedding)
+        if match is None or match["place"] not in maps or name != _factor_name(match, is_embedding=is_embedding):
             raise ModelError(
                 f"The adapter changes “{short(name)}”, where a LoRA expert of this seed has no map.",
-                _ANOTHER_SEED + " Only maps of attention and feed-forward networks fit.",
+                _ANOTHER_SEED + " Only maps of attention and feed-forward networks, and token vectors, fit.",
             )
         names[name] = f"{match['place']}.{_FACTORS[match['factor']]}"
     if not names:
@@ -189,9 +192,24 @@ def _names_of_factors(stored: StoredTensors, maps: Mapping[str, Any]) -> dict[st
     return names
 
 
+def _factor_name(match: re.Match[str], *, is_embedding: bool) -> str:
+    return factor_name(match["place"], match["factor"], is_embedding=is_embedding)
+
+
+def _is_unchanged(stored: StoredTensors, name: str, maps: Mapping[str, Any]) -> bool:
+    """Whether a tensor is the seed's own table of token vectors; where the adapter has another one it is refused."""
+    embedding = maps.get(name.removeprefix(PREFIX).removesuffix(_UNCHANGED))
+    if not name.endswith(_UNCHANGED) or not isinstance(embedding, nn.Embedding):
+        return False
+    kind, shape = stored.header(name)
+    is_alike = kind.startswith(("F", "BF")) and tuple(shape) == tuple(embedding.weight.shape)
+    return is_alike and torch.equal(stored[name].to(embedding.weight), embedding.weight)
+
+
 def _refuse_another_shape(stored: StoredTensors, place: str, linear: Any, rank: float) -> None:
     """Raises ModelError unless both factors of a map's change are stored as floats, with this rank and its sizes."""
-    names = [f"{PREFIX}{place}.lora_{factor}.weight" for factor in _FACTORS]
+    is_embedding = isinstance(linear, nn.Embedding)
+    names = [factor_name(place, factor, is_embedding=is_embedding) for factor in _FACTORS]
     if lacking := [name for name in names if name not in stored]:
         raise ModelError(f"The adapter's tensor “{short(lacking[0])}” is missing.", _SAVE_AGAIN)
     types, (down, up) = zip(*map(stored.header, names), strict=True)

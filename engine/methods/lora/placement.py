@@ -1,15 +1,15 @@
-"""Adds an expert's low-rank changes to the linear maps of attention and feed-forward networks."""
+"""Adds an expert's low-rank changes to the linear maps of attention and feed-forward networks, and to token vectors."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from engine.config import LoraConfig
-from engine.methods.lora.adapters import adapters_of, fresh_adapter, merge
-from engine.models.families import linear_places
+from engine.methods.lora.adapters import adapters_of, all_places, fresh_adapter, merge
 from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
 
 
@@ -23,6 +23,24 @@ class AdaptedLinear(AdditiveLayer):
         return self.shared
 
 
+class AdaptedEmbedding(AdditiveLayer):
+    """The token vectors that all experts share; an adapter of an expert adds its change."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The shared vectors, which some families look at."""
+        return self.shared.weight  # type: ignore[return-value]
+
+    def merged(self, key: str) -> nn.Module:
+        """A table with the change of this expert. The shared one, which may be the output embeddings, too, stays."""
+        if key not in self.experts:
+            return self.shared
+        table = copy.copy(self.shared)
+        table._parameters = {"weight": nn.Parameter(self.weight.detach().clone())}
+        merge(table, self.experts[key])  # type: ignore[arg-type]
+        return table
+
+
 class BesideLinear(Placement):
     """Adapters beside linear maps. They may differ in rank and maps, so each is made from its tensors."""
 
@@ -30,8 +48,9 @@ class BesideLinear(Placement):
 
     def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
         layers = {}
-        for name, holder, attribute in list(linear_places(lm)):
-            layers[name] = AdaptedLinear(getattr(holder, attribute))
+        for name, holder, attribute in list(all_places(lm)):
+            module = getattr(holder, attribute)
+            layers[name] = (AdaptedEmbedding if isinstance(module, nn.Embedding) else AdaptedLinear)(module)
             setattr(holder, attribute, layers[name])
         return layers
 
@@ -46,3 +65,9 @@ class BesideLinear(Placement):
         if not state:  # the bare seed
             return {}
         return {**adapters_of(state, {place: layer.shared for place, layer in layers.items()})}
+
+    def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
+        changed = [one for one in layers.values() if isinstance(one, AdaptedEmbedding) and key in one.experts]
+        super().merge(lm, layers, key)
+        if changed:  # the vectors that the model reads are no longer those that it writes
+            lm.config.tie_word_embeddings = False

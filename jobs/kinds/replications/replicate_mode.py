@@ -49,6 +49,8 @@ def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
         "seeding": asdict(size.seeding),
         "mode": asdict(size.mode),
         "lora": asdict(size.lora),
+        "shared_backbone": size.shared_backbone,
+        "ablation_seeds": size.ablation_seeds,
         "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
         "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
     }

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from engine.config import DemixConfig, ModelConfig, TrainingConfig
 from engine.errors import Problem
@@ -25,7 +26,7 @@ from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from engine.models.families import fresh_model
+from engine.models.families import fresh_model, load_model, num_parameters
 from engine.models.flops import Shape, forward_flops
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
@@ -191,6 +192,22 @@ def test_its_parameters_and_operations_are_counted(made: Made) -> None:
         assert made.method.adapting_flops(shape, CONTEXT, stored) == expected > forward_flops(shape, CONTEXT)
         composing = made.method.composing_flops(shape, CONTEXT, stored)
         assert bool(composing) == made.method.has_parts
+
+
+@every_method
+def test_its_parameters_are_those_of_its_model_each_tensor_once(made: Made) -> None:
+    of_seed = num_parameters(load_model(made.seed.folder))
+    config = json.loads((made.seed.folder / "config.json").read_text())
+    for key, model in made.models.items():
+        others = {id(one) for other in model.keys if other != key for one in model.expert_parameters(other).values()}
+        alone = [one for one in cast(nn.Module, model).parameters() if id(one) not in others]
+        stored = made.stored(key)
+        counted = made.method.parameters(of_seed, config, stored)
+        assert counted.own == stored.num_parameters
+        assert counted.total == sum(one.numel() for one in alone)
+        of_networks = [one for one in alone if one.ndim == 3]  # those of a mixture of experts lie in one tensor
+        unused = sum(one.numel() * (8 - 2) // 8 for one in of_networks)
+        assert (counted.total - counted.active, bool(of_networks)) == (unused, made.method.name == "moe")
 
 
 @every_method

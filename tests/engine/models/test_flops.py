@@ -15,6 +15,7 @@ from engine.events import Step
 from engine.methods.demix import flops as demix_flops
 from engine.methods.domain_token import flops as domain_token_flops
 from engine.methods.lora import flops as lora_flops
+from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.moe.upcycle import upcycle
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model
@@ -80,6 +81,18 @@ def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> N
     size = sum(parameter.numel() for parameter in lm.expert_parameters("a").values())
     expected = lora_flops.training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, size)
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # the first maps cost less
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+@pytest.mark.parametrize("targets", ["attention", "ffn", "all"])
+def test_the_size_of_an_adapter_follows_from_the_shape_of_a_fresh_model(targets: Any, embeddings: bool) -> None:
+    config = LoraConfig(rank=3, targets=targets, embeddings=embeddings)
+    lm = fresh_model(SHAPE, VOCAB)
+    shape = Shape.fresh(SHAPE, VOCAB)
+    assert shape == Shape.of(lm.config.to_dict())
+    adapter = fresh_adapter(lm, config)
+    size = sum(tensor.numel() for name, tensor in adapter.items() if not name.endswith(".scale"))
+    assert lora_flops.adapter_size(shape, config) == size
 
 
 def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:

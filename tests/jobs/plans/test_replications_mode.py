@@ -82,10 +82,25 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job
     assert (job_spec.targets, job_spec.retention) == (["cs", "law"], "books")
     trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainJoint | TrainMode)]
     of_backbone = [one for one in trained if one.seed_model in ("rep-s0", "rep-s1")]
-    assert [one.domains for one in of_backbone] == [["books", "wiki"]] * 2
+    assert [(one.seed_model, one.domains) for one in of_backbone] == [("rep-s0", ["books", "wiki"])]
     others = [one for one in trained if one not in of_backbone]
-    assert {(one.seed_model, one.training.seed) for one in others} == {("rep-s0-backbone", 0), ("rep-s1-backbone", 1)}
+    assert {(one.seed_model, one.training.seed) for one in others} == {("rep-s0-backbone", 0), ("rep-s0-backbone", 1)}
     assert all(set(one.domains) <= {"cs", "law"} for one in others)
+
+
+def test_a_replication_begun_when_each_seed_had_its_backbone_goes_on_with_them(job_spec: ReplicateMode) -> None:
+    started = changed(job_spec, budget=replace(job_spec.budget, shared_backbone=False))
+    ids = submit_replication(started)
+    with transaction() as session:
+        job = session.get_one(Job, ids[-1])
+        kept = {name: shown for name, shown in job.spec["budget"].items() if name != "shared_backbone"}
+        job.spec = {**job.spec, "budget": kept}
+    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    trained = [step.spec for step in plan(again) if isinstance(step.spec, TrainJoint | TrainMode)]
+    assert {(one.seed_model, one.training.seed) for one in trained} == {
+        (f"rep-s{seed}{of}", seed) for seed in range(2) for of in ("", "-backbone")
+    }
+    assert submit_replication(again) == ids
 
 
 @pytest.mark.parametrize("size", SIZES)

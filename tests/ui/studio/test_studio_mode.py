@@ -65,8 +65,8 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "multiselect", "must not be forgotten", ["prose"])
     fill(app, "number_input", "Blocks of the backbone", 2)
-    assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
-    assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
+    assert [one.label for one in app.metric] == ["Trainable parameters", "Memory, at least", "Disk", "Time, about"]
+    assert named(app.metric, "Trainable").value == "41 k"  # two layers of 10,240 in two blocks, and gates
     assert "how long that takes is known after the first training" in output(app)
     assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
@@ -247,7 +247,7 @@ def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> N
     app = open_page("experts", experts__chosen=["both/composed"])
     assert not app.exception
     (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
-    assert [(row["part"], row["trained as"], row["parameters"]) for row in parts] == [
+    assert [(row["part"], row["trained as"], row["own parameters"]) for row in parts] == [
         ("code", "c/code", "1 k"),
         ("prose", "p/prose", "2 k"),
     ]

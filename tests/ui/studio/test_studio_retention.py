@@ -151,6 +151,7 @@ def compared(
                 "method": "mode",
                 "num_parts": 2,
                 "num_parameters": 9,
+                "total_parameters": 9,
                 "is_seed": name == "<b>",
                 "accuracy": {"code": learned, "law": learned, "general": kept},
                 "perplexity": {"code": None, "law": None, "general": None},

@@ -37,7 +37,8 @@ def as_printed() -> dict[Arm, Accuracies]:
     for row, by_rate in arms.by_rate(SIZE).items():
         result |= dict.fromkeys(by_rate.values(), result[ROWS[row]])
     result |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
-    result |= {arms.in_ffn(SIZE): (42, 44, 45)}
+    result |= {arms.in_ffn(SIZE): (42, 44, 45), arms.in_both(SIZE): (42, 44, 44)}
+    result |= {arms.in_embeddings(SIZE): (42, 42, 45)}
     result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
     result |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
     lora, mode = arms.by_sequences(SIZE).values()

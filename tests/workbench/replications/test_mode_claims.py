@@ -94,7 +94,11 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({RANKS[64]: (42, 35, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 64"),
         ({RANKS[8]: (42, 42, 46)}, "Table 2: LoRA of rank 8 retains more"),
         ({arms.in_ffn(SIZE): (42, 42, 45)}, "Table 2: LoRA of rank 16 in FFNs, too, is above"),
-        ({arms.in_ffn(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs"),
+        ({arms.in_ffn(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs,"),
+        ({arms.in_embeddings(SIZE): (42, 44, 45)}, "Table 2: LoRA of rank 16 is above LoRA of rank 16 in embeddings"),
+        ({arms.in_both(SIZE): (42, 42, 44)}, "Table 2: LoRA of rank 16 in FFNs and embeddings, too, is above"),
+        ({arms.in_embeddings(SIZE): (42, 42, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in emb"),
+        ({arms.in_both(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 16 in FFNs and"),
         ({SHAPES[2, 2]: (30, 47, 47)}, "Table 3: MoDE of 2 × 2 layers is above MoDE of 2 × 1"),
         ({SHAPES[6, 1]: (30, 49, 47)}, "Table 3: MoDE of 6 × 1 layers is above MoDE of 3 × 2"),
         ({SHAPES[6, 2]: (30, 53, 45)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
@@ -178,7 +182,7 @@ def test_steps_count_the_trainings_of_both_experts() -> None:
 
 def test_a_rank_is_no_learning_rate() -> None:
     assert {arm.lora.alpha / arm.lora.rank for arm in RANKS.values() if arm.lora} == {2.0}
-    assert [row["rank"] for row in by_rank(world())] == [8, 16, 64, 16]
+    assert [row["rank"] for row in by_rank(world())] == [8, 16, 64, 16, 16, 16]
 
 
 def test_the_papers_numbers_agree_with_its_own_averages_but_for_those_named() -> None:
@@ -203,6 +207,8 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
         *arms.by_shape(one).values(),
         *arms.by_layers(one).values(),
         arms.in_ffn(one),
+        arms.in_embeddings(one),
+        arms.in_both(one),
         arms.copied(one),
         *(arm for of in arms.by_rate(one).values() for arm in of.values()),
         *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
@@ -226,6 +232,8 @@ def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:
         None,
         *(paper.TABLE_2[rank][0] for rank in (8, 16)),
         paper.IN_FFN[0],
+        paper.IN_EMBEDDINGS[0],
+        paper.IN_BOTH[0],
     ]
 
 
@@ -235,7 +243,7 @@ def verdict_of(evidence: ModeEvidence, beginning: str) -> Verdict:
 
 def test_an_arm_that_ended_below_the_untouched_backbone_is_no_result() -> None:
     claim = "Table 2: LoRA of rank 16 is above LoRA of rank 64"
-    verdict = verdict_of(world({RANKS[64]: (42, 20, 30)}), claim)
+    verdict = verdict_of(world({RANKS[64]: (42, 20.5, 30)}), claim)
     assert verdict.mark == UNTESTABLE
     assert "A floor: LoRA of rank 64 ended below the untouched backbone on law (20." in verdict.why
     assert verdict_of(world(), claim).mark == REPRODUCED

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
 from workbench.papers.mode_plan import steps
+from workbench.papers.work import cost_of_token
 from workbench.plans import Step
 from workbench.replications.mode.names import roles
 
@@ -42,6 +45,8 @@ TRAINED: dict[str, Row] = {  # what is made, of which domains, from how many seq
     "lora4-second": ("LoRA of 4 in attention, scaled by 2", SECOND, ALL, OWN, 4),
     "lora8-second": ("LoRA of 8 in attention, scaled by 2", SECOND, ALL, OWN, 4),
     "lora4-all-second": ("LoRA of 4 in all, scaled by 2", SECOND, ALL, OWN, 4),
+    "lora4-embeddings-second": ("LoRA of 4 in attention and embeddings, scaled by 2", SECOND, ALL, OWN, 4),
+    "lora4-all-embeddings-second": ("LoRA of 4 in all and embeddings, scaled by 2", SECOND, ALL, OWN, 4),
     "mode1-1x1-second": ("1 expert of 1 x 1", SECOND, ALL, OWN, 4),
     "mode1-1x2-second": ("1 expert of 1 x 2", SECOND, ALL, OWN, 4),
     "mode1-2x2-second": ("1 expert of 2 x 2", SECOND, ALL, OWN, 4),
@@ -59,11 +64,13 @@ SCORED: dict[str, tuple[list[str], list[str]]] = {  # on which domains, and whic
     "scores of table 1": (EVERYWHERE, list(TRAINED)[1:10]),
     "scores of steps": (JUDGED, list(TRAINED)[10:13]),
     "scores of rates": (JUDGED, list(TRAINED)[13:16]),
-    "scores of table 2": (JUDGED, list(TRAINED)[16:19]),
-    "scores of table 3": (JUDGED, list(TRAINED)[19:22]),
-    "scores of figure 3": (JUDGED, list(TRAINED)[22:24]),
-    "scores of figure 5": (JUDGED, list(TRAINED)[24:]),
+    "scores of table 2": (JUDGED, list(TRAINED)[16:21]),
+    "scores of table 3": (JUDGED, list(TRAINED)[21:24]),
+    "scores of figure 3": (JUDGED, list(TRAINED)[24:26]),
+    "scores of figure 5": (JUDGED, list(TRAINED)[26:]),
 }
+SHARED = {(1, "backbone"), (1, "test backbone")}  # of both seeds; those of the first one
+ONE_EACH = SPEC.model_copy(update={"budget": replace(SPEC.budget, shared_backbone=False)})
 
 
 def trainings(job_spec: ReplicateMode = SPEC) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
@@ -76,7 +83,8 @@ def what(spec: TrainJoint | TrainMode | ComposeMode) -> str:
     """What a job trains, in the words of the table above."""
     match spec:
         case TrainJoint(method="lora-mixed", lora=lora):
-            return f"LoRA of {lora.rank} in {lora.targets}, scaled by {lora.alpha / lora.rank:g}"
+            embeddings = " and embeddings" * lora.embeddings
+            return f"LoRA of {lora.rank} in {lora.targets}{embeddings}, scaled by {lora.alpha / lora.rank:g}"
         case TrainJoint(method=method):
             return method
         case TrainMode(num_parts=number, shape=shape):
@@ -88,12 +96,27 @@ def what(spec: TrainJoint | TrainMode | ComposeMode) -> str:
             return "gates of both" if frozen else "gates and experts of both"
 
 
-def test_every_arm_is_trained_as_its_table_says_in_every_seed() -> None:
+def in_every_seed(rows: Mapping[str, Any], apart: Collection[tuple[int, str]] = ()) -> dict[str, Any]:
+    return {f"s{seed} {key}": row for seed in range(2) for key, row in rows.items() if (seed, key) not in apart}
+
+
+@pytest.mark.parametrize(("job_spec", "apart"), [(SPEC, SHARED), (ONE_EACH, ())])
+def test_every_arm_is_trained_as_its_table_says_in_every_seed(
+    job_spec: ReplicateMode, apart: Collection[tuple[int, str]]
+) -> None:
     result: dict[str, Row] = {}
-    for step, spec in trainings():
+    for step, spec in trainings(job_spec):
         shown = spec.training
         result[step.key] = (what(spec), spec.domains, shown.max_sequences, shown.learning_rate, shown.num_steps)
-    assert result == {f"s{seed} {key}": row for seed in range(2) for key, row in TRAINED.items()}
+    assert result == in_every_seed(TRAINED, apart)
+
+
+def test_some_seeds_of_a_size_may_have_table_1_and_equal_steps_alone() -> None:
+    job_spec = SPEC.model_copy(update={"budget": replace(SPEC.budget, ablation_seeds=1)})
+    of_seeds = [[key[3:] for step, _ in trainings(job_spec) if (key := step.key).startswith(f"s{n}")] for n in (0, 1)]
+    assert of_seeds == [list(TRAINED), list(TRAINED)[1:13]]
+    scored = [step.key for step in steps(job_spec) if isinstance(step.spec, Evaluate) and step.key.startswith("s1")]
+    assert scored == ["s1 scores of table 1", "s1 scores of steps"]
 
 
 def test_all_else_of_a_training_is_the_sizes() -> None:
@@ -136,4 +159,13 @@ def test_every_arm_is_scored_once_on_the_texts_of_its_table() -> None:
             first, *others = [step.spec.mixture, *step.spec.experts]
             names = [first, *(name.rpartition("/")[0] for name in others)]
             result[step.key] = (step.spec.domains, [name.removeprefix(f"rep-{step.key[:2]}-") for name in names])
-    assert result == {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}
+    assert result == in_every_seed(SCORED, SHARED)
+
+
+def test_a_training_beside_a_frozen_model_costs_what_it_computes() -> None:
+    cost = {step.key[3:]: cost_of_token(step, SPEC) for step in steps(SPEC) if step.key.startswith("s0")}
+    assert cost["backbone"] == cost["full"] == cost["full-x3"] == 1.0
+    assert cost["lora4"] < cost["lora8-second"] < cost["lora4-all-second"] < 1.0
+    assert cost["mode1-1x1-second"] < cost["mode1-2x1"] < cost["mode2-2x1"] == cost["composed"]
+    assert cost["mode1-2x1"] < cost["frozen"] < cost["composed"]
+    assert 1.0 < cost["mode1-2x1"] < 2.0  # as many layers again as the backbone's, which is gone through and back

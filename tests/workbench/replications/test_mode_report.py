@@ -39,6 +39,13 @@ BUDGET = {
 }
 
 
+def test_a_report_says_over_what_its_seeds_differ() -> None:
+    shared = {**findings(), "budget": {**BUDGET, "shared_backbone": True, "ablation_seeds": 3}}
+    assert "not over backbones" in markdown(shared)
+    assert "at most the first 3." in markdown(shared)
+    assert "over backbones" not in markdown(findings())  # as before that was so
+
+
 def findings(changed: Mapping[Arm, Accuracies] | None = None, *jobs: JobFacts) -> dict[str, Any]:
     return shown(evidence_of(hits_of({**as_printed(), **(changed or {})})), *jobs)
 
@@ -53,7 +60,7 @@ def test_the_best_row_of_table_1_is_said_beside_full_fine_tuning() -> None:
         "Best on average over both targets and what is retained: MoDE with 2 train"
     )
     assert "Full fine-tuning has " in best_words(findings())
-    better = best_words(findings({ROWS["full"]: (60, 60, 60)}))
+    better = best_words(findings({ROWS["full"]: (60.2, 60.2, 60.2)}))
     assert "retained: full fine-tuning, 60." in better
     assert "MoDE with 2 trained experts has " in better
     assert "is not known yet" in best_words(shown(evidence_of({})))

@@ -55,6 +55,17 @@ def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores:
     assert len({result.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_shared_backbone_has_its_scores_in_every_seed(scores: dict[ScoreKey, Stored], shared: bool) -> None:
+    into = ModeMeasured()
+    subject = replace(SUBJECT, seeds=2, size=replace(SIZE, shared_backbone=shared))
+    assert list(measure(subject, scores, into))
+    assert ((BACKBONE, 1, "law") in into.hits) == shared
+    assert (ROWS["full"], 1, "law") not in into.hits
+    if shared:
+        assert into.hits[BACKBONE, 1, "law"].accuracy == into.hits[BACKBONE, 0, "law"].accuracy
+
+
 def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
     full, lora = (RUN.expert(ROWS[row], SUBJECT.targets) for row in ("full", "lora"))
     del scores[full, "cs", "test"]

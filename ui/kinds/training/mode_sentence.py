@@ -9,4 +9,4 @@ from ui.present.text.formatting import listed
 def mode_sentence(result: Result) -> str:
     """Its parts, their size and its mixture."""
     parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
-    return f"{parts} beside the backbone, {size} parameters, in the mixture {result['mixture']}."
+    return f"{parts} beside the backbone, {size} parameters of their own, in the mixture {result['mixture']}."

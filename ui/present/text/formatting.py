@@ -84,8 +84,10 @@ def clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def millions(num_parameters: int) -> str:
-    """Parameters, `812 k` or `1.3 M`."""
+def millions(num_parameters: int | None) -> str:
+    """Parameters, `812 k` or `1.3 M`; None is not known."""
+    if num_parameters is None:
+        return "not known"
     if num_parameters < 1_000_000:
         return f"{num_parameters / 1000:.0f} k"
     return f"{num_parameters / 1e6:,.1f} M"

@@ -60,7 +60,7 @@ def verdict_rows(answer: Retention) -> list[dict[str, Any]]:
         {
             "expert": row.expert,
             "method": method_words(row),
-            "parameters": millions(row.num_parameters),
+            "parameters": millions(row.total_parameters),
             f"learned ({unit})": _in_unit(row.learned, number),
             f"kept ({unit})": _in_unit(row.kept, number),
             "ahead": _ahead_words(row, number),
@@ -119,7 +119,7 @@ def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
     return {
         "expert": row.expert,
         "method": method_words(row),
-        "parameters": millions(row.num_parameters),
+        "parameters": millions(row.total_parameters),
         **{f"accuracy on {titles[domain]} (%)": in_percent(row.accuracy[domain]) for domain in domains},
         **({"mean accuracy on targets (%)": in_percent(row.learned["accuracy"])} if several else {}),
         **{f"perplexity on {titles[domain]}": row.perplexity[domain] for domain in domains},

@@ -56,7 +56,8 @@ def _show_numbers(card: ExpertCard) -> None:
     numbers = {
         "Domain": card.domain or pluralize(len(card.domains), "domain"),
         "Method": card.method,
-        "Parameters": millions(card.num_parameters),
+        "Parameters": millions(card.total_parameters),
+        "Own parameters": millions(card.num_parameters),
         "Size on disk": size(card.size_bytes),
     }
     for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):

@@ -28,7 +28,7 @@ def show_parts(card: ExpertCard) -> None:
             "trained as": "this expert" if part.origin == card.name else part.origin or "an expert that is gone",
             "blocks": part.num_blocks,
             "layers in each block": part.layers,
-            "parameters": millions(part.num_parameters),
+            "own parameters": millions(part.num_parameters),
         }
         for part in parts
     ]

@@ -23,7 +23,7 @@ class Replicate(Spec):
         description="quick (two CPU cores, ten minutes), tiny (two hours), small (a GPU) or smoke (seconds).",
     )
     budget: Size
-    seeds: int = Field(2, ge=1, le=20, description="Number of seeds; everything is made once per seed.")
+    seeds: int = Field(2, ge=1, le=20, description="Number of seeds; all is made once per seed, but MoDE's backbone.")
     domains: list[Name] = Field(min_length=2, description="Training domains.")
     novel: list[Name] = Field(min_length=1, description="Novel domains.")
     imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import first.")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.kinds.replications.replicate import BUDGET, Replicate
 from workbench.replications.mode.arms import arms_of as mode_arms
-from workbench.replications.mode.names import ModeRun
+from workbench.replications.mode.names import runs_of
 from workbench.replications.mode.sizes import SIZES as MODE_SIZES
 from workbench.replications.mode.sizes import ModeSize
 from workbench.spec_base import Name
@@ -45,7 +45,7 @@ class ReplicateMode(Replicate):
         return [*self.targets, self.retention]
 
     def names(self) -> list[str]:
-        runs = [ModeRun(self.name, seed) for seed in range(self.seeds)]
+        runs = runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
         return [name for run in runs for name in run.names(mode_arms(self.budget))]
 
 

@@ -62,6 +62,16 @@ def in_ffn(size: ModeSize) -> Arm:
     return Arm("lora", on="second", lora=replace(size.lora, targets="all"))
 
 
+def in_embeddings(size: ModeSize) -> Arm:
+    """Table 2: token vectors are changed, too."""
+    return Arm("lora", on="second", lora=replace(size.lora, embeddings=True))
+
+
+def in_both(size: ModeSize) -> Arm:
+    """Table 2: feed-forward networks and token vectors are changed, too."""
+    return Arm("lora", on="second", lora=replace(size.lora, targets="all", embeddings=True))
+
+
 def by_shape(size: ModeSize) -> dict[tuple[int, int], Arm]:
     """Table 3: on the second target, by blocks and by the expert's layers in each."""
     return {
@@ -104,7 +114,7 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
         "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
         "steps": list(longer(size).values()),
         "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
-        "table 2": [*by_rank(size).values(), in_ffn(size)],
+        "table 2": [*by_rank(size).values(), in_ffn(size), in_embeddings(size), in_both(size)],
         "table 3": list(by_shape(size).values()),
         "figure 3": [
             *by_layers(size).values(),
@@ -117,6 +127,13 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
         for arm in arms:
             first.setdefault(arm, group)
     return {group: [arm for arm, of in first.items() if of == group] for group in text}
+
+
+def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
+    """How many of the seeds train a group's arms: all of those that table 1 and equal steps are about."""
+    if group in ("table 1", "steps") or size.ablation_seeds is None:
+        return seeds
+    return min(seeds, size.ablation_seeds)
 
 
 def arms_of(size: ModeSize) -> list[Arm]:

@@ -46,7 +46,8 @@ class Arm:
     @property
     def _what(self) -> str:
         if self.lora:
-            return f"lora{self.lora.rank}{'' if self.lora.targets == 'attention' else f'-{self.lora.targets}'}"
+            targets = "" if self.lora.targets == "attention" else f"-{self.lora.targets}"
+            return f"lora{self.lora.rank}{targets}{'-embeddings' if self.lora.embeddings else ''}"
         if self.shape:
             copied = "-copied" if self.shape.init == "copy" else ""
             return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
@@ -63,14 +64,21 @@ class Arm:
     @property
     def _words(self) -> str:
         if self.lora:
-            where = {"attention": "", "all": " in FFNs, too", "ffn": " in FFNs alone"}[self.lora.targets]
-            return f"LoRA of rank {self.lora.rank}{where}"
+            return f"LoRA of rank {self.lora.rank}{_where(self.lora)}"
         if self.shape and self.on == "mixed":
             start = "copied" if self.shape.init == "copy" else "fresh"
             return f"MoDE with {self.num_parts} {start} expert{'' if self.num_parts == 1 else 's'}"
         if self.shape:
             return f"MoDE of {self.shape.num_blocks} × {self.shape.expert_layers} layers"
         return _WORDS[self.method]
+
+
+def _where(lora: LoraConfig) -> str:
+    """What is changed beside attention."""
+    if lora.targets == "ffn":
+        return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
+    more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]
+    return f" in {' and '.join(more)}, too" if more else ""
 
 
 _WORDS: dict[Method, str] = {
@@ -82,13 +90,22 @@ _WORDS: dict[Method, str] = {
 BACKBONE = Arm("backbone")
 
 
+@dataclass(frozen=True)
 class ModeRun(Run):
-    """One seed: names of what it makes."""
+    """One seed: names of what it makes, and which seed's backbone it adapts: None is its own."""
+
+    backbone_seed: int | None = None
+
+    @property
+    def of_backbone(self) -> ModeRun:
+        """The run that makes the backbone of this one."""
+        seed = self.seed if self.backbone_seed is None else self.backbone_seed
+        return self if seed == self.seed else ModeRun(self.name, seed)
 
     @property
     def backbone(self) -> str:
         """The trained backbone: a mixture of one dense model, and the seed model that is its copy."""
-        return self.mixture(BACKBONE)
+        return self.of_backbone.mixture(BACKBONE)
 
     def mixture(self, arm: Arm) -> str:
         return f"{self.seed_model}-{arm.key}"
@@ -98,11 +115,18 @@ class ModeRun(Run):
         own = {"backbone": "dense", "full": "dense", "lora": "mixed", "frozen": "composed", "composed": "composed"}
         domains = trained_on(arm, targets)
         mode = domains[0] if len(domains) == 1 else "mixed"
-        return f"{self.mixture(arm)}/{own.get(arm.method, mode)}"
+        mixture = self.backbone if arm == BACKBONE else self.mixture(arm)
+        return f"{mixture}/{own.get(arm.method, mode)}"
 
     def names(self, arms: Sequence[Arm]) -> list[str]:
         """Everything that is made under a name of its own."""
-        return [self.seed_model, *map(self.mixture, (BACKBONE, *arms))]
+        own = [self.seed_model, self.backbone] if self.of_backbone == self else []
+        return [*own, *map(self.mixture, arms)]
+
+
+def runs_of(name: str, seeds: int, *, shared_backbone: bool) -> list[ModeRun]:
+    """The runs of a replication; with a shared backbone all of them adapt that of the first."""
+    return [ModeRun(name, seed, 0 if shared_backbone else None) for seed in range(seeds)]
 
 
 def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:

@@ -37,6 +37,8 @@ TABLE_2: Mapping[int, tuple[float, float]] = {  # rank, of attention alone: Code
     2048: (66.55, 32.27),
 }
 IN_FFN = (76.44, 47.78)  # rank 16, in feed-forward networks, too
+IN_EMBEDDINGS = (75.81, 48.03)  # rank 16, in token embeddings, too
+IN_BOTH = (76.23, 47.04)
 TABLE_3: Mapping[tuple[int, int], tuple[float, float]] = {  # blocks, layers of the expert in each: Code, English
     (2, 1): (76.98, 47.87),
     (2, 2): (77.17, 47.86),

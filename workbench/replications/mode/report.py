@@ -35,7 +35,7 @@ def sections(findings: Findings) -> list[Section]:
         Section("Figure 4: backbone and experts on devices of their own", (_SHARDED,)),
         failed(findings, reasons),
         Section("Contradictions within the paper", tuple(findings["disagreements"])),
-        intervals(findings, _HOW),
+        intervals(findings, _HOW, *_seeds(findings)),
         circumstances(findings, *_trainings(findings)),
     ]
 
@@ -46,6 +46,21 @@ _MARKS = (
     f"{COMPARABLE:g} percentage points less, “as much” within {COMPARABLE:g}."
 )
 _HOW = "Of accuracies as of perplexities: right tokens over all tokens of the documents that were drawn."
+
+
+def _seeds(findings: Findings) -> Iterator[str]:
+    """What differs between seeds, and which tables have fewer; older findings have neither."""
+    if findings["budget"].get("shared_backbone"):
+        yield _ONE_BACKBONE
+    if fewer := findings["budget"].get("ablation_seeds"):
+        yield f"Table 1 and equal steps have all seeds; rates, tables 2 and 3 and figures at most the first {fewer}."
+
+
+_ONE_BACKBONE = (
+    "All seeds adapt one backbone, as in the paper. They differ in how experts and adapters start and in the order of "
+    "the text, so the intervals are over these and over documents, and not over backbones: another backbone might move "
+    "all arms together."
+)
 
 
 def best_words(findings: Findings) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.statistics.bootstrap import Hits, Place
 from workbench.replications.mode.arms import arms_of
-from workbench.replications.mode.names import BACKBONE, Arm, ModeRun
+from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, runs_of
 from workbench.replications.mode.sizes import ModeSize
 from workbench.replications.scored import Measured, ScoredText, Scores, Subject
 
@@ -33,7 +33,7 @@ class ModeSubject(Subject):
 
     @property
     def runs(self) -> list[ModeRun]:
-        return [ModeRun(self.name, seed) for seed in range(self.seeds)]
+        return runs_of(self.name, self.seeds, shared_backbone=self.size.shared_backbone)
 
     @property
     def arms(self) -> list[Arm]:

@@ -23,7 +23,8 @@ Cell = tuple[int, int]
 
 def judge_shapes(evidence: ModeEvidence) -> list[Verdict]:
     """What a larger LoRA and a larger expert bring, and what they cost."""
-    return [*_ranks(evidence), *_ffn(evidence), *_layers(evidence), *_blocks(evidence), *_parameters(evidence)]
+    adapters = [*_ranks(evidence), *_ffn(evidence), *_embeddings(evidence)]
+    return [*adapters, *_layers(evidence), *_blocks(evidence), *_parameters(evidence)]
 
 
 # table 2 ------------------------------------------------------------------------------------------
@@ -73,6 +74,21 @@ def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
     sentence = f"{own} retains more than {more}"
     claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}", topics=(LORA_RANK,))
     yield has_more(evidence, claim, own, more, retained)
+
+
+def _embeddings(evidence: ModeEvidence) -> Iterator[Verdict]:
+    """Adapters of token vectors cost accuracy by themselves; with those of FFNs they gain a little and retain less."""
+    size = evidence.subject.size
+    own, embeddings, both = arms.by_rank(size)[size.lora.rank], arms.in_embeddings(size), arms.in_both(size)
+    target, retained = ([one] for one in evidence.subject.single)
+    code, english = paper.TABLE_2[16]
+    claim = Claim("Table 2", f"{own} is above {embeddings}, on {target[0]}", f"{code} > {paper.IN_EMBEDDINGS[0]}")
+    yield has_more(evidence, claim, own, embeddings, target)
+    claim = Claim("Table 2", f"{both}, is above {own} on {target[0]}", f"{paper.IN_BOTH[0]} > {code}")
+    yield has_more(evidence, claim, both, own, target)
+    for more, printed in ((embeddings, paper.IN_EMBEDDINGS), (both, paper.IN_BOTH)):
+        claim = Claim("Table 2", f"{own} retains more than {more}", f"{english} > {printed[1]}")
+        yield has_more(evidence, claim, own, more, retained)
 
 
 # table 3 ------------------------------------------------------------------------------------------
@@ -138,11 +154,22 @@ def _named(by_amount: dict[int, Arm]) -> dict[str, Arm]:
 def by_rank(evidence: ModeEvidence) -> list[Row]:
     """Table 2, the paper's rows of the same rank beside ours."""
     size = evidence.subject.size
-    rows = [
-        {"rank": rank, "in FFNs": "no", **_beside(evidence, arm, paper.TABLE_2.get(rank))}
-        for rank, arm in arms.by_rank(size).items()
+    shown = [(arm, paper.TABLE_2.get(rank)) for rank, arm in arms.by_rank(size).items()]
+    shown += [
+        (arms.in_ffn(size), paper.IN_FFN),
+        (arms.in_embeddings(size), paper.IN_EMBEDDINGS),
+        (arms.in_both(size), paper.IN_BOTH),
     ]
-    return [*rows, {"rank": size.lora.rank, "in FFNs": "yes", **_beside(evidence, arms.in_ffn(size), paper.IN_FFN)}]
+    return [{**_of_adapter(arm), **_beside(evidence, arm, printed)} for arm, printed in shown]
+
+
+def _of_adapter(arm: Arm) -> Row:
+    assert arm.lora
+    return {
+        "rank": arm.lora.rank,
+        "in FFNs": "no" if arm.lora.targets == "attention" else "yes",
+        "in embeddings": "yes" if arm.lora.embeddings else "no",
+    }
 
 
 def by_shape(evidence: ModeEvidence) -> list[Row]:

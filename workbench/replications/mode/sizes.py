@@ -2,6 +2,12 @@
 
 The paper's own are §4.1: a backbone of 1.58B parameters in 18 layers, batches of 128, a rate of 1e-3, 50,000 steps.
 Where a size differs, the report says so, because it prints what stands here.
+
+How `tiny` spends its hours of one core, by `--plan` at 7,300 tokens/s: one backbone of 30.7 M tokens 70 minutes, the
+arms of five seeds 110, starting 189 jobs 16, scoring 13: three and a half hours, and four at 6,300 tokens/s beside
+other work. A backbone for each seed would take 350 minutes alone.
+Table 1 and its rivals at equal steps have all seeds; what varies one thing (rates, ranks, shapes, amounts of text) has
+three, since these are two thirds of all arms. Longer trainings of arms would be paid with seeds, or with the backbone.
 """
 
 from __future__ import annotations
@@ -34,46 +40,50 @@ class ModeSize(Size):
     prior_blocks: int = 0  # nothing is weighed by a prior
     patience: int | None = None  # of arms on fewer sequences, in evaluations; replications once had none
     own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
+    shared_backbone: bool = False  # of all seeds, as in the paper; replications once trained one for each
+    ablation_seeds: int | None = None  # the first so many train what is in neither table 1 nor “steps”; None: all
 
 
 _WRITTEN: Mapping[SizeName, ModeSize] = {
     "tiny": ModeSize(
-        about="6 layers, width 64, experts of 3 x 2 layers: two CPU cores, at most an hour with two seeds",
-        shape=ModelConfig(num_layers=6, width=64, num_heads=4, ffn_width=256, max_positions=256),
-        vocab_size=2048,
+        about="6 layers, width 128, experts of 3 x 2 layers: two CPU cores, some two and a half hours with five seeds",
+        shape=ModelConfig(num_layers=6, width=128, num_heads=4, ffn_width=384, max_positions=256),
+        vocab_size=1024,
         seeding=TrainingConfig(
-            num_steps=4000,
+            num_steps=20_000,
             block_size=128,
             sequences_per_domain=2,
-            learning_rate=6e-3,
+            learning_rate=4e-3,
             clip=1.0,
             checkpoint_every=1000,
-            evaluate_every=1000,
+            evaluate_every=2000,
             evaluation_blocks=8,
             precision="fp32",
         ),
         training=TrainingConfig(
-            num_steps=400,
+            num_steps=180,
             block_size=128,
             sequences_per_domain=4,
             learning_rate=3e-3,
             clip=1.0,
-            checkpoint_every=400,
-            evaluate_every=200,
+            checkpoint_every=180,
+            evaluate_every=90,
             evaluation_blocks=8,
             precision="fp32",
         ),
         mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
         lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
-        ranks=(2, 4, 8, 16, 32, 64),
+        ranks=(4, 16, 64, 128),
         grid=((2, 1), (2, 2), (3, 1), (3, 2), (6, 1), (6, 2)),
         layers=(1, 2, 4),
-        sequences=(16, 128, 1024),
-        mixed_sequences=(8, 64, 512),
-        rates=(1e-3, 1e-2),
+        sequences=(16, 256),
+        mixed_sequences=(8, 128),
+        rates=(1e-3, 1e-2, 3e-2),
         longer=3,
         patience=3,
         own_starts=True,
+        shared_backbone=True,
+        ablation_seeds=3,
         max_bytes=20_000_000,
         test_tokens=16_384,
     ),
@@ -114,6 +124,7 @@ _WRITTEN: Mapping[SizeName, ModeSize] = {
         longer=3,
         patience=3,
         own_starts=True,
+        shared_backbone=True,
         max_bytes=None,
         test_tokens=131_072,
     ),
@@ -154,15 +165,19 @@ _WRITTEN: Mapping[SizeName, ModeSize] = {
         longer=3,
         patience=3,
         own_starts=True,
+        shared_backbone=True,
         max_bytes=None,
         test_tokens=512,
     ),
 }
 _QUICK = replace(
     _WRITTEN["tiny"],
-    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
-    seeding=replace(_WRITTEN["tiny"].seeding, num_steps=800, evaluate_every=400, checkpoint_every=400),
+    about="as tiny, width 64 and fewer steps: some 25 minutes of one CPU core with two seeds",
+    shape=replace(_WRITTEN["tiny"].shape, width=64, ffn_width=192),
+    seeding=replace(_WRITTEN["tiny"].seeding, num_steps=2000, evaluate_every=500, checkpoint_every=500),
     training=replace(_WRITTEN["tiny"].training, num_steps=80, evaluate_every=40, checkpoint_every=80),
+    ranks=(4, 16, 64),
+    ablation_seeds=1,
     max_bytes=4_000_000,
     test_tokens=8192,
 )
