@@ -32,6 +32,10 @@ class Manifest(Answer):
     tokenizer_sha256: str
     gate: dict[str, Any]
     clustering_sha256: str | None
+    sampling: dict[str, Any] | None = Field(
+        None, description="How tokens were drawn, with the seed of the first answer; null of a text that was only read."
+    )
+    versions: dict[str, str] = Field(default_factory=dict, description="Of the packages that computed it.")
 
 
 class TextPosterior(Answer):

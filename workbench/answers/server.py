@@ -67,8 +67,10 @@ class CompletionChoice(Answer):
     text: str
     logprobs: Logprobs | None
     finish_reason: str | None
-    expert_weights: list[dict[str, float]]
-    gate_weights: list[dict[str, GateWeights]]
+    expert_weights: list[dict[str, float]] | None = Field(description="By token; null if switched off.")
+    gate_weights: list[dict[str, GateWeights]] | None = Field(description="By token; null if switched off.")
+    token_ids: list[int] | None = Field(None, description="With return_token_ids.")
+    prompt_token_ids: list[int] | None = Field(None, description="With return_token_ids.")
 
 
 class ChunkChoice(Answer):
@@ -78,8 +80,10 @@ class ChunkChoice(Answer):
     text: str
     logprobs: Logprobs | None
     finish_reason: str | None
-    expert_weights: dict[str, float] | None
-    gate_weights: dict[str, GateWeights] | None
+    expert_weights: dict[str, float] | None = None
+    gate_weights: dict[str, GateWeights] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class Usage(Answer):
@@ -116,7 +120,7 @@ class CompletionChunk(CompletionHead):
 
 
 class TopLogprob(Answer):
-    """The most probable token in the place of one."""
+    """A probable token in the place of one."""
 
     token: str
     logprob: float
@@ -124,7 +128,7 @@ class TopLogprob(Answer):
 
 
 class ChatLogprob(Answer):
-    """A token of an answer with its log-probability (nats); `top_logprobs` is empty, or the most probable one."""
+    """A token of an answer with its log-probability (nats); `top_logprobs` are the most probable ones in its place."""
 
     token: str
     logprob: float
@@ -160,8 +164,10 @@ class ChatChoice(Answer):
     message: ChatAnswer
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    expert_weights: list[dict[str, float]]
-    gate_weights: list[dict[str, GateWeights]]
+    expert_weights: list[dict[str, float]] | None = Field(description="By token; null if switched off.")
+    gate_weights: list[dict[str, GateWeights]] | None = Field(description="By token; null if switched off.")
+    token_ids: list[int] | None = Field(None, description="With return_token_ids.")
+    prompt_token_ids: list[int] | None = Field(None, description="With return_token_ids.")
 
 
 class ChatChunkChoice(Answer):
@@ -171,8 +177,10 @@ class ChatChunkChoice(Answer):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    expert_weights: dict[str, float] | None
-    gate_weights: dict[str, GateWeights] | None
+    expert_weights: dict[str, float] | None = None
+    gate_weights: dict[str, GateWeights] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatCompletion(Answer):
