@@ -24,7 +24,7 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
-from workbench.answers.server import LoadedBase
+from workbench.answers.server import CacheUse, LoadedBase
 from workbench.errors import NoModel, NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -354,6 +354,11 @@ class Host:
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
+
+    def cache_use(self) -> CacheUse:
+        """The bytes of loaded models, and how often they were there when requested."""
+        cache = self._cache
+        return CacheUse(num_bytes=cache.num_bytes(), num_hits=cache.num_hits, num_misses=cache.num_misses)
 
     def _models(self, plan: GenerationPlan) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""

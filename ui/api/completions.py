@@ -21,6 +21,8 @@ from engine.events import Done, Echo, Token
 from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Piece, Result, Scored
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
+from ui.api.operations import bounded
+from ui.api.schema import EVENTS
 from ui.api.schemas import ChatRequest, CompletionRequest, Generating
 from ui.generation import model_host
 from ui.generation.app_state import AppState
@@ -38,23 +40,23 @@ QUIET_SECONDS = 5.0  # after which a stream that waits for its first token sends
 NUM_SEEDS = 2**64
 
 
-@router.post("/v1/completions", response_model=Completion)
+@router.post("/v1/completions", response_model=Completion, responses=EVENTS)
 async def complete(body: CompletionRequest, request: Request, state: State) -> Completion | Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
     await run_in_threadpool(state.generations.require_readable, plan, *body.prompt)
     # One slot for all answers, one after the other: a request has one place in the queue.
-    pieces = state.slots.stream(lambda: _pieces(state.generations, plan, sampling, body))
+    pieces = bounded(state.slots.stream(lambda: _pieces(state.generations, plan, sampling, body)), state)
     return await _respond(request, CompletionBuilder(plan, sampling, body), pieces)
 
 
-@router.post("/v1/chat/completions", response_model=ChatCompletion)
+@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=EVENTS)
 async def chat(body: ChatRequest, request: Request, state: State) -> ChatCompletion | Response:
     """The model's next message in a conversation, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
     ids = await run_in_threadpool(state.generations.conversation_ids, plan, body.conversation())
     await run_in_threadpool(state.generations.require_readable, plan, ids)
-    pieces = state.slots.stream(lambda: _answers(state.generations, plan, sampling, body, ids))
+    pieces = bounded(state.slots.stream(lambda: _answers(state.generations, plan, sampling, body, ids)), state)
     return await _respond(request, ChatBuilder(plan, sampling, body), pieces)
 
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem, code_of
 from ui.api.schemas import FieldError
-from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpec,
@@ -36,6 +36,7 @@ STATUS: dict[type[Problem], int] = {
     DiskFull: 507,
     RateLimitExceeded: 429,
     ServiceUnavailable: 503,
+    AnswerTimeout: 504,
 }
 
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."

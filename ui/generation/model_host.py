@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
-    from workbench.answers.server import LoadedBase
+    from workbench.answers.server import CacheUse, LoadedBase
     from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
@@ -57,6 +57,8 @@ class Host(Protocol):
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior: ...
 
     def loaded(self) -> list[LoadedBase]: ...
+
+    def cache_use(self) -> CacheUse: ...
 
 
 class ModelHost:
@@ -110,6 +112,12 @@ class ModelHost:
     def loaded(self) -> list[LoadedBase]:
         """The bases in memory now; empty before the first request."""
         return self._host.loaded() if self._host is not None else []
+
+    def cache_use(self) -> CacheUse:
+        """The bytes of loaded models, and how often they were there when requested."""
+        from workbench.answers.server import CacheUse
+
+        return self._host.cache_use() if self._host is not None else CacheUse()
 
     def device(self) -> str | None:
         """The device of the weights; None before the first request."""

@@ -18,6 +18,35 @@ class LoadedBase(Answer):
     experts: list[str]
 
 
+class ErrorObject(Answer):
+    """What is wrong with a request, and what to do, in OpenAI's shape."""
+
+    message: str
+    type: str
+    param: str | None = Field(description="The field that is wrong, if it is one.")
+    code: str = Field(description="A short stable name of the cause.")
+
+
+class ErrorAnswer(Answer):
+    """A refusal or a failure."""
+
+    error: ErrorObject
+
+
+class CacheUse(Answer):
+    """What loaded models take, and how often a request had its experts in memory."""
+
+    num_bytes: int = 0
+    num_hits: int = 0
+    num_misses: int = 0
+
+
+class Ready(Answer):
+    """That the server takes requests: it reads its registry, and does not stop."""
+
+    status: Literal["ready"] = "ready"
+
+
 class Health(Answer):
     """That the server runs, for which registry, on which device, and what it holds in memory."""
 

@@ -496,7 +496,14 @@ def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:
 
 
 def test_no_page_of_the_api_loads_scripts_from_elsewhere(api: TestClient) -> None:
-    assert [api.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+    page = api.get("/docs").text
+    loaded = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert len(loaded) == 3
+    for path in loaded:
+        assert path.startswith("/")
+        assert api.get(path).status_code == 200
+    assert "url: '/openapi.json'" in page
+    assert api.get("/redoc").status_code == 404
 
 
 def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
