@@ -71,7 +71,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
 
     def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: Generating) -> None:
         self.body = body
-        self._manifest = plan.manifest(sampling)
+        self._manifest = plan.manifest(sampling).model_copy(update={"n": body.n})
         self._created = int(time.time())
         self._done: list[Done] = []
         self._started: set[int] = set()  # choices that a chunk was made of

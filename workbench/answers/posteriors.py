@@ -35,6 +35,7 @@ class Manifest(Answer):
     sampling: dict[str, Any] | None = Field(
         None, description="How tokens were drawn, with the seed of the first answer; null of a text that was only read."
     )
+    n: int = Field(1, description="Answers to each prompt; their seeds count up from the one of the sampling.")
     versions: dict[str, str] = Field(default_factory=dict, description="Of the packages that computed it.")
 
 

@@ -156,7 +156,7 @@ def test_llm_prompts_and_streams(url: str, tmp_path: Any, monkeypatch: pytest.Mo
 
 
 def test_open_webui_lists_models_chats_and_asks_for_a_title(url: str) -> None:
-    """Its calls as its source sends them: models, a streamed chat with a system message, a title, a task without stream."""
+    """Its calls as its source sends them: models, a streamed chat with a system message, a title without a stream."""
     headers = {"Authorization": "Bearer s3cret", "X-OpenWebUI-User-Name": "me"}
     with httpx.Client(base_url=url, headers=headers) as client:
         names = [one["id"] for one in client.get("/models").json()["data"]]
