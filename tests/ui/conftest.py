@@ -112,7 +112,7 @@ class FakeHost:
             time.sleep(self.seconds)
             if number == self.fail_at:
                 raise RuntimeError("a mistake of ours")
-            text = f" {prompt.split()[-1]}{number}"
+            text = f" {(prompt.split() or [''])[-1]}{number}"
             others = [Candidate(100 + rank, f"other{rank}", -1.0 - rank) for rank in range(sampling.num_candidates)]
             own = [] if self.is_unlikely else [Candidate(number, text, -0.5)]
             candidates = [*own, *others][: sampling.num_candidates]

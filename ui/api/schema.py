@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from workbench.answers.server import ErrorAnswer
 
 ASSETS = "/docs/assets"
-EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/workbench/posterior")
 SUBMITTING = "/v1/workbench/jobs"
 ALWAYS = {

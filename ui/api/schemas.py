@@ -254,9 +254,12 @@ def _require_unicode(texts: list[str]) -> None:
         raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
 
 
+_Ids = Annotated[list[int], Field(min_length=1)]
+_SomeTexts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+_SomeIds = Annotated[list[_Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
 Prompts = Annotated[
     list[str | list[int]],
-    PlainValidator(_as_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+    PlainValidator(_as_prompts, json_schema_input_type=str | _SomeTexts | _Ids | _SomeIds | None),
 ]
 
 
@@ -268,17 +271,33 @@ def _as_bias(value: dict[str, float]) -> dict[str, float]:
 
 
 Bias = Annotated[
-    dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASED), AfterValidator(_as_bias)
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=MAX_BIASED, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
+    AfterValidator(_as_bias),
 ]
 Phrase = Annotated[str, Field(max_length=MAX_PHRASE_LENGTH)]
 Stop = Annotated[
-    Annotated[Phrase, Tag("text")] | Annotated[list[Phrase], Tag("phrases")],
+    Annotated[Phrase, Tag("text")]
+    | Annotated[
+        list[Annotated[Phrase, Field(json_schema_extra={"minLength": 1})]],
+        Field(json_schema_extra={"maxItems": MAX_PHRASES}),  # refused below, with how many there are
+        Tag("phrases"),
+    ],
     Discriminator(lambda value: "phrases" if isinstance(value, list) else "text"),
 ]
 
 
+def _declare_neutral(schema: dict[str, Any]) -> None:
+    """Writes the only values of some fields into the schema."""
+    for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL, "best_of": (None, 1)}.items():
+        if name in schema["properties"]:
+            schema["properties"][name]["enum"] = list(accepted)
+
+
 class Generating(Nullable, Mixed):
     """What requests for a completion and for an answer in a conversation have in common."""
+
+    model_config = ConfigDict(json_schema_extra=_declare_neutral)
 
     model: str = Field(description="Name of a mixture or an expert.")
     temperature: float = Field(1.0, ge=0, le=1e6, description=SAMPLING_HELP["temperature"])

@@ -40,12 +40,46 @@ def test_no_route_answers_what_its_schema_does_not_declare(
     assert num_routes > 10
 
 
-def _check(operation: Any, mode: GenerationMode, address: str) -> None:
+# What a schema cannot say: which names exist, which fields do not go together, and that 5e-324 is no number to send.
+UNSET = ("experts", "active", "parts", "gate", "top_k_experts", "prior", "best_of", "metadata")
+NO_NAMES: dict[str, Any] = {name: {"enum": [None]} for name in UNSET}
+NUMBERS: dict[str, Any] = {
+    "temperature": {"enum": [0, 0.7]},
+    "top_p": {"enum": [0.5, 1]},
+    "min_p": {"enum": [0, 0.1]},
+    "presence_penalty": {"enum": [-2, 0.5]},
+    "frequency_penalty": {"enum": [0, 2]},
+    "repetition_penalty": {"enum": [1, 1.1]},
+    "logit_bias": {"enum": [None, {}, {"7": -1.5}]},
+}
+SMALL = {"model": {"enum": ["both"]}, "n": {"enum": [1, 2]}, **NUMBERS, **NO_NAMES}
+CHOSEN = {
+    "/v1/completions": {**SMALL, "max_tokens": {"enum": [1, 3]}, "prompt": {"type": "string", "maxLength": 50}},
+    "/v1/chat/completions": {**SMALL, "max_tokens": {"enum": [1, 3]}, "max_completion_tokens": {"enum": [2]}},
+}
+
+
+@pytest.mark.parametrize("path", CHOSEN)
+def test_no_valid_request_is_rejected(server: uvicorn.Server, settings: Settings, path: str) -> None:
+    assert server.started
+    openapi = create_app(settings, playground=False).openapi()
+    body = "CompletionRequest" if path == "/v1/completions" else "ChatRequest"
+    properties = openapi["components"]["schemas"][body]["properties"]
+    properties |= {name: schema for name, schema in CHOSEN[path].items() if name in properties}
+    openapi["components"]["schemas"]["ChatMessage"]["properties"]["tool_calls"] = {"enum": [None]}
+    if "top_logprobs" in properties:
+        properties["logprobs"] = {"enum": [True]}
+        openapi["components"]["schemas"][body]["required"] += ["logprobs", "max_completion_tokens"]
+    operation = schemathesis.openapi.from_dict(openapi)[path]["POST"]
+    _check(operation, GenerationMode.POSITIVE, f"http://127.0.0.1:{settings.api_port}", is_accepted=True)
+
+
+def _check(operation: Any, mode: GenerationMode, address: str, is_accepted: bool = False) -> None:
     """Sends some requests of a route, the same in every run."""
 
     @seed(1)
     @bounds(
-        max_examples=NUM_EXAMPLES,
+        max_examples=40 if is_accepted else NUM_EXAMPLES,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -53,6 +87,8 @@ def _check(operation: Any, mode: GenerationMode, address: str) -> None:
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
-        case.validate_response(case.call(base_url=address, headers=HEADERS), checks=CHECKS)
+        response = case.call(base_url=address, headers=HEADERS)
+        case.validate_response(response, checks=CHECKS)
+        assert response.status_code == 200 or not is_accepted, response.text
 
     check()
