@@ -164,7 +164,9 @@ def _pieces(
 def _from_server(
     client: Client, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
-    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(request))) as chunks:
+    options = asdict(sampling)
+    del options["num_candidates"]  # the API's is `logprobs`
+    with closing(client.stream(prompt=prompt, **options, **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
                 yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
