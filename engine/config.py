@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -259,3 +259,20 @@ class SamplingConfig(Checked):
     )
     top_p: float = knob(1.0, "Sample from the smallest set of tokens whose probabilities add up to this.", gt=0, le=1)
     seed: int | None = knob(None, "Random seed of the sampling; empty: a new one each time.", ge=0, le=2**64 - 1)
+    top_k: int = knob(0, "Sample from this many most probable tokens; 0: from all.", ge=0)
+    min_p: float = knob(
+        0.0, "Leave out tokens with less than this share of the most probable token's probability.", ge=0, le=1
+    )
+    presence_penalty: float = knob(
+        0.0, "Subtracted from the log-probability of every token that the answer already has.", ge=-2, le=2
+    )
+    frequency_penalty: float = knob(0.0, "Subtracted for each time that the answer already has the token.", ge=-2, le=2)
+    repetition_penalty: float = knob(
+        1.0, "Multiplies the log-probability of every token that prompt or answer already have.", gt=0, le=100
+    )
+    logit_bias: Mapping[int, float] = field(
+        default_factory=dict,
+        metadata={"description": "By token id, what is added to its log-probability (-100: never, 100: always)."},
+    )
+    ignore_eos: bool = knob(False, "Go on after tokens that end a document or a turn.")
+    num_candidates: int = knob(0, "The most probable tokens to name in the place of each token.", ge=0, le=1000)

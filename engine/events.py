@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE, none of which may be called so
 
@@ -100,11 +100,20 @@ class GateWeights:
     parts: Mapping[str, tuple[float, ...]]
 
 
+class Candidate(NamedTuple):
+    """A token that could stand in a place, with its log-probability under the mixture."""
+
+    id: int
+    text: str
+    logprob: float
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """One generated token, its log-probability under the mixture, and the weight of each expert behind it.
 
-    `gates` are those inside each expert of MoDE that weighs something, where the token was predicted.
+    `gates` are those inside each expert of MoDE that weighs something, where the token was predicted. `candidates` are
+    the most probable tokens there, the greatest first; as many as the sampling asks for.
     """
 
     id: int
@@ -112,6 +121,7 @@ class Token:
     logprob: float
     weights: Mapping[str, float]
     gates: Mapping[str, GateWeights] = field(default_factory=dict)
+    candidates: Sequence[Candidate] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +129,14 @@ class Echo:
     """A prompt as it was read: the text of each token, its log-probability (nats), and the most probable token there.
 
     Of the first token the prompt holds both are None. `num_tokens` counts a beginning token too that was put before it.
+    `candidates` are for each token the most probable ones in its place, as many as were requested; none of the first.
     """
 
     tokens: Sequence[str]
     logprobs: Sequence[float | None]
     best: Sequence[tuple[str, float] | None]
     num_tokens: int
+    candidates: Sequence[Sequence[Candidate]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "typer",
         "umap",
     ),
-    "api": ("fastapi", "gradio", "starlette", "uvicorn"),
+    "api": ("fastapi", "fastapi_offline", "gradio", "prometheus_client", "starlette", "uvicorn"),
     "studio": ("pandas", "starlette", "streamlit", "uvicorn"),
     "notebook": ("pandas",),
 }

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.inference import generate
 from engine.inference.sampling import make_generator
+from ui.generation import model_host
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 
@@ -32,6 +33,7 @@ def _same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers without a seed are the same in every run: one of 260 would end at its first token otherwise."""
     seeds = itertools.count(1)
     monkeypatch.setattr(generate, "make_generator", lambda seed: make_generator(next(seeds) if seed is None else seed))
+    monkeypatch.setattr(model_host, "new_seed", lambda: 1)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ UiError
 ├── ServerDown     the API server does not answer
 ├── ServerRefused  the API server answered with a refusal (status, code)
 ├── RateLimitExceeded   more generations than the server lets wait (retry_after)
+├── AnswerTimeout       an answer took longer than the server lets one take
 ├── ServiceUnavailable  the server stops, and takes no more work
 └── JobFailed      a job that was waited for did not end well
 """
@@ -54,6 +55,14 @@ class RateLimitExceeded(UiError):
         waiting = f" and {num_waiting} more wait{'s' if num_waiting == 1 else ''}" if num_waiting else ""
         super().__init__(f"The server is busy: every slot is taken{waiting}.", "Try again in a moment.")
         self.retry_after = RETRY_SECONDS
+
+
+class AnswerTimeout(UiError):
+    """An answer took longer than the server lets one take."""
+
+    def __init__(self, seconds: float) -> None:
+        problem = f"The answer took longer than the {seconds:g} seconds that this server allows."
+        super().__init__(problem, "Ask for fewer tokens, or set WORKBENCH_ANSWER_SECONDS.")
 
 
 class ServiceUnavailable(UiError):

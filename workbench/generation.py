@@ -7,8 +7,9 @@ to the plan, not to the loaded model.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +24,7 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
-from workbench.answers.server import LoadedBase
+from workbench.answers.server import CacheUse, LoadedBase
 from workbench.errors import NoModel, NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -110,15 +111,22 @@ class GenerationPlan:
         """The files of each base's experts, by their ids."""
         return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
 
-    def manifest(self) -> Manifest:
-        """Which files, experts and weights make the answer."""
+    def manifest(self, sampling: SamplingConfig | None = None) -> Manifest:
+        """Which files, experts, weights and draws make the answer; `sampling` is None where nothing is sampled."""
         return Manifest(
             model=self.model,
             experts=[expert.manifest() for expert in self.experts],
             tokenizer_sha256=self.tokenizer_sha256,
             gate=dump_gate(self.gate),
             clustering_sha256=self.route.clustering.sha256 if self.route else None,
+            sampling=None if sampling is None else asdict(sampling),
+            versions=_versions(),
         )
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("expert-workbench", "torch", "transformers", "tokenizers")}
 
 
 @dataclass(frozen=True)
@@ -299,11 +307,16 @@ class Host:
             yield event
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None:
-        """Raises an error for a prompt that the plan's models cannot read, without tokenizing it or loading them."""
-        from engine.inference.prompt import require_readable
+        """Raises an error for a prompt that the plan's models cannot read, without loading them.
 
-        limits = [self._limits_of(base) for base in plan.by_base()]
-        require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
+        A text that cannot fit is not tokenized, nor is one that fits however it is cut.
+        """
+        from engine.inference.prompt import encode_prompt, require_fits, require_readable
+
+        limits = min((self._limits_of(base) for base in plan.by_base()), key=lambda one: one.max_positions)
+        require_readable(prompt, self._tokenizer(plan), limits)
+        if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions:
+            require_fits(len(encode_prompt(prompt, self._tokenizer(plan))[0]), limits.max_positions)
 
     def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Message]) -> list[int]:
         """The prompt for the next answer in a conversation. Loads no weights.
@@ -315,12 +328,18 @@ class Host:
         self.require_readable(plan, "".join(str(message.get("content", "")) for message in messages))
         return template.encode(self._tokenizer(plan), messages, add_generation_prompt=True)
 
-    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo:
-        """Scores a prompt: its tokens, with the mixture's log-probability of each (nats)."""
+    def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
+        """The ids that are read for a prompt, with those put before it. Loads no weights."""
+        from engine.inference.prompt import encode_prompt
+
+        return encode_prompt(prompt, self._tokenizer(plan))[0]
+
+    def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
+        """Scores a prompt: its tokens, with the mixture's log-probability of each (nats) and the most probable ones."""
         from engine.inference.generate import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
-        return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt)
+        return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt, num_candidates)
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
@@ -335,6 +354,11 @@ class Host:
     def loaded(self) -> list[LoadedBase]:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
+
+    def cache_use(self) -> CacheUse:
+        """The bytes of loaded models, and how often they were there when requested."""
+        cache = self._cache
+        return CacheUse(num_bytes=cache.num_bytes(), num_hits=cache.num_hits, num_misses=cache.num_misses)
 
     def _models(self, plan: GenerationPlan) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
     max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
+    answer_seconds: float = _seconds(
+        3600.0, "Seconds that an answer of the API may take, with its wait; then it is cut."
+    )
     gguf_converter: str = Field(
         "",
         description="Program of llama.cpp that converts a model to GGUF; empty: `convert_hf_to_gguf.py` in the PATH.",

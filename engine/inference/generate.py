@@ -18,10 +18,10 @@ from torch import Tensor
 
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, MixtureError
-from engine.events import Done, Echo, GateWeights, Token
+from engine.events import Candidate, Done, Echo, GateWeights, Token
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
-from engine.inference.sampling import StopPhrases, make_generator, sample_token
+from engine.inference.sampling import StopPhrases, make_generator, most_probable, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.expert_model import PartWeights
@@ -43,6 +43,11 @@ class Mixing:
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The text so far."""
+        return self._ids
 
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need."""
@@ -198,32 +203,35 @@ def generate(
     mixing = Mixing(models, keys, gate)
     require_fits(len(ids), models.max_positions - 1)
     mixing.feed(ids)
-    text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
+    ends = tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
-    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
+    yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
 
 
 def _continue(
     mixing: Mixing,
     keys: Sequence[str],
-    text: TextStream,
+    tokenizer: Tokenizer,
     stop_ids: Collection[int],
     sampling: SamplingConfig,
     phrases: StopPhrases,
     num_prompt: int,
     max_new_tokens: int,
 ) -> Iterator[Token | Done]:
-    generator = make_generator(sampling.seed)
+    generator, text = make_generator(sampling.seed), tokenizer.stream(mixing.ids)
+    stop_ids = () if sampling.ignore_eos else stop_ids
     limit = min(sampling.max_tokens, max_new_tokens)
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
-        token = sample_token(logprobs_V, sampling, generator)
+        token = sample_token(logprobs_V, sampling, generator, mixing.ids, num_prompt)
         if token in stop_ids:
             yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
             return
-        shown = phrases.push(text.push(token))
+        candidates = candidates_at(logprobs_V, sampling.num_candidates, tokenizer, text)
+        shown, logprob = phrases.push(text.push(token)), float(logprobs_V[token])
         weights = dict(zip(keys, weights_E.tolist(), strict=True))
-        yield Token(token, shown, float(logprobs_V[token]), weights, mixing.gates(weights_E))
+        candidates = _as_shown(candidates, Candidate(token, shown, logprob))
+        yield Token(token, shown, logprob, weights, mixing.gates(weights_E), candidates)
         if phrases.matched:
             yield Done("phrase", num_prompt, number + 1)
             return
@@ -232,7 +240,22 @@ def _continue(
     yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
 
 
-def read_prompt(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
+def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:
+    """The most probable next tokens, with the text that each would add."""
+    return [
+        Candidate(token, text.peek(token) or tokenizer.written(token), logprob)
+        for token, logprob in most_probable(logprobs_V, number)
+    ]
+
+
+def _as_shown(candidates: Sequence[Candidate], token: Candidate) -> list[Candidate]:
+    """The same, where the token that was taken has the text and the number that it is shown with: clients compare."""
+    return [token if one.id == token.id else one for one in candidates]
+
+
+def read_prompt(
+    models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, prompt: Prompt, num_candidates: int = 0
+) -> Echo:
     """Scores a prompt under the mixture, token by token; raises the errors of `generate`."""
     require_readable(prompt, tokenizer, models)
     ids, num_before = encode_prompt(prompt, tokenizer)
@@ -241,14 +264,18 @@ def read_prompt(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Toke
     texts = [_shown(tokenizer, stream, ids[0])]
     logprobs: list[float | None] = [None]
     best: list[tuple[str, float] | None] = [None]
-    for scored in _score(mixing, tokenizer, ids, stream):
+    candidates: list[Sequence[Candidate]] = [()]
+    for scored in _score(mixing, tokenizer, ids, stream, num_candidates):
         texts.append(scored.text)
         logprobs.append(scored.logprob)
         best.append(scored.best)
+        candidates.append(scored.candidates)
     texts[-1] += stream.rest()
     if num_before < len(ids):
         logprobs[num_before] = best[num_before] = None
-    return Echo(texts[num_before:], logprobs[num_before:], best[num_before:], len(ids))
+        candidates[num_before] = ()
+    named = candidates[num_before:] if num_candidates else ()
+    return Echo(texts[num_before:], logprobs[num_before:], best[num_before:], len(ids), named)
 
 
 def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
@@ -290,19 +317,24 @@ class _Scored:
     log_weights_E: Tensor
     logprob: float
     best: tuple[str, float]
+    candidates: Sequence[Candidate]
 
 
-def _score(mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], stream: TextStream) -> Iterator[_Scored]:
+def _score(
+    mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], stream: TextStream, num_candidates: int = 0
+) -> Iterator[_Scored]:
     """Yields every token but the first, while `mixing` is still before it."""
     for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
         _, logprobs_V = mixing.distribution()
         best = int(logprobs_V.argmax())
         best_text = stream.peek(best) or tokenizer.written(best)
+        candidates = candidates_at(logprobs_V, num_candidates, tokenizer, stream)
         shown, logprob = _shown(tokenizer, stream, token), float(mix(log_weights_E, observed_E))
+        candidates = _as_shown(candidates, Candidate(token, shown, logprob))
         if best == token:  # exactly one number for one token: clients compare the two
-            yield _Scored(shown, log_weights_E, logprob, (shown, logprob))
+            yield _Scored(shown, log_weights_E, logprob, (shown, logprob), candidates)
         else:
-            yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])))
+            yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])), candidates)
 
 
 def _shown(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:

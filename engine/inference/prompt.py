@@ -51,7 +51,9 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> No
 def require_fits(num_tokens: int, most: int) -> None:
     """Raises ContextLengthExceeded when a prompt has more than `most` tokens."""
     if num_tokens > most:
-        raise ContextLengthExceeded(f"The prompt has {num_tokens} tokens; at most {most} fit.", _SHORTEN)
+        raise ContextLengthExceeded(
+            f"The prompt has {num_tokens} tokens; at most {most} fit.", f"Shorten it by {num_tokens - most}."
+        )
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:

@@ -21,24 +21,79 @@ def make_generator(seed: int | None) -> torch.Generator:
     return generator.manual_seed(seed)
 
 
-def sample_token(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator) -> int:
-    """A token id: the most probable at temperature 0, else sampled with temperature and top-p."""
+def sample_token(
+    logprobs_V: Tensor,
+    sampling: SamplingConfig,
+    generator: torch.Generator,
+    ids: Sequence[int] = (),
+    num_prompt: int = 0,
+) -> int:
+    """A token id: the most probable at temperature 0, else sampled. `ids` is the text so far, its prompt first."""
     if sampling.temperature < COLDEST:
-        return int(logprobs_V.argmax())
-    probabilities_V = sampling_distribution(logprobs_V, sampling).cpu()
+        return int(penalized(logprobs_V, sampling, ids, num_prompt).argmax())
+    probabilities_V = sampling_distribution(logprobs_V, sampling, ids, num_prompt).cpu()
     return int(torch.multinomial(probabilities_V, 1, generator=generator))
 
 
-def sampling_distribution(logprobs_V: Tensor, sampling: SamplingConfig) -> Tensor:
-    """The probabilities [V] to sample from; at temperature 1 and top_p 1 the mixture's own (law L13)."""
-    probabilities_V = (logprobs_V / sampling.temperature).softmax(-1)
-    if sampling.top_p >= 1:
-        return probabilities_V
+def sampling_distribution(
+    logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0
+) -> Tensor:
+    """The probabilities [V] to sample from; with no option set the mixture's own (law L13).
+
+    The order is that of transformers: bias and penalties, temperature, top-k, top-p, min-p.
+    """
+    scores_V = penalized(logprobs_V, sampling, ids, num_prompt)
+    probabilities_V = (scores_V / sampling.temperature).softmax(-1)
+    if 0 < sampling.top_k < len(probabilities_V):
+        probabilities_V = _without(probabilities_V, probabilities_V < probabilities_V.topk(sampling.top_k).values[-1])
+    if sampling.top_p < 1:
+        probabilities_V = _without(probabilities_V, _outside_nucleus(probabilities_V, sampling.top_p))
+    if sampling.min_p > 0:
+        probabilities_V = _without(probabilities_V, probabilities_V < sampling.min_p * probabilities_V.max())
+    return probabilities_V
+
+
+def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] = (), num_prompt: int = 0) -> Tensor:
+    """The log-probabilities [V] with bias and penalties, before temperature.
+
+    As in transformers and vLLM: repetition is judged by prompt and answer, presence and frequency by the answer.
+    """
+    scores_V = logprobs_V
+    if sampling.logit_bias:
+        biased = [token for token in sampling.logit_bias if token < len(logprobs_V)]
+        values = torch.tensor([sampling.logit_bias[token] for token in biased]).to(scores_V)
+        scores_V = scores_V.index_add(0, torch.tensor(biased, dtype=torch.long, device=scores_V.device), values)
+    if sampling.repetition_penalty != 1 and ids:
+        seen = torch.tensor(sorted(set(ids)), device=scores_V.device)
+        old = scores_V[seen]
+        new = torch.where(old < 0, old * sampling.repetition_penalty, old / sampling.repetition_penalty)
+        scores_V = scores_V.index_copy(0, seen, new)
+    if sampling.presence_penalty or sampling.frequency_penalty:
+        times_V = torch.bincount(torch.tensor(ids[num_prompt:], dtype=torch.long), minlength=len(scores_V))
+        times_V = times_V.to(scores_V)
+        scores_V = scores_V - sampling.frequency_penalty * times_V - sampling.presence_penalty * (times_V > 0)
+    return scores_V
+
+
+def _outside_nucleus(probabilities_V: Tensor, top_p: float) -> Tensor:
+    """Whether each token is outside the smallest set whose probabilities add up to `top_p`."""
     sorted_V, order_V = probabilities_V.sort(descending=True)
-    outside_V = sorted_V.cumsum(0) - sorted_V >= sampling.top_p
+    outside_V = sorted_V.cumsum(0) - sorted_V >= top_p
     outside_V[0] = False  # float32 reads a tiny top_p as 0
-    nucleus_V = probabilities_V.scatter(0, order_V, sorted_V.masked_fill(outside_V, 0.0))
-    return nucleus_V / nucleus_V.sum()
+    return torch.empty_like(outside_V).scatter(0, order_V, outside_V)
+
+
+def _without(probabilities_V: Tensor, outside_V: Tensor) -> Tensor:
+    kept_V = probabilities_V.masked_fill(outside_V, 0.0)
+    return kept_V / kept_V.sum()
+
+
+def most_probable(logprobs_V: Tensor, number: int) -> list[tuple[int, float]]:
+    """The most probable token ids with their log-probabilities, the greatest first."""
+    if not number:
+        return []
+    best = logprobs_V.topk(min(number, len(logprobs_V)))
+    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
 class StopPhrases:

@@ -33,6 +33,7 @@ class ModelCache:
         self._device = device
         self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
+        self.num_hits = self.num_misses = 0  # requests whose experts were all loaded, and the others
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> LoadedBase:
@@ -40,6 +41,8 @@ class ModelCache:
         name = str(base.sha256)
         with self._lock:
             model, loading = self._ready(name, experts), self._loading[name]
+            self.num_hits += model is not None
+            self.num_misses += model is None
         if model is not None:  # no wait while other experts of this base are being read
             return model
         with loading:

@@ -16,11 +16,12 @@ from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded
-from engine.events import Done, Echo, GateWeights, Token
+from engine.events import Candidate, Done, Echo, GateWeights, Token
 from engine.inference.prompt import Prompt
 from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.answers.posteriors import TextPosterior
+from workbench.answers.server import CacheUse
 from workbench.generation import GenerationPlan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -44,12 +45,17 @@ class FakeHost:
         self.seconds = 0.0  # between two tokens
         self.fail_at: int | None = None
         self.open = self.most_open = 0
+        self.sampling = SamplingConfig()  # of the last answer
+        self.seeds: list[int | None] = []  # of all answers
+        self.is_unlikely = False  # whether what it says is never the most probable
         self._lock = threading.Lock()
 
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         self._count(1)
+        self.sampling = sampling
+        self.seeds.append(sampling.seed)
         try:
             yield from self._tokens(plan, _as_text(prompt), sampling, stop)
         finally:
@@ -64,12 +70,18 @@ class FakeHost:
         if len(prompt) > 1000:
             raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
 
-    def echo(self, _: GenerationPlan, prompt: Prompt) -> Echo:
+    def prompt_ids(self, _: GenerationPlan, prompt: Prompt) -> list[int]:
+        """One for each word, its length."""
+        return [len(word) for word in prompt.split()] if isinstance(prompt, str) else list(prompt)
+
+    def echo(self, _: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """Each word was the most probable one but the second, which was to be `Once`."""
         tokens = re.findall(r" ?[^ ]+", _as_text(prompt))
         best = [(word, -0.5) for word in tokens]
         best[1:2] = [("Once", -0.25)] * len(best[1:2])
-        return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens))
+        others = [Candidate(rank, f"other{rank}", -1.0 - rank) for rank in range(1, num_candidates)]
+        candidates = [[Candidate(0, *one), *others][:num_candidates] for one in best[1:]]
+        return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens), [(), *candidates])
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
@@ -87,6 +99,9 @@ class FakeHost:
     def loaded(self) -> list[Any]:
         return []
 
+    def cache_use(self) -> CacheUse:
+        return CacheUse(num_bytes=123, num_hits=2, num_misses=1)
+
     def _tokens(
         self, plan: GenerationPlan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]
     ) -> Iterator[Token | Done]:
@@ -97,7 +112,11 @@ class FakeHost:
             time.sleep(self.seconds)
             if number == self.fail_at:
                 raise RuntimeError("a mistake of ours")
-            yield Token(number, f" {prompt.split()[-1]}{number}", -0.5, self._weights(plan), _gates(plan))
+            text = f" {(prompt.split() or [''])[-1]}{number}"
+            others = [Candidate(100 + rank, f"other{rank}", -1.0 - rank) for rank in range(sampling.num_candidates)]
+            own = [] if self.is_unlikely else [Candidate(number, text, -0.5)]
+            candidates = [*own, *others][: sampling.num_candidates]
+            yield Token(number, text, -0.5, self._weights(plan), _gates(plan), candidates)
         yield Done("length", len(prompt.split()), sampling.max_tokens)
 
     def _weights(self, plan: GenerationPlan) -> dict[str, float]:

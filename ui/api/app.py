@@ -11,8 +11,9 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
-from ui.api import completions, insight, jobs, models, registry
+from ui.api import completions, insight, jobs, models, operations, registry
 from ui.api.error_responses import add_handlers
+from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
 from ui.generation.model_host import Host, ModelHost
 from ui.generation.worker_pool import WorkerPool
@@ -27,7 +28,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     settings = settings or get_settings()
     require_safe_address(settings)
     state = AppState(settings, ModelHost(settings, host), WorkerPool(settings.max_streams, settings.max_waiting))
-    # No /docs and no /redoc: FastAPI's pages load scripts from another server.
+    # FastAPI's own /docs and /redoc load scripts from another server.
     app = FastAPI(
         title="Expert Workbench",
         version=version("expert-workbench"),
@@ -36,12 +37,16 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
         lifespan=_lifespan,
     )
     app.state.workbench = state
-    for module in (models, completions, insight, jobs, registry):
+    operations.watch(state)
+    for module in (operations, models, completions, insight, jobs, registry):
         app.include_router(module.router)
     add_handlers(app)
+    add_schema(app)
+    app.add_api_route("/favicon.ico", _icon, include_in_schema=False)
     if playground:
         _mount_playground(app, state)
     app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
+    app.add_middleware(operations.RequestRecord, metrics=state.metrics)  # around the guard: refusals have ids, too
     return app
 
 
@@ -60,6 +65,6 @@ def _mount_playground(app: FastAPI, state: AppState) -> None:
     def front_door() -> RedirectResponse:
         return RedirectResponse("/play/")
 
-    @app.get("/favicon.ico", include_in_schema=False)
-    def icon() -> FileResponse:
-        return FileResponse(ICON, media_type="image/svg+xml")
+
+def _icon() -> FileResponse:
+    return FileResponse(ICON, media_type="image/svg+xml")

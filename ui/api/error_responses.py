@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem, code_of
-from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.api.schemas import FieldError
+from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpec,
@@ -35,6 +36,7 @@ STATUS: dict[type[Problem], int] = {
     DiskFull: 507,
     RateLimitExceeded: 429,
     ServiceUnavailable: 503,
+    AnswerTimeout: 504,
 }
 
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
@@ -106,7 +108,7 @@ def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[
 def _sentence(one: Any) -> str:
     if _is_of_body(one):
         return NO_OBJECT
-    where = ".".join(str(part) for part in one["loc"] if part != "body") or "The body"
+    where = _where(one) or "The body"
     if one["type"] == "extra_forbidden":
         return f"{where} is not a field this server knows."
     if one["type"] == "string_unicode":
@@ -121,7 +123,12 @@ def _is_of_body(one: Any) -> bool:
 
 
 def _field(error: RequestValidationError) -> str | None:
-    if _is_of_body(error.errors()[0]):
-        return None
-    place = [str(part) for part in error.errors()[0]["loc"] if part != "body"]
-    return ".".join(place) or None
+    first = error.errors()[0]
+    return None if _is_of_body(first) else _where(first) or None
+
+
+def _where(one: Any) -> str:
+    """The field that a fault is in, or that is wrong beside others."""
+    cause = one.get("ctx", {}).get("error")
+    field = [cause.field] if isinstance(cause, FieldError) else []
+    return ".".join([*(str(part) for part in one["loc"] if part != "body"), *field])

@@ -1,16 +1,14 @@
-"""What OpenAI's API does not have: posteriors of a text, perplexities of a mixture, the server's health."""
+"""What OpenAI's API does not have: posteriors of a text, perplexities of a mixture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from importlib.metadata import version
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
@@ -42,7 +40,6 @@ from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
-from workbench.answers.server import Health
 from workbench.registry import priors
 from workbench.registry.cards import PriorCard
 from workbench.registry.database import reading, transaction
@@ -50,21 +47,6 @@ from workbench.store.storage import get_storage
 
 router = APIRouter()
 Result = TypeVar("Result")
-
-
-@router.get("/healthz")
-def health(state: State) -> Health:
-    """That the server runs, for which registry, where it computes (null: not yet) and what it holds in memory."""
-    return Health(
-        status="ok",
-        version=version("expert-workbench"),
-        registry=registry_id(state.settings),
-        device=state.generations.device(),
-        requested_device=state.settings.device,
-        loaded=state.generations.loaded(),
-        busy=state.slots.num_busy,
-        waiting=state.slots.num_waiting,
-    )
 
 
 @router.post("/v1/workbench/posterior", response_model=PosteriorAnswer)

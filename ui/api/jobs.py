@@ -14,9 +14,9 @@ from starlette.concurrency import run_in_threadpool
 
 from engine.errors import Problem
 from jobs.queue import submit
-from ui.api.completions import EventStream
 from ui.api.deps import State
 from ui.api.error_responses import error_body
+from ui.api.event_stream import EventStream
 from ui.api.job_schemas import JobRequest
 from ui.api.job_schemas import State as JobState
 from ui.generation.app_state import AppState

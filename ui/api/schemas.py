@@ -12,44 +12,81 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_type_hints
 
-from pydantic import ConfigDict, Discriminator, Field, PlainValidator, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from engine.config import MOST_TOKENS, SamplingConfig
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
-from ui.present.option_help import OPTION_HELP
+from ui.present.option_help import OPTION_HELP, SAMPLING_HELP
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.mixture_request import MixtureRequest
 from workbench.spec_base import Sane
 
+# By field what changes nothing, the value to name last; other values are refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "best_of": (None, 1),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "logit_bias": (None, {}),
     "suffix": (None, ""),
-    "top_k": (None, 0, -1),
-    "min_p": (None, 0),
-    "repetition_penalty": (None, 1),
     "length_penalty": (None, 1),
     "min_tokens": (None, 0),
-    "ignore_eos": (None, False),
+    "typical_p": (None, 1),
+    "use_beam_search": (None, False),
     "stop_token_ids": (None, []),
     "include_stop_str_in_output": (None, False),
     "add_special_tokens": (None, True),
     "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True),
+    "truncate_prompt_tokens": (None, -1),
+    "prompt_logprobs": (None, 0),
+    "priority": (None, 0),
 }
 CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "auto", "none"),
+    "functions": (None, []),
+    "function_call": (None, "auto", "none"),
     "response_format": (None, {"type": "text"}),
+    "modalities": (None, ["text"]),
+    "store": (None, False),
+    "service_tier": (None, "default", "auto"),
+    "add_generation_prompt": (None, True),
+    "continue_final_message": (None, False),
+}
+INSTEAD: Mapping[str, str] = {
+    "suffix": "the models write on from a text, and nothing into it",
+    "best_of": "ask for n answers with logprobs and choose",
+    "use_beam_search": "answers are sampled, or the most probable token is taken at temperature 0",
+    "prompt_logprobs": "ask /v1/completions with echo and logprobs",
+    "tools": "put what the tools gave into a message",
+    "functions": "put what they gave into a message",
+    "response_format": "say in the messages which form the answer should have",
+    "truncate_prompt_tokens": "cut the prompt before it is sent",
 }
 MAX_MESSAGES = 4096  # of one conversation
-MAX_PROMPTS = 256  # of one request: they share one slot, one after the other
+MAX_PROMPTS = 256  # of one request, times its answers: they share one slot, one after the other
 MAX_NAMED = 1024  # experts of one request, or parts of one expert
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
+MAX_PHRASE_LENGTH = 1000  # characters
+MAX_BIASED = 1024  # tokens; OpenAI's 300 are too few for some
+MAX_CANDIDATES = 20  # tokens in the place of one: OpenAI's bound for conversations
+MAX_TOKEN_ID = 2**31 - 1
+
+
+class FieldError(ValueError):
+    """What is wrong with a field that is only wrong beside others."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(problem)
+        self.field = field
 
 
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
@@ -151,14 +188,14 @@ class Mixed(RequestBody):
     @model_validator(mode="after")
     def _one_choice(self) -> Mixed:
         if self.experts is not None and self.active is not None:
-            raise ValueError("give experts or active, not both")
+            raise FieldError("active", "give experts or active, not both")
         times = Counter(one.id for one in self.experts or ())
         if twice := sorted(name for name, number in times.items() if number > 1):
-            raise ValueError(f"experts must name each once, but name {', '.join(twice)} more often")
+            raise FieldError("experts", f"experts must name each once, but name {', '.join(twice)} more often")
         if self.experts is not None and self.prior is not None:
-            raise ValueError("give experts with weights or a prior, not both")
+            raise FieldError("prior", "give experts with weights or a prior, not both")
         if self.experts is not None and self.parts is not None:
-            raise ValueError("give parts within experts or beside active, not both")
+            raise FieldError("parts", "give parts within experts or beside active, not both")
         return self
 
     def to_request(self, model: str) -> MixtureRequest:
@@ -189,6 +226,7 @@ class StreamOptions(Nullable):
 
     include_usage: bool = Field(False, description="Send a last chunk with the counts of tokens.")
     include_obfuscation: bool = Field(False, description="Accepted and ignored: nothing here is padded.")
+    continuous_usage_stats: bool = Field(False, description="Accepted; the counts come in the last chunk.")
 
 
 def _as_prompts(value: Any) -> list[str | list[int]]:
@@ -216,55 +254,136 @@ def _require_unicode(texts: list[str]) -> None:
         raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
 
 
+_Ids = Annotated[list[int], Field(min_length=1)]
+_SomeTexts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+_SomeIds = Annotated[list[_Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
 Prompts = Annotated[
     list[str | list[int]],
-    PlainValidator(_as_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+    PlainValidator(_as_prompts, json_schema_input_type=str | _SomeTexts | _Ids | _SomeIds | None),
 ]
+
+
+def _as_bias(value: dict[str, float]) -> dict[str, float]:
+    for token in value:
+        if not token.isdecimal() or not token.isascii() or int(token) > MAX_TOKEN_ID:
+            raise ValueError(f"its names must be token ids, but one is “{token[:40]}”")
+    return value
+
+
+Bias = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=MAX_BIASED, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
+    AfterValidator(_as_bias),
+]
+Phrase = Annotated[str, Field(max_length=MAX_PHRASE_LENGTH)]
+Stop = Annotated[
+    Annotated[Phrase, Tag("text")]
+    | Annotated[
+        list[Annotated[Phrase, Field(json_schema_extra={"minLength": 1})]],
+        Field(json_schema_extra={"maxItems": MAX_PHRASES}),  # refused below, with how many there are
+        Tag("phrases"),
+    ],
+    Discriminator(lambda value: "phrases" if isinstance(value, list) else "text"),
+]
+
+
+def _declare_neutral(schema: dict[str, Any]) -> None:
+    """Writes the only values of some fields into the schema."""
+    for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL, "best_of": (None, 1)}.items():
+        if name in schema["properties"]:
+            schema["properties"][name]["enum"] = list(accepted)
 
 
 class Generating(Nullable, Mixed):
     """What requests for a completion and for an answer in a conversation have in common."""
 
+    model_config = ConfigDict(json_schema_extra=_declare_neutral)
+
     model: str = Field(description="Name of a mixture or an expert.")
-    temperature: float = Field(1.0, ge=0, le=1e6, description=OPTION_HELP["temperature"])
-    top_p: float = Field(1.0, gt=0, le=1, description=OPTION_HELP["top_p"])
-    seed: int | None = Field(None, ge=0, le=2**64 - 1, description=OPTION_HELP["seed"])
-    stop: str | list[str] | None = Field(
-        None, description=f"Phrases before which the text ends; {MAX_PHRASES} at most."
+    temperature: float = Field(1.0, ge=0, le=1e6, description=SAMPLING_HELP["temperature"])
+    top_p: float = Field(1.0, gt=0, le=1, description=SAMPLING_HELP["top_p"])
+    top_k: int = Field(
+        0, ge=-1, le=MAX_TOKEN_ID, description=SAMPLING_HELP["top_k"] + " `top_k_experts` is another thing."
+    )
+    min_p: float = Field(0.0, ge=0, le=1, description=SAMPLING_HELP["min_p"])
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description=SAMPLING_HELP["presence_penalty"])
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, description=SAMPLING_HELP["frequency_penalty"])
+    repetition_penalty: float = Field(1.0, gt=0, le=100, description=SAMPLING_HELP["repetition_penalty"])
+    logit_bias: Bias | None = Field(None, description=SAMPLING_HELP["logit_bias"])
+    ignore_eos: bool = Field(False, description=SAMPLING_HELP["ignore_eos"])
+    seed: int | None = Field(
+        None, ge=0, le=2**64 - 1, description="Random seed of the first answer; the next ones count up from it."
+    )
+    n: int = Field(1, ge=1, le=MAX_PROMPTS, description="Answers to each prompt, sampled one after the other.")
+    stop: Stop | None = Field(
+        None,
+        description=f"Phrases before which the text ends; {MAX_PHRASES} at most, of {MAX_PHRASE_LENGTH} characters.",
     )
     stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
+    expert_weights: bool | Annotated[int, Field(ge=0, le=MAX_NAMED)] = Field(
+        True, description="The weights of experts at each token: true: of all, a number: of so many leading ones."
+    )
+    gate_weights: bool = Field(True, description="The weights inside experts of MoDE at each token.")
+    return_token_ids: bool = Field(
+        False, description="Send the ids of prompts and answers, too; `workbench verify` needs them."
+    )
     user: str | None = Field(None, description="Accepted and ignored.")
-    n: int | None = Field(None, description="Only 1.")
-    presence_penalty: float | None = Field(None, description="Only 0.")
-    frequency_penalty: float | None = Field(None, description="Only 0.")
-    logit_bias: dict[str, float] | None = Field(None, description="Only empty.")
-    top_k: int | None = Field(None, description="Only 0 or -1; `top_k_experts` is another thing.")
-    min_p: float | None = Field(None, description="Only 0.")
-    repetition_penalty: float | None = Field(None, description="Only 1.")
     length_penalty: float | None = Field(None, description="Only 1.")
     min_tokens: int | None = Field(None, description="Only 0.")
-    ignore_eos: bool | None = Field(None, description="Only false.")
+    typical_p: float | None = Field(None, description="Only 1.")
+    use_beam_search: bool | None = Field(None, description="Only false.")
     stop_token_ids: list[int] | None = Field(None, description="Only empty.")
     include_stop_str_in_output: bool | None = Field(None, description="Only false.")
     skip_special_tokens: bool | None = Field(None, description="Only true.")
+    spaces_between_special_tokens: bool | None = Field(None, description="Only true.")
+    truncate_prompt_tokens: int | None = Field(None, description="Only -1.")
+    prompt_logprobs: int | None = Field(None, description="Only 0.")
+    priority: int | None = Field(None, description="Only 0.")
 
     @model_validator(mode="after")
     def _neutral(self) -> Generating:
         for name, accepted in {**NEUTRAL, **CHAT_NEUTRAL}.items():
             if name in type(self).model_fields and getattr(self, name) not in accepted:
-                neutral, given = json.dumps(accepted[-1]), json.dumps(getattr(self, name))
-                raise ValueError(f"{name} must be {neutral} or left out, but is {given} instead")
-        if len(self.phrases()) > MAX_PHRASES or "" in self.phrases():
-            raise ValueError(f"stop must be at most {MAX_PHRASES} phrases, none of them empty")
+                raise _unsupported(name, accepted[-1], getattr(self, name))
+        if len(self.phrases()) > MAX_PHRASES:
+            raise FieldError("stop", f"at most {MAX_PHRASES} phrases are supported, but it has {len(self.phrases())}")
+        if "" in self.phrases():
+            raise FieldError("stop", "none of its phrases may be empty")
         return self
+
+    @property
+    def num_choices(self) -> int:
+        """Answers to all prompts together."""
+        return self.n
 
     def phrases(self) -> list[str]:
         """The stop phrases."""
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
-    def _sampling(self, max_tokens: int) -> SamplingConfig:
-        return SamplingConfig(max_tokens, self.temperature, self.top_p, self.seed)
+    def _sampling(self, max_tokens: int, num_candidates: int) -> SamplingConfig:
+        return SamplingConfig(
+            max_tokens,
+            self.temperature,
+            self.top_p,
+            self.seed,
+            top_k=max(0, self.top_k),
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
+            ignore_eos=self.ignore_eos,
+            num_candidates=num_candidates,
+        )
+
+
+def _unsupported(name: str, neutral: Any, value: Any) -> FieldError:
+    """The error of a field that has another value than the one that changes nothing."""
+    instead = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+    given = json.dumps(value)
+    given = given if len(given) < 80 else f"{given[:60]} …"
+    return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")
 
 
 class CompletionRequest(Generating):
@@ -272,31 +391,37 @@ class CompletionRequest(Generating):
 
     prompt: Prompts = Field(
         description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
-        f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
+        f"({MAX_PROMPTS} at most), each with choices of its own. Null: the beginning of a document."
     )
-    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=OPTION_HELP["max_tokens"])  # OpenAI's default
+    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=SAMPLING_HELP["max_tokens"])  # OpenAI's default
     echo: bool = Field(False, description="Begin the text with the prompt.")
     logprobs: int | None = Field(
         None,
         ge=0,
-        description="0: the log-probability of every token; 1: with the most probable one, at temperature 0 or echoed.",
+        le=MAX_CANDIDATES,
+        description="Send the log-probability of every token, with those of this many most probable ones in its place.",
     )
-    best_of: int | None = Field(None, description="Only 1.")
+    best_of: int | None = Field(None, description="Only 1, or as many as n.")
     suffix: str | None = Field(None, description="Only empty.")
     add_special_tokens: bool | None = Field(None, description="Only true; token ids get nothing before them anyway.")
 
     @model_validator(mode="after")
     def _supported(self) -> CompletionRequest:
-        if self.logprobs and not (self.logprobs == 1 and (self.temperature == 0 or self.max_tokens == 0)):
-            # Of a drawn token no other candidate is kept; at temperature 0 it is the most probable one.
-            raise ValueError("logprobs must be 0, or 1 at temperature 0 or max_tokens 0: other candidates are not kept")
+        if self.best_of not in (None, 1, self.n):
+            raise _unsupported("best_of", self.n, self.best_of)
         if self.max_tokens == 0 and not self.echo:
-            raise ValueError("max_tokens must be at least 1 unless echo is true")
+            raise FieldError("max_tokens", "it must be at least 1 unless echo is true")
+        if self.num_choices > MAX_PROMPTS:
+            raise FieldError("n", f"prompts times n must be at most {MAX_PROMPTS}, but are {self.num_choices}")
         return self
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.prompt) * self.n
 
     def sampling(self) -> SamplingConfig:
         """The sampling settings."""
-        return self._sampling(max(1, self.max_tokens))
+        return self._sampling(max(1, self.max_tokens), self.logprobs or 0)
 
 
 class TextPart(RequestBody):
@@ -306,11 +431,25 @@ class TextPart(RequestBody):
     text: str
 
 
+def _require_text(value: Any) -> Any:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind != "text":
+        raise ValueError(f"a part is of type “{kind[:40]}”, but these models read text alone; leave it out")
+    return value
+
+
+Part = Annotated[TextPart, BeforeValidator(_require_text, json_schema_input_type=TextPart)]
+Content = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+]
+
+
 class ChatMessage(Nullable):
     """A message of a conversation; what its template does not read has no effect."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = Field(None, description="A text, or parts that are joined.")
+    content: Content | None = Field(None, description="A text, or parts that are joined.")
     name: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -336,16 +475,26 @@ class ChatRequest(Generating):
         None, ge=1, le=MOST_TOKENS, description="Tokens of the answer; left out: until its turn or the context ends."
     )
     logprobs: bool = Field(False, description="Send the log-probability of every token.")
-    top_logprobs: int | None = Field(None, description="0, or 1 at temperature 0: with the most probable token.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_CANDIDATES, description="With logprobs: this many most probable tokens in the place of each."
+    )
     tools: list[dict[str, Any]] | None = Field(None, description="Only empty.")
-    tool_choice: str | None = Field(None, description="Only none or auto.")
+    tool_choice: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
+    functions: list[dict[str, Any]] | None = Field(None, description="Only empty.")
+    function_call: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
     parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored, since there are no tools.")
     response_format: dict[str, Any] | None = Field(None, description='Only {"type": "text"}.')
+    modalities: list[str] | None = Field(None, description="Only text.")
+    store: bool | None = Field(None, description="Only false.")
+    service_tier: str | None = Field(None, description="Only auto or default.")
+    metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
+    add_generation_prompt: bool | None = Field(None, description="Only true.")
+    continue_final_message: bool | None = Field(None, description="Only false.")
 
     @model_validator(mode="after")
     def _supported(self) -> ChatRequest:
-        if self.top_logprobs and not (self.logprobs and self.top_logprobs == 1 and self.temperature == 0):
-            raise ValueError("top_logprobs must be 0, or 1 with logprobs at temperature 0: no others are kept")
+        if self.top_logprobs and not self.logprobs:
+            raise FieldError("top_logprobs", "logprobs must be true with it")
         return self
 
     def conversation(self) -> list[dict[str, Any]]:
@@ -354,7 +503,8 @@ class ChatRequest(Generating):
 
     def sampling(self) -> SamplingConfig:
         """The sampling settings."""
-        return self._sampling(self.max_completion_tokens or self.max_tokens or MOST_TOKENS)
+        most = self.max_completion_tokens or self.max_tokens or MOST_TOKENS
+        return self._sampling(most, self.top_logprobs or 0)
 
 
 class PosteriorRequest(Mixed):
@@ -381,7 +531,7 @@ class MixRequest(RequestBody):
     @model_validator(mode="after")
     def _one_weighing(self) -> MixRequest:
         if self.weights is not None and self.prior is not None:
-            raise ValueError("give weights or a prior, not both")
+            raise FieldError("prior", "give weights or a prior, not both")
         return self
 
     def to_request(self) -> MixtureRequest:

@@ -5,21 +5,38 @@ Nothing is loaded before the first request: importing the API, or `--help`, does
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import SamplingConfig
+from engine.errors import ContextLengthExceeded, Problem, TokenizerError
 from engine.events import Done, Echo, Token
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
-    from workbench.answers.server import LoadedBase
+    from workbench.answers.server import CacheUse, LoadedBase
     from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
+
+
+PROMPT = "Prompt"
+
+
+def new_seed() -> int:
+    """A seed for an answer to a request without one, so that its manifest can name it; JavaScript reads it exactly."""
+    return secrets.randbits(53)
+
+
+def numbered(problem: Problem, place: int, number: int) -> Problem:
+    """The same problem, with which of several prompts has it."""
+    if number == 1 or problem.problem.startswith(PROMPT):
+        return problem
+    return type(problem)(f"{PROMPT} {place + 1} of {number}: {problem.problem}", problem.next_step)
 
 
 class Host(Protocol):
@@ -33,11 +50,15 @@ class Host(Protocol):
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None: ...
 
-    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo: ...
+    def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]: ...
+
+    def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo: ...
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior: ...
 
     def loaded(self) -> list[LoadedBase]: ...
+
+    def cache_use(self) -> CacheUse: ...
 
 
 class ModelHost:
@@ -70,12 +91,19 @@ class ModelHost:
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
-        for prompt in prompts:
-            self.host.require_readable(plan, prompt)
+        for place, prompt in enumerate(prompts):
+            try:
+                self.host.require_readable(plan, prompt)
+            except (ContextLengthExceeded, TokenizerError) as problem:
+                raise numbered(problem, place, len(prompts)) from problem
 
-    def echo(self, plan: GenerationPlan, prompt: Prompt) -> Echo:
-        """A prompt token by token, with what the mixture gave each."""
-        return self.host.echo(plan, prompt)
+    def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
+        """The ids that are read for a prompt, with those put before it."""
+        return self.host.prompt_ids(plan, prompt)
+
+    def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
+        """A prompt token by token, with what the mixture gave each, and the most probable tokens in its place."""
+        return self.host.echo(plan, prompt, num_candidates)
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""
@@ -84,6 +112,12 @@ class ModelHost:
     def loaded(self) -> list[LoadedBase]:
         """The bases in memory now; empty before the first request."""
         return self._host.loaded() if self._host is not None else []
+
+    def cache_use(self) -> CacheUse:
+        """The bytes of loaded models, and how often they were there when requested."""
+        from workbench.answers.server import CacheUse
+
+        return self._host.cache_use() if self._host is not None else CacheUse()
 
     def device(self) -> str | None:
         """The device of the weights; None before the first request."""

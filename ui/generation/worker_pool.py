@@ -70,6 +70,11 @@ class WorkerPool:
         """Generations that wait for their turn."""
         return len(self._waiting)
 
+    def require_open(self) -> None:
+        """Raises ServiceUnavailable when the server stops."""
+        if self._closed:
+            raise ServiceUnavailable
+
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that needs a slot."""
         turn = self._enter(partial(function, *arguments))

@@ -7,8 +7,8 @@ from dataclasses import fields
 from engine.config import SamplingConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 
+SAMPLING_HELP = {one.name: one.metadata["description"] for one in fields(SamplingConfig)}
 OPTION_HELP = {
-    one.name: one.metadata.get("description", "")
-    for config in (UpdatingGateConfig, SamplingConfig)
-    for one in fields(config)
+    **SAMPLING_HELP,
+    **{one.name: one.metadata.get("description", "") for one in fields(UpdatingGateConfig)},
 }

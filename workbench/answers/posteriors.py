@@ -32,6 +32,11 @@ class Manifest(Answer):
     tokenizer_sha256: str
     gate: dict[str, Any]
     clustering_sha256: str | None
+    sampling: dict[str, Any] | None = Field(
+        None, description="How tokens were drawn, with the seed of the first answer; null of a text that was only read."
+    )
+    n: int = Field(1, description="Answers to each prompt; their seeds count up from the one of the sampling.")
+    versions: dict[str, str] = Field(default_factory=dict, description="Of the packages that computed it.")
 
 
 class TextPosterior(Answer):

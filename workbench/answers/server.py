@@ -18,6 +18,35 @@ class LoadedBase(Answer):
     experts: list[str]
 
 
+class ErrorObject(Answer):
+    """What is wrong with a request, and what to do, in OpenAI's shape."""
+
+    message: str
+    type: str
+    param: str | None = Field(description="The field that is wrong, if it is one.")
+    code: str = Field(description="A short stable name of the cause.")
+
+
+class ErrorAnswer(Answer):
+    """A refusal or a failure."""
+
+    error: ErrorObject
+
+
+class CacheUse(Answer):
+    """What loaded models take, and how often a request had its experts in memory."""
+
+    num_bytes: int = 0
+    num_hits: int = 0
+    num_misses: int = 0
+
+
+class Ready(Answer):
+    """That the server takes requests: it reads its registry, and does not stop."""
+
+    status: Literal["ready"] = "ready"
+
+
 class Health(Answer):
     """That the server runs, for which registry, on which device, and what it holds in memory."""
 
@@ -67,8 +96,10 @@ class CompletionChoice(Answer):
     text: str
     logprobs: Logprobs | None
     finish_reason: str | None
-    expert_weights: list[dict[str, float]]
-    gate_weights: list[dict[str, GateWeights]]
+    expert_weights: list[dict[str, float]] | None = Field(description="By token; null if switched off.")
+    gate_weights: list[dict[str, GateWeights]] | None = Field(description="By token; null if switched off.")
+    token_ids: list[int] | None = Field(None, description="With return_token_ids.")
+    prompt_token_ids: list[int] | None = Field(None, description="With return_token_ids.")
 
 
 class ChunkChoice(Answer):
@@ -78,8 +109,10 @@ class ChunkChoice(Answer):
     text: str
     logprobs: Logprobs | None
     finish_reason: str | None
-    expert_weights: dict[str, float] | None
-    gate_weights: dict[str, GateWeights] | None
+    expert_weights: dict[str, float] | None = None
+    gate_weights: dict[str, GateWeights] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class Usage(Answer):
@@ -116,7 +149,7 @@ class CompletionChunk(CompletionHead):
 
 
 class TopLogprob(Answer):
-    """The most probable token in the place of one."""
+    """A probable token in the place of one."""
 
     token: str
     logprob: float
@@ -124,7 +157,7 @@ class TopLogprob(Answer):
 
 
 class ChatLogprob(Answer):
-    """A token of an answer with its log-probability (nats); `top_logprobs` is empty, or the most probable one."""
+    """A token of an answer with its log-probability (nats); `top_logprobs` are the most probable ones in its place."""
 
     token: str
     logprob: float
@@ -160,8 +193,10 @@ class ChatChoice(Answer):
     message: ChatAnswer
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    expert_weights: list[dict[str, float]]
-    gate_weights: list[dict[str, GateWeights]]
+    expert_weights: list[dict[str, float]] | None = Field(description="By token; null if switched off.")
+    gate_weights: list[dict[str, GateWeights]] | None = Field(description="By token; null if switched off.")
+    token_ids: list[int] | None = Field(None, description="With return_token_ids.")
+    prompt_token_ids: list[int] | None = Field(None, description="With return_token_ids.")
 
 
 class ChatChunkChoice(Answer):
@@ -171,8 +206,10 @@ class ChatChunkChoice(Answer):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    expert_weights: dict[str, float] | None
-    gate_weights: dict[str, GateWeights] | None
+    expert_weights: dict[str, float] | None = None
+    gate_weights: dict[str, GateWeights] | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatCompletion(Answer):

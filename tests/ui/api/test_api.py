@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
+from engine.config import SamplingConfig
 from engine.device import choose_device
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
@@ -188,22 +189,30 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
 @pytest.mark.parametrize(
     "changes",
     [
-        {"n": 2},
+        {"n": 0},
+        {"n": 300},
         {"best_of": 3},
-        {"presence_penalty": 0.5},
-        {"logit_bias": {"1": 5}},
-        {"frequency_penalty": -1},
+        {"presence_penalty": 2.5},
+        {"logit_bias": {"x": 5}},
+        {"logit_bias": {"1": 101}},
+        {"logit_bias": {str(token): 1 for token in range(1025)}},
+        {"frequency_penalty": -3},
         {"suffix": "end"},
-        {"top_k": 5},
-        {"min_p": 0.1},
-        {"repetition_penalty": 1.1},
+        {"top_k": -2},
+        {"min_p": 1.1},
+        {"repetition_penalty": 0},
         {"length_penalty": 2},
         {"min_tokens": 1},
-        {"ignore_eos": True},
+        {"typical_p": 0.5},
+        {"use_beam_search": True},
+        {"prompt_logprobs": 1},
+        {"truncate_prompt_tokens": 5},
         {"stop_token_ids": [0]},
         {"include_stop_str_in_output": True},
         {"add_special_tokens": False},
         {"skip_special_tokens": False},
+        {"spaces_between_special_tokens": False},
+        {"priority": 1},
         {"prompt": []},
         {"prompt": [[]]},
         {"prompt": [[1], []]},
@@ -212,13 +221,18 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
         {"prompt": [True]},
         {"prompt": 1},
         {"prompt": ["a"] * 257},
+        {"n": 2, "prompt": ["a"] * 129},
         {"stop": ["a"] * 17},
-        {"logprobs": 5},
+        {"stop": ["a"] * 5000},
+        {"stop": ["a", ""]},
+        {"stop": "a" * 1001},
+        {"logprobs": 21},
+        {"expert_weights": -1},
         {"max_tokens": 0},
         {"temperature": -1},
         {"seed": 2**64},
         {"experts": [{"id": "both/law"}, {"id": "both/law", "weight": 3}]},
-        {"experts": [{"id": "both/law"}], "active": ["both/law"]},
+        {"active": ["both/law"], "experts": [{"id": "both/law"}]},
         {"experts": [{"id": "both/law", "weight": -1}]},
         {"no_such_field": 1},
     ],
@@ -226,9 +240,104 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
 )
 def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
     status, message = refusal(api, **changes)
+    error = api.post("/v1/completions", json={**ASK, **changes}).json()["error"]
 
     assert status == 400
     assert next(iter(changes)) in message
+    assert error["param"].split(".")[0] == next(iter(changes))
+    assert (error["type"], error["code"]) == ("invalid_request_error", "bad_request")
+
+
+def test_a_refusal_says_what_to_do_instead(api: TestClient) -> None:
+    assert refusal(api, suffix="end")[1].endswith("the models write on from a text, and nothing into it.")
+    assert refusal(api, stop=["a"] * 5000)[1] == "stop: at most 16 phrases are supported, but it has 5000."
+    error = api.post("/v1/completions", json={"model": "both"}).json()["error"]
+    assert (error["param"], error["message"]) == ("prompt", "prompt: Field required.")
+
+
+SETTINGS = {
+    "top_k": 5,
+    "min_p": 0.1,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -1,
+    "repetition_penalty": 1.1,
+    "ignore_eos": True,
+    "top_p": 0.5,
+    "seed": 3,
+}
+
+
+@pytest.mark.parametrize("route", ["completions", "chat/completions"])
+def test_settings_of_sampling_reach_the_models_and_the_manifest(api: TestClient, host: Any, route: str) -> None:
+    body = ASK if route == "completions" else TALK
+    answer = api.post(f"/v1/{route}", json={**body, **SETTINGS, "logit_bias": {"7": -2}}).json()
+
+    assert host.sampling == SamplingConfig(3, **SETTINGS, logit_bias={7: -2.0})
+    assert answer["manifest"]["sampling"] == {**asdict(host.sampling), "logit_bias": {"7": -2.0}}
+    assert {"expert-workbench", "torch", "transformers"} <= set(answer["manifest"]["versions"])
+
+
+def test_a_manifest_names_the_seed_that_was_drawn(api: TestClient, host: Any) -> None:
+    seed = complete(api)["manifest"]["sampling"]["seed"]
+    assert seed == host.sampling.seed
+    assert isinstance(seed, int)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_each_of_n_answers_has_a_seed_and_a_choice_of_its_own(api: TestClient, host: Any, is_stream: bool) -> None:
+    body = {"prompt": ["the sea", "the law"], "n": 2, "seed": 7, "stream_options": {"include_usage": True}}
+    if is_stream:
+        *parts, last = chunks(api, **body)
+        assert {part["choices"][0]["index"] for part in parts} == {0, 1, 2, 3}
+    else:
+        last = complete(api, **{**body, "stream_options": None})
+        assert [one["text"][:4] for one in last["choices"]] == [" sea", " sea", " law", " law"]
+    assert host.seeds == [7, 8, 7, 8]
+    assert last["usage"] == {"prompt_tokens": 4, "completion_tokens": 12, "total_tokens": 16}
+
+
+def test_n_answers_to_a_conversation_each_name_their_role(api: TestClient) -> None:
+    assert [one["index"] for one in chat(api, n=2)["choices"]] == [0, 1]
+    with api.stream("POST", "/v1/chat/completions", json={**TALK, "n": 2, "stream": True}) as response:
+        parts = [json.loads(line[6:])["choices"][0] for line in response.iter_lines() if "{" in line]
+    assert [part["index"] for part in parts if part["delta"].get("role")] == [0, 1]
+
+
+def test_log_probabilities_have_the_most_probable_tokens_in_openais_shape(api: TestClient) -> None:
+    result = complete(api, logprobs=3, echo=True)["choices"][0]["logprobs"]
+    assert result["top_logprobs"][:2] == [None, {"Once": -0.25, "other1": -2.0, "other2": -3.0}]
+    assert result["top_logprobs"][2] == {" sea0": -0.5, "other0": -1.0, "other1": -2.0}
+
+    content = chat(api, logprobs=True, top_logprobs=2)["choices"][0]["logprobs"]["content"]
+    assert [one["token"] for one in content[0]["top_logprobs"]] == [" 70", "other0"]
+
+
+def test_a_sampled_token_is_named_besides_the_most_probable_ones(api: TestClient, host: Any) -> None:
+    host.is_unlikely = True
+    assert complete(api, logprobs=1)["choices"][0]["logprobs"]["top_logprobs"][0] == {"other0": -1.0, " sea0": -0.5}
+
+
+def test_weights_are_sent_for_the_leading_experts_or_not_at_all(api: TestClient) -> None:
+    assert complete(api, expert_weights=1)["choices"][0]["expert_weights"] == [{"both/code": 0.75}] * 3
+    for off in (False, 0):
+        assert complete(api, expert_weights=off, gate_weights=False)["choices"][0]["expert_weights"] is None
+        parts = [one["choices"][0] for one in chunks(api, expert_weights=off, gate_weights=False)]
+        assert not [part for part in parts if {"expert_weights", "gate_weights"} & set(part)]
+    assert chunks(api, expert_weights=1)[0]["choices"][0]["expert_weights"] == {"both/code": 0.75}
+
+
+def test_token_ids_are_sent_where_requested(api: TestClient) -> None:
+    choice = complete(api, return_token_ids=True)["choices"][0]
+    assert (choice["prompt_token_ids"], choice["token_ids"]) == ([3, 3], [0, 1, 2])
+    parts = [one["choices"][0] for one in chunks(api, return_token_ids=True)]
+    assert [part["token_ids"] for part in parts] == [[0], [1], [2], []]
+    assert [part.get("prompt_token_ids") for part in parts] == [[3, 3], None, None, None]
+    assert complete(api)["choices"][0]["token_ids"] is None
+
+
+def test_a_prompt_that_is_too_long_is_named_among_several(api: TestClient) -> None:
+    assert refusal(api, prompt=["x", "x" * 1001])[1].startswith("Prompt 2 of 2: ")
+    assert not refusal(api, prompt=["x" * 1001])[1].startswith("Prompt")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +346,18 @@ def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict
         *({name: value} for name, (_, *values) in NEUTRAL.items() for value in values),
         *({name: None} for name, field in CompletionRequest.model_fields.items() if not field.is_required()),
         {"stream_options": {"include_usage": None}},
+        {"stream_options": {"continuous_usage_stats": True}},
+        {"n": 1},
+        {"best_of": 1},
+        {"presence_penalty": 0},
+        {"frequency_penalty": 0},
+        {"logit_bias": {}},
+        {"top_k": 0},
+        {"top_k": -1},
+        {"min_p": 0},
+        {"repetition_penalty": 1},
+        {"ignore_eos": False},
+        {"expert_weights": True},
         {"stop": []},
         {"stop": ""},
         {"user": "me"},
@@ -375,7 +496,14 @@ def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:
 
 
 def test_no_page_of_the_api_loads_scripts_from_elsewhere(api: TestClient) -> None:
-    assert [api.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+    page = api.get("/docs").text
+    loaded = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert len(loaded) == 3
+    for path in loaded:
+        assert path.startswith("/")
+        assert api.get(path).status_code == 200
+    assert "url: '/openapi.json'" in page
+    assert api.get("/redoc").status_code == 404
 
 
 def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
@@ -446,10 +574,15 @@ def test_parts_of_a_message_are_one_text(api: TestClient) -> None:
         {"chat_template_kwargs": {}},
         {"tools": [{"type": "function", "function": {"name": "x"}}]},
         {"tool_choice": "required"},
+        {"tool_choice": {"type": "function", "function": {"name": "x"}}},
+        {"functions": [{"name": "x"}]},
         {"response_format": {"type": "json_object"}},
-        {"n": 2},
+        {"modalities": ["text", "audio"]},
+        {"store": True},
+        {"continue_final_message": True},
+        {"n": 0},
         {"top_logprobs": 1},
-        {"logprobs": True, "top_logprobs": 2, "temperature": 0},
+        {"top_logprobs": 21, "logprobs": True},
         {"max_tokens": 0},
         {"prompt": "x"},
     ],
@@ -460,6 +593,15 @@ def test_what_a_conversation_does_not_support_is_refused_by_name(api: TestClient
     assert response.status_code == 400
     names = list(changes) if "messages" not in changes else ["messages", "content"]
     assert any(name in response.json()["error"]["message"] for name in names)
+
+
+def test_an_image_is_refused_with_what_these_models_read(api: TestClient) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,xx"}}
+    error = api.post("/v1/chat/completions", json={**TALK, "messages": [{"role": "user", "content": [image]}]}).json()
+    assert error["error"]["param"] == "messages.0.content.parts.0"
+    assert error["error"]["message"] == (
+        "messages.0.content.parts.0: a part is of type “image_url”, but these models read text alone; leave it out."
+    )
 
 
 def test_logprobs_of_an_answer_have_the_most_probable_token_at_temperature_0(api: TestClient) -> None:

@@ -31,6 +31,7 @@ from ui.cli.mix_options import (
 from ui.cli.options import Json
 from ui.cli.output import harmless, print_json, print_note
 from ui.errors import ServerDown, ServerRefused
+from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
 from workbench.mixture_request import MixtureRequest
@@ -110,7 +111,7 @@ def generate(
 ) -> None:
     """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
     request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
-    sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
+    sampling = SamplingConfig(max_tokens, temperature, top_p, model_host.new_seed() if seed is None else seed)
     generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(request, prompt, sampling, generated)) as pieces:
         for piece in pieces:
@@ -164,7 +165,9 @@ def _pieces(
 def _from_server(
     client: Client, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
-    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(request))) as chunks:
+    options = asdict(sampling)
+    del options["num_candidates"]  # the API's is `logprobs`
+    with closing(client.stream(prompt=prompt, **options, **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
                 yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
@@ -185,7 +188,7 @@ def _from_host(
             if isinstance(one, Token):
                 yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                generated.end = Ending(one.reason, plan.manifest())
+                generated.end = Ending(one.reason, plan.manifest(sampling))
                 yield Piece(one.text, {})
 
 

@@ -1,0 +1,288 @@
+"""Makes answers, or the chunks of a stream, of pieces: text with its tokens, log-probabilities and weights."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from engine.config import SamplingConfig
+from engine.events import Done, GateWeights
+from ui.api.schemas import ChatRequest, CompletionRequest, Generating
+from workbench.answers.server import (
+    ChatAnswer,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprob,
+    ChatLogprobs,
+    ChunkChoice,
+    Completion,
+    CompletionChoice,
+    CompletionChunk,
+    CompletionHead,
+    Logprobs,
+    TopLogprob,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from workbench.generation import GenerationPlan
+
+Result = TypeVar("Result", Completion, ChatCompletion)
+Chunk = TypeVar("Chunk", CompletionChunk, ChatCompletionChunk)
+
+FINISH = {"stop": "stop", "phrase": "stop", "length": "length"}
+
+
+class Scored(NamedTuple):
+    """A token with its log-probability, and the most probable ones in its place; both None of a first one.
+
+    The id is None of a token of the prompt.
+    """
+
+    id: int | None
+    text: str
+    logprob: float | None
+    top: Sequence[tuple[str, float]] | None
+
+
+@dataclass
+class Piece:
+    """Some text of one choice of the answer, with the tokens it is made of."""
+
+    index: int
+    text: str
+    weights: Mapping[str, float] | None = None
+    gates: Mapping[str, GateWeights] | None = None  # of experts of MoDE, by their names
+    tokens: Sequence[Scored] = ()
+    done: Done | None = None
+    prompt_ids: list[int] | None = None  # where requested
+
+
+class AnswerBuilder(ABC, Generic[Result, Chunk]):
+    """Makes an answer, or its chunks, of pieces."""
+
+    def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: Generating) -> None:
+        self.body = body
+        self._manifest = plan.manifest(sampling).model_copy(update={"n": body.n})
+        self._created = int(time.time())
+        self._done: list[Done] = []
+        self._started: set[int] = set()  # choices that a chunk was made of
+
+    @abstractmethod
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Result:
+        """The answer made of the pieces of each choice."""
+
+    @abstractmethod
+    def _chunk(self, piece: Piece | None, **extras: Any) -> Chunk:
+        """A piece of the stream; None is the chunk that has only counts. Fields that it does not carry are unset."""
+
+    async def result(self, pieces: AsyncGenerator[Piece, None]) -> Result:
+        """The answer in one object."""
+        by_choice: list[list[Piece]] = [[] for _ in range(self.body.num_choices)]
+        async with aclosing(pieces):
+            async for piece in pieces:
+                by_choice[piece.index].append(piece)
+        self._done = [own[-1].done for own in by_choice if own[-1].done is not None]
+        return self._result(by_choice)
+
+    def chunks(self, piece: Piece) -> list[Chunk]:
+        """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
+        if piece.done is not None:
+            self._done.append(piece.done)
+        if len(self._done) < self.body.num_choices:
+            return [self._chunk(piece)]
+        last, options = self._chunk(piece, manifest=self._manifest), self.body.stream_options
+        return [last, self._chunk(None, usage=self._usage())] if options and options.include_usage else [last]
+
+    def _usage(self) -> Usage:
+        """The counts of tokens of all choices together; a prompt counts one time for all answers to it."""
+        read = sum(one.num_prompt_tokens for one in self._done[:: self.body.n])
+        generated = sum(one.num_tokens for one in self._done)
+        return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
+
+    def _of_tokens(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Weights and ids of all tokens of a choice."""
+        chosen: dict[str, Any] = {"expert_weights": None, "gate_weights": None}
+        if self._has_weights:
+            chosen["expert_weights"] = [self._leading(one.weights) for one in pieces if one.weights is not None]
+        if self.body.gate_weights:
+            chosen["gate_weights"] = [dict(one.gates) for one in pieces if one.gates is not None]
+        if self.body.return_token_ids:
+            chosen["token_ids"] = [token for one in pieces for token in _ids(one)]
+            chosen["prompt_token_ids"] = pieces[0].prompt_ids
+        return chosen
+
+    def _of_token(self, piece: Piece) -> dict[str, Any]:
+        """Weights and ids of a chunk; the first one of a choice has the ids of its prompt."""
+        chosen: dict[str, Any] = {}
+        if self._has_weights:
+            chosen["expert_weights"] = None if piece.weights is None else self._leading(piece.weights)
+        if self.body.gate_weights:
+            chosen["gate_weights"] = None if piece.gates is None else dict(piece.gates)
+        if self.body.return_token_ids:
+            chosen["token_ids"] = _ids(piece)
+            if piece.index not in self._started:
+                chosen["prompt_token_ids"] = piece.prompt_ids
+        self._started.add(piece.index)
+        return chosen
+
+    @property
+    def _has_weights(self) -> bool:
+        return self.body.expert_weights is not False and self.body.expert_weights != 0
+
+    def _leading(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """The greatest weights, as many as were requested."""
+        if self.body.expert_weights is True:
+            return dict(weights)
+        names = sorted(weights, key=lambda name: -weights[name])[: self.body.expert_weights]
+        return {name: weights[name] for name in names}
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    """The text and the tokens of all pieces of a choice."""
+    text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
+    return Piece(pieces[0].index, text, tokens=tokens, done=pieces[-1].done)
+
+
+def _ids(piece: Piece) -> list[int]:
+    return [token.id for token in piece.tokens if token.id is not None]
+
+
+def _finish_reason(piece: Piece) -> str | None:
+    return None if piece.done is None else FINISH[piece.done.reason]
+
+
+class CompletionBuilder(AnswerBuilder[Completion, CompletionChunk]):
+    """Makes a completion, with choices for each prompt."""
+
+    body: CompletionRequest
+
+    def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest) -> None:
+        super().__init__(plan, sampling, body)
+        self._head = dict(CompletionHead(id=f"cmpl-{uuid.uuid4().hex}", created=self._created, model=body.model))
+        self._offsets = [0] * body.num_choices
+
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> Completion:
+        choices = [self._choice(own) for own in pieces]
+        return Completion(**self._head, choices=choices, usage=self._usage(), manifest=self._manifest)
+
+    def _choice(self, pieces: Sequence[Piece]) -> CompletionChoice:
+        joined = _joined(pieces)
+        return CompletionChoice(
+            index=joined.index,
+            text=joined.text,
+            logprobs=self._logprobs(joined),
+            finish_reason=_finish_reason(joined),
+            **self._of_tokens(pieces),
+        )
+
+    def _chunk(self, piece: Piece | None, **extras: Any) -> CompletionChunk:
+        if piece is None:
+            return CompletionChunk(**self._head, choices=[], **extras)
+        choice = ChunkChoice(
+            index=piece.index,
+            text=piece.text,
+            logprobs=self._logprobs(piece),
+            finish_reason=_finish_reason(piece),
+            **self._of_token(piece),
+        )
+        return CompletionChunk(**self._head, choices=[choice], **extras)
+
+    def _logprobs(self, piece: Piece) -> Logprobs | None:
+        if self.body.logprobs is None:
+            return None
+        offsets = []
+        for token in piece.tokens:
+            offsets.append(self._offsets[piece.index])
+            self._offsets[piece.index] += len(token.text)
+        return Logprobs(
+            tokens=[token.text for token in piece.tokens],
+            token_logprobs=[token.logprob for token in piece.tokens],
+            top_logprobs=[_by_text(token) for token in piece.tokens] if self.body.logprobs else None,
+            text_offset=offsets,
+        )
+
+
+def _by_text(token: Scored) -> dict[str, float] | None:
+    """The most probable tokens; with OpenAI a sampled one that is not among them comes besides."""
+    if token.top is None:
+        return None
+    by_text: dict[str, float] = {}
+    for text, logprob in token.top:
+        by_text.setdefault(text, logprob)
+    if token.id is not None and token.logprob is not None:
+        by_text.setdefault(token.text, token.logprob)
+    return by_text
+
+
+class ChatBuilder(AnswerBuilder[ChatCompletion, ChatCompletionChunk]):
+    """Makes the answers to a conversation."""
+
+    body: ChatRequest
+
+    def __init__(self, plan: GenerationPlan, sampling: SamplingConfig, body: ChatRequest) -> None:
+        super().__init__(plan, sampling, body)
+        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+
+    def _result(self, pieces: Sequence[Sequence[Piece]]) -> ChatCompletion:
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self.body.model,
+            choices=[self._choice(own) for own in pieces],
+            usage=self._usage(),
+            manifest=self._manifest,
+        )
+
+    def _choice(self, pieces: Sequence[Piece]) -> ChatChoice:
+        joined = _joined(pieces)
+        return ChatChoice(
+            index=joined.index,
+            message=ChatAnswer(content=joined.text),
+            logprobs=self._logprobs(joined),
+            finish_reason=_finish_reason(joined),
+            **self._of_tokens(pieces),
+        )
+
+    def _chunk(self, piece: Piece | None, **extras: Any) -> ChatCompletionChunk:
+        choices = [] if piece is None else [self._chunk_choice(piece)]
+        return ChatCompletionChunk(
+            id=self._id,
+            object="chat.completion.chunk",
+            created=self._created,
+            model=self.body.model,
+            choices=choices,
+            **extras,
+        )
+
+    def _chunk_choice(self, piece: Piece) -> ChatChunkChoice:
+        is_first = piece.index not in self._started
+        delta = ChatDelta(role="assistant", content=piece.text) if is_first else ChatDelta(content=piece.text)
+        return ChatChunkChoice(
+            index=piece.index,
+            delta=delta,
+            logprobs=self._logprobs(piece),
+            finish_reason=_finish_reason(piece),
+            **self._of_token(piece),
+        )
+
+    def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
+        return ChatLogprobs(content=list(map(self._logprob, piece.tokens))) if self.body.logprobs else None
+
+    def _logprob(self, token: Scored) -> ChatLogprob:
+        return ChatLogprob(
+            token=token.text,
+            logprob=0.0 if token.logprob is None else token.logprob,
+            bytes=list(token.text.encode()),
+            top_logprobs=[
+                TopLogprob(token=text, logprob=nats, bytes=list(text.encode())) for text, nats in token.top or ()
+            ],
+        )

@@ -1,0 +1,144 @@
+"""For whoever runs the server: health, readiness, metrics, and an id and a count for every request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ui.addresses import registry_id
+from ui.api.answer_builders import Piece
+from ui.api.deps import State
+from ui.errors import AnswerTimeout
+from ui.generation.app_state import AppState
+from ui.generation.metrics import Metrics
+from workbench.answers.server import Health, Ready
+from workbench.registry.database import reading
+
+if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
+
+router = APIRouter()
+REQUEST_ID = "x-request-id"
+_ID = re.compile(r"[\x21-\x7e]{1,128}")  # what a header can carry
+_OTHER = "other"  # the route of pages and of unknown paths
+
+
+@router.get("/healthz")
+@router.get("/health")
+def health(state: State) -> Health:
+    """That the server runs, for which registry, where it computes (null: not yet) and what it holds in memory."""
+    return Health(
+        status="ok",
+        version=version("expert-workbench"),
+        registry=registry_id(state.settings),
+        device=state.generations.device(),
+        requested_device=state.settings.device,
+        loaded=state.generations.loaded(),
+        busy=state.slots.num_busy,
+        waiting=state.slots.num_waiting,
+    )
+
+
+@router.get("/ready")
+def ready(state: State) -> Ready:
+    """That the server reads its registry and takes requests; 503 while it does not."""
+    state.slots.require_open()
+    with reading(state.settings):
+        return Ready()
+
+
+@router.get("/metrics", include_in_schema=False)
+def metrics(state: State) -> Response:
+    """Counts and times for Prometheus."""
+    return Response(state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+def watch(state: AppState) -> None:
+    """Adds the numbers of slots and of memory to the metrics."""
+    slots, use = state.slots, state.generations.cache_use
+    state.metrics.watch(
+        {
+            "workbench_running_streams": ("Generations that run.", lambda: slots.num_busy),
+            "workbench_waiting_streams": ("Generations that wait for a slot.", lambda: slots.num_waiting),
+            "workbench_slots": ("Generations that can run at the same time.", lambda: state.settings.max_streams),
+            "workbench_queue_slots": ("Generations that may wait.", lambda: state.settings.max_waiting),
+            "workbench_model_bytes": ("Bytes of loaded models.", lambda: use().num_bytes),
+        },
+        {
+            "workbench_model_cache_hits": ("Requests whose experts were in memory.", lambda: use().num_hits),
+            "workbench_model_cache_misses": ("Requests that had to load experts.", lambda: use().num_misses),
+        },
+    )
+
+
+async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
+    """The same pieces, counted; raises AnswerTimeout when they take longer than the settings allow."""
+    seconds, counts, loop = state.settings.answer_seconds, state.metrics, asyncio.get_running_loop()
+    start = before = loop.time()
+    is_first, is_finished = True, False
+    async with aclosing(pieces):
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(start + seconds):
+                        piece = await anext(pieces)
+                except StopAsyncIteration:
+                    is_finished = True
+                    return
+                now = loop.time()
+                (counts.first_token_seconds if is_first else counts.between_tokens_seconds).observe(now - before)
+                is_first, before = False, now
+                _count(counts, piece)
+                yield piece
+        except TimeoutError:
+            raise AnswerTimeout(seconds) from None
+        finally:
+            counts.unfinished.inc(not is_finished)
+
+
+def _count(counts: Metrics, piece: Piece) -> None:
+    counts.generated_tokens.inc(piece.weights is not None)
+    if piece.done is not None:
+        counts.prompt_tokens.inc(piece.done.num_prompt_tokens)
+
+
+class RequestRecord:
+    """Gives every request an id, its own `X-Request-Id` if it has one, and counts it; around all else."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = given if _ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        status, start = 500, time.monotonic()
+
+        async def marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, marked)
+        finally:
+            route: APIRoute | None = scope.get("route")
+            path = getattr(route, "path", _OTHER) if status not in (404, 405) or route else _OTHER
+            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.request_seconds.labels(path).observe(time.monotonic() - start)
