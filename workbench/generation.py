@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.config import SamplingConfig
 from engine.errors import ChatTemplateError, MixtureError
@@ -32,7 +32,7 @@ from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
-from workbench.tables import Expert, Mixture
+from workbench.tables import Expert, Mixture, MixtureMember
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering
@@ -121,6 +121,10 @@ class GenerationPlan:
         )
 
 
+_EXPERTS = selectinload(Mixture.members).joinedload(MixtureMember.expert)
+_MEMBERS = _EXPERTS.options(joinedload(Expert.artifact), joinedload(Expert.base))  # not one query for each
+
+
 @dataclass(frozen=True)
 class _Member:
     expert: Expert
@@ -185,7 +189,7 @@ def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
 
 
 def _find_model(session: Session, name: str) -> _Model:
-    mixture = session.scalar(select(Mixture).where(Mixture.name == name))
+    mixture = session.scalar(select(Mixture).where(Mixture.name == name).options(_MEMBERS))
     if mixture is not None:
         members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
         return _Model(name, members, load_gate(mixture.gate))
