@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
@@ -87,6 +87,7 @@ class GenerationPlan:
     tokenizer_sha256: str
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
+    precision: ServePrecision = "stored"  # what its weights are served in
 
     @property
     def base(self) -> ArtifactRef:
@@ -118,6 +119,7 @@ class GenerationPlan:
             tokenizer_sha256=self.tokenizer_sha256,
             gate=dump_gate(self.gate),
             clustering_sha256=self.route.clustering.sha256 if self.route else None,
+            precision=self.precision,
         )
 
 
@@ -276,11 +278,11 @@ def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[st
 class Host:
     """Holds all loaded weights of a process, bounded in bytes, and runs plans on them."""
 
-    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
+    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto", precision: ServePrecision = "stored") -> None:
         from engine.device import choose_device
         from engine.loading.model_cache import ModelCache
 
-        self._cache = ModelCache(cache_bytes, choose_device(device))
+        self._cache = ModelCache(cache_bytes, choose_device(device), precision)
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base

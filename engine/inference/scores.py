@@ -151,7 +151,7 @@ def _read_into(path: Path, row_X: Floats) -> None:
     """Reads an array of this shape and type straight into its place; the copy of a mapped file takes twice as long."""
     with path.open("rb", buffering=0) as file:
         header = _read_header(file.read(_HEADER_BYTES))
-        if header == (row_X.shape, row_X.dtype, _HEADER_BYTES) and file.readinto(memoryview(row_X)) == row_X.nbytes:
+        if header == (row_X.shape, row_X.dtype, _HEADER_BYTES) and file.readinto(row_X.data) == row_X.nbytes:
             return
     array = np.load(path, allow_pickle=False)
     if array.shape != row_X.shape:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from engine.config import ServePrecision
 from engine.events import GateWeights
 from engine.mixing.evidence import AnyEvidence
 from workbench.answers.base import Answer
@@ -32,6 +33,9 @@ class Manifest(Answer):
     tokenizer_sha256: str
     gate: dict[str, Any]
     clustering_sha256: str | None
+    precision: ServePrecision = Field(
+        "stored", description="What the weights were held in: as they are stored, or bf16 in place of float32."
+    )
 
 
 class TextPosterior(Answer):
