@@ -144,15 +144,15 @@ def _without_ties(logs_ME: Floats, top_k: int) -> Floats:
 
 
 def _kth_largest(logs_CEN: Floats, k: int) -> Floats:
-    """The k-th largest number of each column: each row is carried past the best so far, and pushes out a smaller."""
+    """The k-th largest number of each column: each row passes the best so far, and pushes out a smaller."""
     num_positions, num_experts, num_blocks = logs_CEN.shape
     best = np.full((k, num_positions, num_blocks), -np.inf)
     smaller = np.empty((2, num_positions, num_blocks))
     for number in range(num_experts):
-        carried_CN = logs_CEN[:, number]
+        passed_CN = logs_CEN[:, number]
         for place in range(min(k - 1, number + 1)):
-            next_CN = np.minimum(best[place], carried_CN, out=smaller[place % 2])
-            np.maximum(best[place], carried_CN, out=best[place])
-            carried_CN = next_CN
-        np.maximum(best[-1], carried_CN, out=best[-1])
+            next_CN = np.minimum(best[place], passed_CN, out=smaller[place % 2])
+            np.maximum(best[place], passed_CN, out=best[place])
+            passed_CN = next_CN
+        np.maximum(best[-1], passed_CN, out=best[-1])
     return np.asarray(best[-1])
