@@ -61,8 +61,8 @@ def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], fold
     for one in servable:
         if method_of(one.method).is_adapter and one.seed is not None:
             adapters.setdefault(f"{SEED}{one.seed.name}", []).append(one)
-    alone = [one.name for one in servable if not method_of(one.method).is_adapter and one.name not in adapters]
-    models = [(name, adapters.get(name, [])) for name in [*adapters, *alone]]
+    full_models = [one.name for one in servable if not method_of(one.method).is_adapter and one.name not in adapters]
+    models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
     return ServeConfig(
         mixture=mixture,
         servers=[_server(storage, folder, number, *model) for number, model in enumerate(models)],
@@ -106,7 +106,7 @@ def _server(storage: Storage, folder: Path, number: int, model: str, adapters: S
 
 
 def _place(folder: Path, name: str) -> str:
-    """A folder for an expert; names that differ in signs alone differ in their codes."""
+    """A folder for an expert; names that differ in signs full_models differ in their codes."""
     return str(folder / re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):x}_" if sign[0] != "/" else "_", name))
 
 
