@@ -106,7 +106,7 @@ def _server(storage: Storage, folder: Path, number: int, model: str, adapters: S
 
 
 def _place(folder: Path, name: str) -> str:
-    """A folder for an expert; names that differ in signs full_models differ in their codes."""
+    """A folder for an expert; names that differ only in signs differ in their codes."""
     return str(folder / re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):x}_" if sign[0] != "/" else "_", name))
 
 
