@@ -16,6 +16,7 @@ from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["auto", "fp32", "bf16"]
+ServePrecision = Literal["stored", "bf16"]
 Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]

@@ -15,9 +15,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload, selectinload
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ServePrecision
 from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
@@ -33,7 +33,7 @@ from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
-from workbench.tables import Expert, Mixture
+from workbench.tables import Expert, Mixture, MixtureMember
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering
@@ -88,6 +88,7 @@ class GenerationPlan:
     tokenizer_sha256: str
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
+    precision: ServePrecision = "stored"  # what its weights are served in
 
     @property
     def base(self) -> ArtifactRef:
@@ -121,12 +122,17 @@ class GenerationPlan:
             clustering_sha256=self.route.clustering.sha256 if self.route else None,
             sampling=None if sampling is None else asdict(sampling),
             versions=_versions(),
+            precision=self.precision,
         )
 
 
 @cache
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("expert-workbench", "torch", "transformers", "tokenizers")}
+
+
+_EXPERTS = selectinload(Mixture.members).joinedload(MixtureMember.expert)
+_MEMBERS = _EXPERTS.options(joinedload(Expert.artifact), joinedload(Expert.base))  # not one query for each
 
 
 @dataclass(frozen=True)
@@ -193,7 +199,7 @@ def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
 
 
 def _find_model(session: Session, name: str) -> _Model:
-    mixture = session.scalar(select(Mixture).where(Mixture.name == name))
+    mixture = session.scalar(select(Mixture).where(Mixture.name == name).options(_MEMBERS))
     if mixture is not None:
         members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
         return _Model(name, members, load_gate(mixture.gate))
@@ -280,11 +286,11 @@ def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[st
 class Host:
     """Holds all loaded weights of a process, bounded in bytes, and runs plans on them."""
 
-    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
+    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto", precision: ServePrecision = "stored") -> None:
         from engine.device import choose_device
         from engine.loading.model_cache import ModelCache
 
-        self._cache = ModelCache(cache_bytes, choose_device(device))
+        self._cache = ModelCache(cache_bytes, choose_device(device), precision)
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from engine.config import ServePrecision
 from workbench.errors import BadSettings
 
 LONGEST_SECONDS = 86_400.0
@@ -77,6 +78,10 @@ class Settings(BaseSettings):
     )
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
+    )
+    serve_precision: ServePrecision = Field(
+        "stored",
+        description="Precision of the weights that generate: stored, or bf16 in place of float32, in half the memory.",
     )
     trackers: str = Field(
         "",

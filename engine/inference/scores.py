@@ -12,8 +12,11 @@ Shapes: E experts, N blocks, T positions.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 _COUNTED = "counted.npy"
+_HEADER_BYTES = 128  # of an .npy file with one axis
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -130,23 +134,54 @@ def block_starts(folder: Path) -> NDArray[np.int64]:
 
 
 def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
-    """Scores [E, tokens] of several experts on the same text, and their block size; memory-mapped until used."""
+    """Scores [E, tokens] of several experts on the same text, and their block size."""
     cards = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders]
     if not cards or any(card != cards[0] for card in cards):
         raise ScoresError(
             "The scores of the experts differ in their tokens or block size.",
             "Evaluate all experts again together.",
         )
-    rows = [np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False) for folder in folders]
-    return torch.from_numpy(np.stack(rows)), int(cards[0]["block_size"])
+    scores_EX = np.empty((len(folders), cards[0]["num_tokens"]), dtype=np.float32)
+    for folder, row_X in zip(folders, scores_EX, strict=True):
+        _read_into(folder / "logprobs.npy", row_X)
+    return torch.from_numpy(scores_EX), int(cards[0]["block_size"])
+
+
+def _read_into(path: Path, row_X: Floats) -> None:
+    """Reads an array of this shape and type straight into its place; the copy of a mapped file takes twice as long."""
+    with path.open("rb", buffering=0) as file:
+        header = _read_header(file.read(_HEADER_BYTES))
+        if header == (row_X.shape, row_X.dtype, _HEADER_BYTES) and file.readinto(row_X.data) == row_X.nbytes:
+            return
+    array = np.load(path, allow_pickle=False)
+    if array.shape != row_X.shape:
+        raise ScoresError(f"{path} does not hold {len(row_X):,} numbers.", "Evaluate the expert again.")
+    row_X[:] = array
+
+
+@lru_cache(maxsize=1024)
+def _read_header(start: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int] | None:
+    """Shape, type and length of the header of an .npy file, from its first bytes; None where these are not enough.
+
+    Files of one text begin with the same bytes, and NumPy takes longer to read them than a short file.
+    """
+    file = io.BytesIO(start)
+    try:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    except ValueError:
+        return None
+    return shape, dtype, file.tell()
 
 
 def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
     """Scores [E, tokens] as blocks [E, N, T]; the end of the last block is filled with 0."""
     num_experts, total = scores_EX.shape
-    missing = -total % block_size
-    padded = torch.nn.functional.pad(scores_EX, (0, missing))
-    return padded.view(num_experts, -1, block_size)
+    if total % block_size:
+        padded_EX = scores_EX.new_empty(num_experts, total + -total % block_size)
+        padded_EX[:, :total], padded_EX[:, total:] = scores_EX, 0
+        scores_EX = padded_EX
+    return scores_EX.reshape(num_experts, -1, block_size)
 
 
 def full_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
@@ -179,3 +214,19 @@ def mixed_perplexity(
     if counted_X is not None:
         return perplexity(mix_scores(gate, scores_EX, block_size, distances), counted_X)
     return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])
+
+
+def mixed_perplexities(
+    gate: Gate, texts: Sequence[Sequence[Path]], distances: Sequence[Distances | None]
+) -> list[float]:
+    """The perplexity of a mixture on each text, which is given by the folders with the scores of its experts.
+
+    As many texts as there are threads are read and summed at the same time, so that memory does not grow with them.
+    """
+
+    def perplexity_on(text: tuple[Sequence[Path], Distances | None]) -> float:
+        folders, near = text
+        return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(perplexity_on, zip(texts, distances, strict=True)))

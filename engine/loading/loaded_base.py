@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from engine.config import ServePrecision
 from engine.errors import ModelError
 from engine.files import ArtifactRef
+from engine.loading.served_precision import hold_in
 from engine.methods.base import Method
 from engine.methods.registry import method_of_files
 from engine.models.composite import CompositeModel
@@ -18,8 +20,11 @@ from engine.models.expert_model import ExpertHost, ExpertModel
 class LoadedBase:
     """A base's experts by their keys. `view` opens some of them for one request; the experts do not change."""
 
-    def __init__(self, base: ArtifactRef, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, base: ArtifactRef, device: torch.device | str = "cpu", precision: ServePrecision = "stored"
+    ) -> None:
         self._base = base
+        self._precision = precision
         self._device = torch.device(device)
         self._hosts: dict[str, ExpertHost] = {}  # by their methods' `host_key`
 
@@ -33,7 +38,11 @@ class LoadedBase:
         for method, chosen in self._by_method(experts):
             if method.host_key not in self._hosts:
                 self._hosts[method.host_key] = method.open(self._base, self._device)
-            self._hosts[method.host_key].add(chosen)
+            host = self._hosts[method.host_key]
+            try:
+                host.add(chosen)
+            finally:  # also what was loaded before one failed
+                hold_in(host.modules(), self._precision)
 
     def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
         """Some of the experts, for one request. `parts` names the active parts of those that have parts (else all)."""
@@ -88,5 +97,5 @@ def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: tor
 
 
 def stored_bytes(*kept: ArtifactRef) -> int:
-    """Bytes of the tensors in folders, which are stored in the precision that they are loaded in."""
+    """Bytes of the tensors in folders, which are loaded in the precision that they are stored in."""
     return sum(file.stat().st_size for one in kept for file in one.folder.glob("*.safetensors"))

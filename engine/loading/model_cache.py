@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.config import ServePrecision
 from engine.files import ArtifactRef
 from engine.loading.loaded_base import LoadedBase
 
@@ -28,9 +29,11 @@ class ModelCache:
     Models are evicted before a new one is read. An evicted model stays in memory while a request still uses it.
     """
 
-    def __init__(self, capacity_bytes: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, capacity_bytes: int, device: torch.device | str = "cpu", precision: ServePrecision = "stored"
+    ) -> None:
         self._capacity_bytes = capacity_bytes
-        self._device = device
+        self._device, self._precision = device, precision
         self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
         self.num_hits = self.num_misses = 0  # requests whose experts were all loaded, and the others
@@ -50,7 +53,7 @@ class ModelCache:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:
                 return model
-            model = cached.model if cached is not None else LoadedBase(base, self._device)
+            model = cached.model if cached is not None else LoadedBase(base, self._device, self._precision)
             if cached is not None and not self._fits(cached, experts):
                 del cached
                 model = self._reload(name, base)
@@ -73,7 +76,7 @@ class ModelCache:
         """The base without experts; its cached model is evicted."""
         with self._lock:
             self._models.pop(name, None)
-        return LoadedBase(base, self._device)
+        return LoadedBase(base, self._device, self._precision)
 
     def _read(self, name: str, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.files import ArtifactRef
 from engine.methods.multi_expert_files import load_experts, read_expert
@@ -37,6 +37,9 @@ class MultiExpertHost:
 
     def tensors(self) -> dict[str, Tensor]:
         return self._model.state_dict() if self._model else {}
+
+    def modules(self) -> list[nn.Module]:
+        return [self._model] if self._model else []
 
     def num_parameters(self, key: str) -> int:
         own = self._model.expert_parameters(key) if self._model else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from engine.mixing.base import blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
+from engine.mixing.score_sums import fixed_sums
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -34,7 +36,8 @@ class FixedGate:
         return torch.cat([mix(self.log_weights_E, some_ENT.double()) for some_ENT in pieces])
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
-        return float(self.mixed(logprobs_ENT).sum())
+        total = float(fixed_sums(self.log_weights_E.numpy(), logprobs_ENT.flatten(1).numpy()).sum())
+        return float(self.mixed(logprobs_ENT).sum()) if math.isnan(total) else total
 
 
 class FixedStream:

@@ -28,6 +28,7 @@ from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
 from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
+from engine.mixing.score_sums import posterior_sums
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -78,7 +79,9 @@ class PosteriorGate:
         if self.evidence == READINGS["prefix"] and self.top_k is None:
             # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no sum over tokens is needed
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
-        return float(self.mixed(logprobs_ENT).sum())
+        priors_EN = self._block_priors(logprobs_ENT).numpy()
+        total = float(posterior_sums(priors_EN, logprobs_ENT.numpy(), self.evidence, self.top_k, FLOOR).sum())
+        return float(self.mixed(logprobs_ENT).sum()) if math.isnan(total) else total
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
         """The log-prior [E, N+1] before each block and after the last."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.events import GateWeights
 from engine.files import ArtifactRef
@@ -87,6 +87,10 @@ class ExpertHost(Protocol):
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors in memory by name."""
+        ...
+
+    def modules(self) -> list[nn.Module]:
+        """The modules that hold all parameters in memory."""
         ...
 
     def num_parameters(self, key: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 from engine.files import ArtifactRef, write_manifest
@@ -35,6 +36,12 @@ def test_of_many_clusterings_only_the_last_used_stay_in_memory(tmp_path: Path) -
     gc.collect()
     assert [one() is not None for one in loaded] == [True, False, True, True, True, True]
     assert host._clustering(plans[0]) is loaded[0]()
+
+
+def test_a_manifest_says_the_precision_of_the_weights() -> None:
+    plan = GenerationPlan("mix", (), (), "", PosteriorGateConfig())
+    assert plan.manifest().precision == "stored"
+    assert replace(plan, precision="bf16").manifest().precision == "bf16"
 
 
 def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,7 +78,8 @@ class ModelHost:
         from workbench.store.storage import get_storage
 
         with reading(self.settings) as session:
-            return generation.plan(session, get_storage(self.settings), request)
+            planned = generation.plan(session, get_storage(self.settings), request)
+        return replace(planned, precision=self.settings.serve_precision)
 
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -148,4 +150,4 @@ def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> Mixed
 def _make_host(settings: Settings) -> Host:
     from workbench import generation
 
-    return generation.Host(settings.cache_bytes, settings.device)
+    return generation.Host(settings.cache_bytes, settings.device, settings.serve_precision)

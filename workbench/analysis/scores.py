@@ -56,15 +56,17 @@ def mix_scores(
     started = time.perf_counter()
     planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]
+    scored = scored_domains(session, planned, split)
+    mixed = mixed_perplexities(session, storage, planned, list(scored.values()))
     rows = []
-    for domain, evaluations in scored_domains(session, planned, split).items():
+    for (domain, evaluations), of_mixture in zip(scored.items(), mixed, strict=True):
         by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
         rows.append(
             MixedDomain(
                 domain=domain,
                 num_tokens=evaluations[0].num_tokens,
                 block_size=evaluations[0].block_size,
-                perplexity=mixed_perplexity(session, storage, planned, evaluations),
+                perplexity=of_mixture,
                 best_expert=min(by_expert, key=by_expert.__getitem__),
                 perplexity_by_expert=by_expert,
             )
@@ -243,10 +245,19 @@ def mixed_perplexity(
     session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
 ) -> float:
     """The perplexity of a plan's mixture, by its gate, on one text that all its experts were scored on."""
-    from engine.inference.scores import mixed_perplexity as mixed
+    return mixed_perplexities(session, storage, planned, [evaluations])[0]
 
-    distances = None if planned.route is None else load_distances(session, storage, planned, evaluations[0])
-    return mixed(gate_of(planned), *load(storage, evaluations), distances, counted(storage, evaluations[0]))
+
+def mixed_perplexities(
+    session: Session, storage: Storage, planned: GenerationPlan, texts: Sequence[Sequence[Evaluation]]
+) -> list[float]:
+    """The same of several texts, which are summed side by side."""
+    from engine.inference.scores import mixed_perplexities as mixed
+
+    folders = [[_checked(storage.kept(one.artifact)) for one in evaluations] for evaluations in texts]
+    routed = planned.route is not None
+    distances = [load_distances(session, storage, planned, rows[0]) if routed else None for rows in texts]
+    return mixed(gate_of(planned), folders, distances)
 
 
 def load_distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> Distances:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from engine.config import ServePrecision
 from engine.events import GateWeights
 from engine.mixing.evidence import AnyEvidence
 from workbench.answers.base import Answer
@@ -37,6 +38,9 @@ class Manifest(Answer):
     )
     n: int = Field(1, description="Answers to each prompt; their seeds count up from the one of the sampling.")
     versions: dict[str, str] = Field(default_factory=dict, description="Of the packages that computed it.")
+    precision: ServePrecision = Field(
+        "stored", description="What the weights were held in: as they are stored, or bf16 in place of float32."
+    )
 
 
 class TextPosterior(Answer):

@@ -29,6 +29,7 @@ _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors 
 class Adapter(nn.Module):
     """The change of one map, added to the map's output."""
 
+    in_float32 = ("down", "up")
     scale: Tensor
 
     def __init__(self, down_RI: Tensor, up_OR: Tensor, scale_1: Tensor) -> None:

@@ -63,6 +63,8 @@ def placed(layer: nn.Module) -> list[Any]:
 class Branch(nn.Module):
     """An expert in one block: its layers and its row of the gate. It may be on its own device."""
 
+    in_float32 = ("slope", "odds")
+
     def __init__(self, layers: Sequence[nn.Module], width: int, odds: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)

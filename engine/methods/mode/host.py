@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.errors import ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
@@ -67,6 +67,9 @@ class ModeHost:
             for num_blocks, model in self._backbones.items()
             for name, tensor in model.state_dict().items()
         }
+
+    def modules(self) -> list[nn.Module]:
+        return list(self._backbones.values())
 
     def num_parameters(self, key: str) -> int:
         model, keys = self._parts[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -349,6 +350,29 @@ def average(spec: AverageExperts, run_options: RunOptions) -> None:
 def export(spec: ExportMixture, run_options: RunOptions) -> None:
     """Export the experts of a mixture as one model: their average (hf, gguf), or a mixture of experts (moe)."""
     submit(spec, run_options)
+
+
+@app.command("serve-config")
+def serve_config(
+    name: MixtureName,
+    folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
+    as_json: Json = False,
+) -> None:
+    """Write what vLLM needs to serve the experts of a mixture one by one: a script that exports and starts; JSON."""
+    from workbench.exports.serve_config import SCRIPT, write_serve_config
+    from workbench.registry.database import transaction
+    from workbench.store.storage import get_storage
+
+    with transaction() as session:
+        config = write_serve_config(session, get_storage(), name, folder)
+    if as_json:
+        print_json(config)
+        return
+    for server in config.servers:
+        say(f"Port {server.port}: {', '.join([server.model, *(one.name for one in server.adapters)])}")
+    for one in config.left_out:
+        say(f"Left out: {one.expert} {one.because}.")
+    say(f"{config.lost} Start them: sh {shlex.quote(str(folder / SCRIPT))}")
 
 
 @app.command("delete")

@@ -1,0 +1,94 @@
+"""Reports how fast an 8-expert DEMix mixture decodes with weights in float32 and in bf16, and how near memory allows.
+
+Claim: weights in bf16 take at most 0.55 of the bytes. Whether they are faster depends on the processor. The limit is
+the bytes of all weights, which each token reads (the table of embeddings only where the head shares it), over the speed
+at which this machine sums as many bytes of float32. All three take turns.
+Run: python benchmarks/precision.py
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import copy  # noqa: E402
+import json  # noqa: E402
+import statistics  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+
+import torch  # noqa: E402
+from decoding import mixture_decode, requested_models  # noqa: E402
+
+from engine.loading.served_precision import hold_in  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+
+
+def num_bytes(model: MultiExpertModel) -> int:
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def bytes_per_token(model: MultiExpertModel) -> int:
+    """Bytes of the weights that a token of all experts reads."""
+    inputs, head = model.lm.get_input_embeddings().weight, model.lm.get_output_embeddings().weight
+    return num_bytes(model) - (0 if inputs is head else inputs.nbytes)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=32)
+    arguments, full, _ = requested_models(parser)
+    half = copy.deepcopy(full)
+    hold_in([half], "bf16")
+    plain = torch.ones(bytes_per_token(full) // 4)
+    prompt = torch.randint(0, full.vocab_size, (16,)).tolist()
+    speeds: dict[str, list[float]] = {"float32": [], "bf16": []}
+    bandwidths = []
+    for number in range(arguments.pairs + 1):
+        taken = {
+            name: seconds(lambda model=model: mixture_decode(model, prompt, arguments.tokens))
+            for name, model in (("float32", full), ("bf16", half))
+        }
+        bandwidth = plain.nbytes / seconds(plain.sum)
+        if number:  # the first is a warm-up
+            bandwidths.append(bandwidth)
+            for name, one in taken.items():
+                speeds[name].append(arguments.tokens / one)
+    limits = {
+        name: statistics.median(bandwidths) / bytes_per_token(model)
+        for name, model in (("float32", full), ("bf16", half))
+    }
+    print(
+        json.dumps(
+            {
+                "claim": "bytes of weights in bf16 over float32 <= 0.55",
+                "bytes_ratio": round(num_bytes(half) / num_bytes(full), 3),
+                "bf16_over_float32_median": round(
+                    statistics.median(a / b for a, b in zip(speeds["bf16"], speeds["float32"], strict=True)), 3
+                ),
+                "tokens_per_second": {name: round(statistics.median(one), 1) for name, one in speeds.items()},
+                "limit_tokens_per_second": {name: round(one, 1) for name, one in limits.items()},
+                "share_of_limit": {
+                    name: round(statistics.median(one) / limits[name], 3) for name, one in speeds.items()
+                },
+                "gigabytes_per_second": round(statistics.median(bandwidths) / 1e9, 2),
+                "megabytes_per_token": round(bytes_per_token(full) / 1e6),
+                "width": arguments.width,
+                "layers": arguments.layers,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What vLLM needs to serve the experts of a mixture, each under its own name; it cannot mix them.
+
+The flags are those of vLLM's `vllm serve` (0.11 to 0.22): `--enable-lora`, `--lora-modules NAME=FOLDER`, `--max-loras`
+and `--max-lora-rank`, which takes only some numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from engine.methods.registry import method_of
+from workbench.answers.exports import LeftOut, ServeConfig, ServedAdapter, Server
+from workbench.errors import BadSpec
+from workbench.outputs import output_complaints
+from workbench.registry.experts import SEED, expert_or_seed
+from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.store.storage import Storage
+from workbench.tables import Expert
+
+SCRIPT, CONFIG = "serve.sh", "serve.json"
+LOST = (
+    "vLLM answers with one expert at a time, by its name. The mixture of their probabilities, its weights, its gate "
+    "and the posterior that follows the text are lost."
+)
+_FIRST_PORT = 8100
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
+
+
+def write_serve_config(session: Session, storage: Storage, mixture: str, folder: Path) -> ServeConfig:
+    """Writes the script and the same as JSON into a new folder. The script exports the weights when it is run.
+
+    Needs a session that writes: a seed model with adapters becomes an expert, too.
+
+    Raises NotFound, and BadSpec for a folder that exists and a mixture of which vLLM can serve nothing.
+    """
+    if complaints := output_complaints(str(folder), "folder"):
+        raise BadSpec(complaints)
+    config = serve_config(storage, mixture, taking_part(mixture_row(session, mixture)), folder.resolve())
+    if not config.servers:
+        because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
+        raise BadSpec([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
+    for server in config.servers:
+        expert_or_seed(session, server.model)  # a seed model can be exported when it is an expert, too
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text(json.dumps(config.model_dump(), indent=2) + "\n", encoding="utf-8")
+    (folder / SCRIPT).write_text(_script(config), encoding="utf-8")
+    return config
+
+
+def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], folder: Path) -> ServeConfig:
+    """One server for each model, and for each seed model with all of its adapters."""
+    left_out = [(one, _why_not(storage, one)) for one in experts]
+    servable = [one for one, because in left_out if not because]
+    adapters: dict[str, list[Expert]] = {}
+    for one in servable:
+        if method_of(one.method).is_adapter and one.seed is not None:
+            adapters.setdefault(f"{SEED}{one.seed.name}", []).append(one)
+    full_models = [one.name for one in servable if not method_of(one.method).is_adapter and one.name not in adapters]
+    models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
+    return ServeConfig(
+        mixture=mixture,
+        servers=[_server(storage, folder, number, *model) for number, model in enumerate(models)],
+        left_out=[LeftOut(expert=one.name, because=because) for one, because in left_out if because],
+        lost=LOST,
+    )
+
+
+def _why_not(storage: Storage, expert: Expert) -> str:
+    method = method_of(expert.method)
+    if method.no_decoder_because:
+        return f"is no plain decoder: it {method.no_decoder_because}"
+    if method.is_adapter and expert.seed is None:
+        return "is an adapter whose seed model is deleted"
+    if method.is_adapter and _rank(storage, expert) > _RANKS[-1]:
+        return f"is an adapter of a rank above {_RANKS[-1]}"
+    return ""
+
+
+def _rank(storage: Storage, expert: Expert) -> int:
+    """The largest rank of an adapter's maps."""
+    from safetensors import safe_open
+
+    ranks = [1]
+    for path in storage.path(expert.artifact_id).glob("*.safetensors"):
+        with safe_open(path, framework="numpy") as file:
+            ranks += [file.get_slice(name).get_shape()[0] for name in file.keys() if name.endswith(".down")]  # noqa: SIM118
+    return max(ranks)
+
+
+def _server(storage: Storage, folder: Path, number: int, model: str, adapters: Sequence[Expert]) -> Server:
+    port, path = _FIRST_PORT + number, _place(folder, model)
+    served = [ServedAdapter(name=one.name, folder=_place(folder, one.name)) for one in adapters]
+    command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
+    if adapters:
+        rank = max(_rank(storage, one) for one in adapters)
+        allowed = min(one for one in _RANKS if one >= rank)
+        command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(allowed)]
+        command += ["--lora-modules", *(f"{one.name}={one.folder}" for one in served)]
+    return Server(model=model, folder=path, port=port, adapters=served, command=command)
+
+
+def _place(folder: Path, name: str) -> str:
+    """A folder for an expert; names that differ only in signs differ in their codes."""
+    return str(folder / re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):x}_" if sign[0] != "/" else "_", name))
+
+
+def _script(config: ServeConfig) -> str:
+    lines = ["#!/bin/sh", f"# {config.lost}", *(f"# Left out: {one.expert} {one.because}." for one in config.left_out)]
+    lines += ["# Run it where the workbench runs; folders that exist are used as they are.", "set -e"]
+    for server in config.servers:
+        lines += [_export(server.model, server.folder, "hf")]
+        lines += [_export(one.name, one.folder, "peft") for one in server.adapters]
+    lines += [f"{shlex.join(server.command)} &" for server in config.servers]
+    return "\n".join([*lines, "wait", ""])
+
+
+def _export(expert: str, folder: str, format: str) -> str:
+    command = ["workbench", "expert", "export", expert, folder, "--format", format, "--here"]
+    return f"[ -d {shlex.quote(folder)} ] || {shlex.join(command)}"
