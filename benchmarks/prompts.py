@@ -1,4 +1,4 @@
-"""Claims: 8 experts with a vocabulary of 128k read a prompt at 8 times the tokens per second of the way before; the first
+"""Claims: 8 experts with a vocabulary of 128k read a prompt at 8x the tokens per second of the way before; the first
 token comes within 1.3x the time of one batched forward pass.
 
 The way before computed every logit of every position, a few positions at a time: so many as fit 64 MiB of

@@ -166,9 +166,13 @@ class _Reader:
         self._before: _Piece | None = None  # the token before the newest piece
         self._piece: _Piece | None = None
 
+    @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
-        """Reads the next piece of the unread text."""
-        self._read(self._group.model(), ids)
+        """Reads the next piece of the unread text; the token before it stays known."""
+        model = self._group.model()
+        before = self._piece and self._with(model, self._piece.num_tokens - 1).last()
+        self._read(model, ids)
+        self._before = before
 
     @torch.inference_mode()
     def observe(self, ids: Sequence[int], position: int) -> Tensor:
@@ -220,10 +224,9 @@ class _Reader:
         """Reads the next piece, and computes log-probabilities after the token at a position if it is in there."""
         piece = list(ids[self._num_read : self._num_read + _CHUNK_POSITIONS])
         self._cache = model.new_cache() if self._cache is None else self._cache
-        self._before = self._piece and self._with(model, self._piece.num_tokens - 1).last()
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
         hidden_ETD = model.read(input_ET, self._rows, self._cache)
-        self._piece = _Piece(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
+        self._before, self._piece = None, _Piece(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
         place = wanted - self._num_read
         self._num_read += len(piece)
         return self._with(model, place) if 0 <= place < len(piece) else self._piece
@@ -236,7 +239,7 @@ class _Reader:
     def _computed(self, model: ExpertModel, place: int) -> _Piece:
         """The newest piece, with log-probabilities computed from a place on, in bounded memory."""
         assert self._piece is not None
-        hidden_ETD, few = self._piece.hidden_ETD, _FEW_ELEMENTS >= self._piece.num_tokens * self._elements
+        hidden_ETD, few = self._piece.hidden_ETD, self._piece.num_tokens * self._elements <= _FEW_ELEMENTS
         first, most = (0, None) if few else (place, max(1, _CHUNK_ELEMENTS // self._elements))
         some_EWD = hidden_ETD[:, first : None if most is None else first + most]
         logprobs_EWV = model.logits(some_EWD, self._rows).float().log_softmax(-1)

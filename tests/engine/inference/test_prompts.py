@@ -1,4 +1,4 @@
-"""A prompt is read in large pieces, and the head is computed where a number is used: the numbers are those of before."""
+"""A prompt is read in large pieces with the head where a number is used: the numbers are those of one pass."""
 
 from __future__ import annotations
 
