@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         3, ge=1, le=1_000_000, description="Attempts without a new checkpoint after which a job fails."
     )
     cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
-    max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
+    max_streams: int = Field(16, ge=1, le=1024, description="Generations that run at the same time; more wait.")
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
     gguf_converter: str = Field(
         "",
@@ -74,6 +74,12 @@ class Settings(BaseSettings):
     )
     cache_bytes: int = Field(
         4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
+    )
+    stream_bytes: int = Field(
+        2 << 30,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of keys and values that running generations may hold; one always runs.",
     )
     trackers: str = Field(
         "",

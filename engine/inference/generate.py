@@ -8,7 +8,8 @@ Shapes: E experts, A running experts, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -186,7 +187,7 @@ class _Reader:
         if piece.first == 0:  # all are computed
             rest_ET = piece.logprobs_EWV[:, :-1].gather(-1, targets_ET[..., None])[..., 0]
         else:
-            rest_ET = model.scores(piece.hidden_ETD[:, :-1], targets_ET, self._rows).logprobs_BT
+            rest_ET = model.likelihoods(piece.hidden_ETD[:, :-1], targets_ET, self._rows)
         return torch.cat([first_E[:, None].to(rest_ET.device), rest_ET], 1)
 
     @torch.inference_mode()
@@ -256,21 +257,24 @@ def generate(
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
     stop_ids: Collection[int] | None = None,
-) -> Iterator[Token | Done]:
+    room: Callable[[int], AbstractContextManager[object]] = nullcontext,
+) -> Generator[Token | Done, None, None]:
     """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
-    tokenizer's). Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    tokenizer's). `room` is held while the answer is made, for the number of positions that it gets at most.
+    Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
     require_fits(len(ids), models.max_positions - 1)
-    mixing.feed(ids)
     text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
-    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
+    with room(len(ids) + min(sampling.max_tokens, max_new_tokens)):
+        mixing.feed(ids)
+        yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
 
 
 def _continue(

@@ -61,13 +61,12 @@ class CompositeModel:
         )
         return logits_BTV
 
-    def scores(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target after hidden states."""
-        return TokenScores(
-            *self._each(
-                rows, lambda number, share, *both: self.models[number].scores(*both, share), hidden_BTD, targets_BT
-            )
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states."""
+        (logprobs_BT,) = self._each(
+            rows, lambda number, share, *both: [self.models[number].likelihoods(*both, share)], hidden_BTD, targets_BT
         )
+        return logprobs_BT
 
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""

@@ -59,15 +59,15 @@ class ExpertModel(Experts, Protocol):
         ...
 
     def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """The last hidden states [B, T, D], from which `logits` and `scores` are computed where they are used."""
+        """The last hidden states [B, T, D], from which `logits` and `likelihoods` are computed where they are used."""
         ...
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""
         ...
 
-    def scores(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target after hidden states, never all logits at once."""
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states, never all logits at once."""
         ...
 
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:

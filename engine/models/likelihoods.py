@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.models.heads import head_of
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
+_LOGITS_OF_PROMPT = 1 << 22  # enough positions of a large vocabulary for a product not to wait for its weights
 
 
 class TokenScores(NamedTuple):
@@ -36,6 +37,20 @@ def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores
     pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
     logprobs, hits = zip(*(_of_targets(head(some[None])[0], wanted) for some, wanted in pieces), strict=True)
     return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
+
+
+@torch.no_grad()
+def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+    """The natural log-likelihood [B, T] of each target alone, float32, without all logits in memory."""
+    head, chunk_size = head_of(lm), max(1, _LOGITS_OF_PROMPT // int(lm.config.vocab_size))
+    pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
+    return torch.cat([_of_target(head(some[None])[0].float(), ids) for some, ids in pieces]).view(targets_BT.shape)
+
+
+def _of_target(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """float32 [N]; spends the logits."""
+    chosen_N, greatest_N = logits_NV.gather(-1, targets_N[:, None])[:, 0], logits_NV.amax(-1)
+    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
 def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from engine.models.discovery import family_of, keeps_other_states
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.likelihoods import TokenScores, log_likelihoods, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.separation import separated
@@ -191,10 +191,10 @@ class MultiExpertModel(nn.Module):
         with routed(rows):
             return head_of(self.lm)(hidden_BTD)
 
-    def scores(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target after hidden states, without gradients."""
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states, without gradients."""
         del rows  # the head is that of all experts
-        return token_scores(self.lm, hidden_BTD, targets_BT)
+        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
 
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""

@@ -22,7 +22,7 @@ from engine.methods.mode.model import ModeModel
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
 from engine.models.heads import head_of
-from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.likelihoods import TokenScores, log_likelihoods
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows
 
@@ -124,10 +124,10 @@ class ActiveExperts(nn.Module):
         self._require(rows)
         return head_of(self.lm)(hidden_BTD)
 
-    def scores(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target after hidden states."""
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states."""
         self._require(rows)
-        return token_scores(self.lm, hidden_BTD, targets_BT)
+        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None

@@ -31,7 +31,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many rows of logits each way of asking has computed."""
-    counts = {"logits": 0, "scores": 0}
+    counts = {"logits": 0, "likelihoods": 0}
 
     def count(name: str) -> None:
         plain = getattr(MultiExpertModel, name)
@@ -43,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         monkeypatch.setattr(MultiExpertModel, name, counting)
 
     count("logits")
-    count("scores")
+    count("likelihoods")
     return counts
 
 
@@ -80,9 +80,9 @@ def test_a_text_read_in_pieces_has_the_log_probabilities_of_one_pass(pieces) -> 
 def test_a_gate_without_evidence_computes_the_head_of_the_last_token_alone(pieces, counted) -> None:
     mixing = Mixing(model_with(KEYS), KEYS, FixedGate([1] * 4))
     mixing.feed(IDS)
-    assert counted == {"logits": 0, "scores": 0}
+    assert counted == {"logits": 0, "likelihoods": 0}
     mixing.distribution()
-    assert counted == {"logits": 4, "scores": 0}
+    assert counted == {"logits": 4, "likelihoods": 0}
 
 
 def test_a_single_expert_needs_no_evidence(pieces, counted) -> None:
@@ -91,14 +91,14 @@ def test_a_single_expert_needs_no_evidence(pieces, counted) -> None:
     assert mixing.distribution()[0].tolist() == [1.0]
     mixing.feed([5])
     assert mixing.distribution()[0].tolist() == [1.0]
-    assert counted["scores"] == 0
+    assert counted["likelihoods"] == 0
 
 
 def test_evidence_takes_the_likelihood_of_the_prompts_own_tokens(pieces, counted) -> None:
     mixing = Mixing(model_with(KEYS), KEYS, PosteriorGate([1] * 4))
     mixing.feed(IDS)
     mixing.distribution()
-    assert counted["scores"] == 4 * (len(IDS) - 5)  # all but the last of each piece of 9
+    assert counted["likelihoods"] == 4 * (len(IDS) - 5)  # all but the last of each piece of 9
     assert counted["logits"] == 4 * 5
 
 
