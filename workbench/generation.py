@@ -275,15 +275,26 @@ def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[st
 class Host:
     """Holds all loaded weights of a process, bounded in bytes, and runs plans on them."""
 
-    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto", stream_bytes: int = 2 << 30) -> None:
-        """`cache_bytes` bounds the weights, `stream_bytes` the keys and values of running streams."""
+    def __init__(
+        self,
+        cache_bytes: int = 4 << 30,
+        device: str = "auto",
+        stream_bytes: int = 2 << 30,
+        *,
+        shares_passes: bool = False,
+    ) -> None:
+        """`cache_bytes` bounds the weights, `stream_bytes` the keys and values of running streams.
+
+        With `shares_passes` streams have the tokens that they have alone in float32, and else the same bits, too.
+        """
         from engine.device import choose_device
-        from engine.inference.cache_room import CacheRoom
+        from engine.inference.cache_bytes import CacheBytes
         from engine.loading.model_cache import ModelCache
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
-        self._room = CacheRoom(stream_bytes)
+        self._stream_bytes = CacheBytes(stream_bytes)
         self._passes: SharedPasses | None = None
+        self._shares_passes = shares_passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
@@ -294,20 +305,20 @@ class Host:
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
-        """Generates tokens, in forward passes that are shared with other streams of the same bases.
+        """Generates tokens, in passes that are shared with other streams of the same bases if the host was made so.
 
         The weights and gates of each are keyed by expert name.
         """
         from engine.inference.generate import generate
 
-        models, tokenizer = self._models(plan, shares=True), self._tokenizer(plan)
+        models, tokenizer = self._models(plan, shares=self._shares_passes), self._tokenizer(plan)
         names = {expert.id: expert.name for expert in plan.experts}
         ends, gate = self._stop_ids(plan), self._gate(plan)
 
-        def room(num_positions: int) -> AbstractContextManager[None]:
-            return self._room.reserved(num_positions * self._bytes_per_position(plan))
+        def reserve(num_positions: int) -> AbstractContextManager[None]:
+            return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
 
-        with closing(generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, room)) as events:
+        with closing(generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve)) as events:
             for event in events:
                 if isinstance(event, Token):
                     event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
@@ -380,7 +391,7 @@ class Host:
 
     def _bytes_per_position(self, plan: GenerationPlan) -> int:
         """Bytes of the keys and values of one token in the rows of all experts."""
-        from engine.inference.cache_room import bytes_per_position
+        from engine.inference.cache_bytes import bytes_per_position
         from engine.models.families import read_config
 
         return sum(bytes_per_position(read_config(base.folder)) * len(own) for base, own in plan.by_base().items())

@@ -257,12 +257,12 @@ def generate(
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
     stop_ids: Collection[int] | None = None,
-    room: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Generator[Token | Done, None, None]:
     """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
-    tokenizer's). `room` is held while the answer is made, for the number of positions that it gets at most.
+    tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
     Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
@@ -272,7 +272,7 @@ def generate(
     require_fits(len(ids), models.max_positions - 1)
     text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
-    with room(len(ids) + min(sampling.max_tokens, max_new_tokens)):
+    with reserve(len(ids) + min(sampling.max_tokens, max_new_tokens)):
         mixing.feed(ids)
         yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
 

@@ -59,7 +59,7 @@ class Slot:
         return keys[:, :, :end], values[:, :, :end]
 
     def num_bytes(self) -> int:
-        """Bytes of keys and values, with the room to grow."""
+        """Bytes of keys and values, with what they may grow by."""
         return sum(tensor.nbytes for pair in self._layers.values() for tensor in pair)
 
     def _grown(self, kept: Tensor | None, new: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The memory that caches of running streams may take: a stream waits until there is room for all of its own."""
+"""The memory that caches of running streams may take: a stream waits until all of its own fit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 _BYTES = 4  # of a number, as if all were float32
 
 
-class CacheRoom:
-    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always has room."""
+class CacheBytes:
+    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
