@@ -7,6 +7,7 @@ to the plan, not to the loaded model.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from engine.clusters.distances import GrowingContext
     from engine.inference.ensemble import Ensemble, Group
     from engine.inference.prompt import Prompt
+    from engine.inference.shared_passes import SharedPasses
     from engine.mixing.base import Gate
     from engine.models.context_length import Limits
+    from engine.models.expert_model import ExpertModel
     from engine.text.chat.template import ChatTemplate, Message
     from engine.text.tokenizer import Tokenizer
 
@@ -286,11 +289,27 @@ def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[st
 class Host:
     """Holds all loaded weights of a process, bounded in bytes, and runs plans on them."""
 
-    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto", precision: ServePrecision = "stored") -> None:
+    def __init__(
+        self,
+        cache_bytes: int = 4 << 30,
+        device: str = "auto",
+        precision: ServePrecision = "stored",
+        stream_bytes: int = 2 << 30,
+        *,
+        shares_passes: bool = False,
+    ) -> None:
+        """`cache_bytes` bounds the weights, `stream_bytes` the keys and values of running streams.
+
+        With `shares_passes` streams have the tokens that they have alone in float32, and else the same bits, too.
+        """
         from engine.device import choose_device
+        from engine.inference.cache_bytes import CacheBytes
         from engine.loading.model_cache import ModelCache
 
         self._cache = ModelCache(cache_bytes, choose_device(device), precision)
+        self._stream_bytes = CacheBytes(stream_bytes)
+        self._passes: SharedPasses | None = None
+        self._shares_passes = shares_passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
         self._templates: dict[ArtifactRef, ChatTemplate | None] = {}
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
@@ -301,16 +320,24 @@ class Host:
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
-        """Generates tokens. The weights and gates of each are keyed by expert name."""
+        """Generates tokens, in passes that are shared with other streams of the same bases if the host was made so.
+
+        The weights and gates of each are keyed by expert name.
+        """
         from engine.inference.generate import generate
 
-        models, tokenizer = self._models(plan), self._tokenizer(plan)
+        models, tokenizer = self._models(plan, shares=self._shares_passes), self._tokenizer(plan)
         names = {expert.id: expert.name for expert in plan.experts}
-        ends = self._stop_ids(plan)
-        for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop, ends):
-            if isinstance(event, Token):
-                event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
-            yield event
+        ends, gate = self._stop_ids(plan), self._gate(plan)
+
+        def reserve(num_positions: int) -> AbstractContextManager[None]:
+            return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
+
+        with closing(generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve)) as events:
+            for event in events:
+                if isinstance(event, Token):
+                    event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
+                yield event
 
     def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None:
         """Raises an error for a prompt that the plan's models cannot read, without loading them.
@@ -366,23 +393,39 @@ class Host:
         cache = self._cache
         return CacheUse(num_bytes=cache.num_bytes(), num_hits=cache.num_hits, num_misses=cache.num_misses)
 
-    def _models(self, plan: GenerationPlan) -> Ensemble:
+    def _models(self, plan: GenerationPlan, *, shares: bool = False) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""
         from engine.inference.ensemble import Ensemble
 
-        return Ensemble(tuple(self._group(base, experts) for base, experts in plan.by_base().items()))
+        return Ensemble(tuple(self._group(base, experts, shares) for base, experts in plan.by_base().items()))
 
-    def _group(self, base: ArtifactRef, experts: Sequence[PlannedExpert]) -> Group:
+    def _group(self, base: ArtifactRef, experts: Sequence[PlannedExpert], shares: bool) -> Group:
         from engine.inference.ensemble import Group
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
+        share = self._shared if shares else (lambda model: model)
         return Group(
             tuple(kept),
-            lambda: self._cache.get(base, kept).view(list(kept), parts),
+            lambda: share(self._cache.get(base, kept).view(list(kept), parts)),
             limits.max_positions,
             limits.vocab_size,
         )
+
+    def _shared(self, model: ExpertModel) -> ExpertModel:
+        """The model, reading in passes that are shared with other streams."""
+        from engine.inference.shared_passes import SharedPasses
+
+        with self._reading:
+            self._passes = self._passes or SharedPasses()
+        return self._passes.view(model)
+
+    def _bytes_per_position(self, plan: GenerationPlan) -> int:
+        """Bytes of the keys and values of one token in the rows of all experts."""
+        from engine.inference.cache_bytes import bytes_per_position
+        from engine.models.families import read_config
+
+        return sum(bytes_per_position(read_config(base.folder)) * len(own) for base, own in plan.by_base().items())
 
     def _limits_of(self, base: ArtifactRef) -> Limits:
         from engine.methods.row_registry import read_limits

@@ -67,7 +67,7 @@ class Settings(BaseSettings):
         3, ge=1, le=1_000_000, description="Attempts without a new checkpoint after which a job fails."
     )
     cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
-    max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
+    max_streams: int = Field(16, ge=1, le=1024, description="Generations that run at the same time; more wait.")
     max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
     answer_seconds: float = _seconds(
         3600.0, "Seconds that an answer of the API may take, with its wait; then it is cut."
@@ -82,6 +82,12 @@ class Settings(BaseSettings):
     serve_precision: ServePrecision = Field(
         "stored",
         description="Precision of the weights that generate: stored, or bf16 in place of float32, in half the memory.",
+    )
+    stream_bytes: int = Field(
+        2 << 30,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of keys and values that running generations may hold; one always runs.",
     )
     trackers: str = Field(
         "",

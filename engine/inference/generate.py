@@ -8,8 +8,9 @@ Shapes: E experts, A running experts, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -24,11 +25,13 @@ from engine.inference.prompt import Prompt, encode_prompt, require_fits, require
 from engine.inference.sampling import StopPhrases, make_generator, most_probable, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.models.expert_model import PartWeights
+from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.rows import Rows
 from engine.text.tokenizer import TextStream, Tokenizer
 
-_CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a prompt is read: 64 MiB
+_CHUNK_POSITIONS = 512  # of a forward pass
+_CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a text is read: 64 MiB
+_FEW_ELEMENTS = 1 << 20  # so few are computed for a whole piece, by the products of the model's own forward pass
 
 
 class Mixing:
@@ -37,9 +40,10 @@ class Mixing:
     def __init__(self, models: Models, keys: Sequence[str], gate: Gate) -> None:
         """`keys` are the active experts in the order of the gate's weights."""
         ensemble = as_ensemble(models, keys)
-        self._chunk = max(1, _CHUNK_ELEMENTS // (len(keys) * ensemble.vocab_size))
-        self._readers = [_Reader(group, keys, self._chunk) for group in ensemble.groups]
-        self._keys, self._needs_logprobs = tuple(keys), gate.needs_logprobs
+        self._readers = [_Reader(group, keys) for group in ensemble.groups]
+        self._keys = tuple(keys)
+        self._needs_logprobs = gate.needs_logprobs and len(keys) > 1  # the weight of a single expert is 1
+        self._unknown_E = torch.full((len(keys),), 0.0 if gate.needs_logprobs else torch.nan)
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
@@ -51,22 +55,26 @@ class Mixing:
 
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need."""
-        if self._needs_logprobs:
-            for _ in self.read(ids):
-                pass
-            return
-        unknown_E = torch.full((len(self._keys),), torch.nan)
+        for start in range(0, len(ids), _CHUNK_POSITIONS):
+            self._feed_chunk(ids[start : start + _CHUNK_POSITIONS])
+
+    def _feed_chunk(self, ids: Sequence[int]) -> None:
         self._ids.extend(ids)
-        for token in ids:
-            self._advance(unknown_E, token)
+        observed_ET = self._unknown_E[:, None].expand(-1, len(ids))
+        if self._needs_logprobs:
+            observed_ET = observed_ET.clone()
+            for reader in self._readers:
+                observed_ET[reader.places] = reader.observe(self._ids, self._position).cpu()
+        for observed_E, token in zip(observed_ET.unbind(1), ids, strict=True):
+            self._advance(observed_E, token)
 
     def read(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Appends tokens. Yields for each predicted token the log-weights [E] before it and its log-probabilities [E].
 
         The log-probability of an expert that is not run is NaN.
         """
-        for start in range(0, len(ids), self._chunk):
-            yield from self._read_chunk(ids[start : start + self._chunk])
+        for start in range(0, len(ids), _CHUNK_POSITIONS):
+            yield from self._read_chunk(ids[start : start + _CHUNK_POSITIONS])
 
     def _read_chunk(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         self._ids.extend(ids)
@@ -122,24 +130,43 @@ class Mixing:
 
 @dataclass(frozen=True)
 class _Piece:
-    """The log-probabilities of a base's experts after each token of a text chunk, and their MoDE part weights."""
+    """What the experts of a base made of a piece of text: hidden states, and their MoDE part weights.
 
-    logprobs_ETV: Tensor
+    Log-probabilities [E, W, V] are those after W of its tokens, from the token `first` on.
+    """
+
+    hidden_ETD: Tensor
     inside: Mapping[str, PartWeights]
+    first: int
+    logprobs_EWV: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        return self.hidden_ETD.shape[1]
+
+    def after(self, place: int) -> Tensor | None:
+        """The log-probabilities [E, V] after a token, if they are computed."""
+        inside = self.first <= place < self.first + self.logprobs_EWV.shape[1]
+        return self.logprobs_EWV[:, place - self.first] if inside else None
 
     def last(self) -> _Piece:
-        """The values of the last token only."""
-        return _Piece(self.logprobs_ETV[:, -1:], {key: weights.last() for key, weights in self.inside.items()})
+        """The values of the last token only, whose log-probabilities are computed."""
+        parts = {key: weights.last() for key, weights in self.inside.items()}
+        return _Piece(self.hidden_ETD[:, -1:], parts, 0, self.logprobs_EWV[:, -1:])
 
 
 class _Reader:
-    """The experts of one base on one growing text, with their caches; reads lazily."""
+    """The experts of one base on one growing text, with their caches; reads lazily.
 
-    def __init__(self, group: Group, keys: Sequence[str], chunk: int) -> None:
+    The head of the model is computed where it is used, with a model that was requested for this piece of text: a reader
+    holds no model.
+    """
+
+    def __init__(self, group: Group, keys: Sequence[str]) -> None:
         self.places = [keys.index(key) for key in group.keys]  # indices of its experts among the gate's weights
         self._group = group
         self._rows = Rows.one_each(group.keys)
-        self._chunk = chunk
+        self._elements = len(keys) * group.vocab_size  # of one position
         self._cache: Any = None  # set at the first read
         self._num_read = 0
         self._before: _Piece | None = None  # the token before the newest piece
@@ -147,22 +174,39 @@ class _Reader:
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
-        """Reads the next chunk of the unread text."""
-        piece = list(ids[self._num_read : self._num_read + self._chunk])
+        """Reads the next piece of the unread text; the token before it stays known."""
         model = self._group.model()
-        input_ET = torch.tensor([piece] * len(self.places), device=model.device)
-        self._cache = model.new_cache() if self._cache is None else self._cache
-        self._before = self._piece and self._piece.last()
-        logprobs_ETV = model(input_ET, self._rows, self._cache).float().log_softmax(-1)
-        self._piece = _Piece(logprobs_ETV, model.part_weights())
-        self._num_read += len(piece)
+        before = self._piece and self._with(model, self._piece.num_tokens - 1).last()
+        self._read(model, ids)
+        self._before = before
 
+    @torch.inference_mode()
+    def observe(self, ids: Sequence[int], position: int) -> Tensor:
+        """Reads the tokens from a position on; gives the log-probability [E, T] of each, 0 of a text's first."""
+        model, tokens = self._group.model(), torch.tensor(ids[position:])
+        first_E = torch.zeros(len(self.places)) if not position else self.after(ids, position - 1)[:, tokens[0]]
+        piece = self._read(model, ids, len(ids) - 1)
+        if len(tokens) == 1:
+            return first_E[:, None]
+        targets_ET = tokens[1:].to(model.device).expand(len(self.places), -1)
+        if piece.first == 0:  # all are computed
+            rest_ET = piece.logprobs_EWV[:, :-1].gather(-1, targets_ET[..., None])[..., 0]
+        else:
+            rest_ET = model.likelihoods(piece.hidden_ETD[:, :-1], targets_ET, self._rows)
+        return torch.cat([first_E[:, None].to(rest_ET.device), rest_ET], 1)
+
+    @torch.inference_mode()
     def after(self, ids: Sequence[int], position: int) -> Tensor:
         """Log-probabilities [E, V] after the token at a position; reads on if needed."""
         while self._num_read <= position:
-            self.read(ids)
+            self._read(self._group.model(), ids, position)
         piece, place = self._find(position)
-        return piece.logprobs_ETV[:, place]
+        logprobs_EV = piece.after(place)
+        if logprobs_EV is None:
+            piece = self._computed(self._group.model(), place)
+            logprobs_EV = piece.after(place)
+        assert logprobs_EV is not None
+        return logprobs_EV
 
     def gates_after(self, position: int) -> dict[int, GateWeights]:
         """The part weights at a position, by the index of each MoDE expert; empty if it was not read."""
@@ -173,13 +217,40 @@ class _Reader:
         return {self.places[keys.index(key)]: weights.at(place) for key, weights in piece.inside.items()}
 
     def _find(self, position: int) -> tuple[_Piece, int]:
-        """The piece with a position that was read, and the index in it, from its end."""
+        """The piece with a position that was read, and the index in it."""
         assert self._piece is not None
-        behind = position - self._num_read
-        if -behind <= self._piece.logprobs_ETV.shape[1]:
-            return self._piece, behind
+        place = position - self._num_read + self._piece.num_tokens
+        if place >= 0:
+            return self._piece, place
         assert self._before is not None
-        return self._before, -1
+        return self._before, 0
+
+    @torch.inference_mode()
+    def _read(self, model: ExpertModel, ids: Sequence[int], wanted: int = -1) -> _Piece:
+        """Reads the next piece, and computes log-probabilities after the token at a position if it is in there."""
+        piece = list(ids[self._num_read : self._num_read + _CHUNK_POSITIONS])
+        self._cache = model.new_cache() if self._cache is None else self._cache
+        input_ET = torch.tensor([piece] * len(self.places), device=model.device)
+        hidden_ETD = model.read(input_ET, self._rows, self._cache)
+        self._before, self._piece = None, _Piece(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
+        place = wanted - self._num_read
+        self._num_read += len(piece)
+        return self._with(model, place) if 0 <= place < len(piece) else self._piece
+
+    def _with(self, model: ExpertModel, place: int) -> _Piece:
+        """The newest piece, with the log-probabilities after the token at a place."""
+        assert self._piece is not None
+        return self._piece if self._piece.after(place) is not None else self._computed(model, place)
+
+    def _computed(self, model: ExpertModel, place: int) -> _Piece:
+        """The newest piece, with log-probabilities computed from a place on, in bounded memory."""
+        assert self._piece is not None
+        hidden_ETD, few = self._piece.hidden_ETD, self._piece.num_tokens * self._elements <= _FEW_ELEMENTS
+        first, most = (0, None) if few else (place, max(1, _CHUNK_ELEMENTS // self._elements))
+        some_EWD = hidden_ETD[:, first : None if most is None else first + most]
+        logprobs_EWV = model.logits(some_EWD, self._rows).float().log_softmax(-1)
+        self._piece = replace(self._piece, first=first, logprobs_EWV=logprobs_EWV)
+        return self._piece
 
 
 def generate(
@@ -191,21 +262,24 @@ def generate(
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
     stop_ids: Collection[int] | None = None,
-) -> Iterator[Token | Done]:
+    reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+) -> Generator[Token | Done, None, None]:
     """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
-    tokenizer's). Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
+    Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
     require_fits(len(ids), models.max_positions - 1)
-    mixing.feed(ids)
     ends = tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
-    yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
+    with reserve(len(ids) + min(sampling.max_tokens, max_new_tokens)):
+        mixing.feed(ids)
+        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
 
 
 def _continue(

@@ -1,6 +1,6 @@
 """Several models as one: each row of a batch goes to the model that holds its expert.
 
-Shapes: B rows, T positions, V vocabulary.
+Shapes: B rows, T positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -40,11 +40,33 @@ class CompositeModel:
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]."""
-        caches = [None] * len(self.models) if cache is None else cache
+        caches = self._caches(cache)
         (logits_BTV,) = self._each(
             rows, lambda number, share, text: [self.models[number](text, share, caches[number])], input_ids_BT
         )
         return logits_BTV
+
+    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """The last hidden states [B, T, D]: the models are of one base, and so of one width."""
+        caches = self._caches(cache)
+        (hidden_BTD,) = self._each(
+            rows, lambda number, share, text: [self.models[number].read(text, share, caches[number])], input_ids_BT
+        )
+        return hidden_BTD
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        """Logits [B, T, V] of hidden states."""
+        (logits_BTV,) = self._each(
+            rows, lambda number, share, hidden: [self.models[number].logits(hidden, share)], hidden_BTD
+        )
+        return logits_BTV
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states."""
+        (logprobs_BT,) = self._each(
+            rows, lambda number, share, *both: [self.models[number].likelihoods(*both, share)], hidden_BTD, targets_BT
+        )
+        return logprobs_BT
 
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""
@@ -64,6 +86,9 @@ class CompositeModel:
     def part_weights(self) -> Mapping[str, PartWeights]:
         """Those of all models."""
         return {key: weights for model in self.models for key, weights in model.part_weights().items()}
+
+    def _caches(self, cache: Any) -> Sequence[Any]:
+        return [None] * len(self.models) if cache is None else cache
 
     def _each(self, rows: Rows, call: Callable[..., Sequence[Tensor]], *tensors: Tensor) -> list[Tensor]:
         """Calls each model once for its rows. Returns the output tensors in the order of the rows."""

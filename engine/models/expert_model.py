@@ -48,7 +48,7 @@ class Experts(Protocol):
 class ExpertModel(Experts, Protocol):
     """A model for scoring and generation; requests do not change it.
 
-    Shapes: B rows, T positions, V vocabulary.
+    Shapes: B rows, T positions, D width, V vocabulary.
     """
 
     @property
@@ -56,6 +56,18 @@ class ExpertModel(Experts, Protocol):
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]; `cache` is one of `new_cache`, filled and used, or None."""
+        ...
+
+    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """The last hidden states [B, T, D], from which `logits` and `likelihoods` are computed where they are used."""
+        ...
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        """Logits [B, T, V] of hidden states."""
+        ...
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states, never all logits at once."""
         ...
 
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:

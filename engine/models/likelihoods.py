@@ -6,6 +6,7 @@ Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -32,11 +33,32 @@ def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores
     quicker, and memory does not grow with the text. Of tokens that are equally probable the one with the lowest id
     counts as the most probable, as in torch.argmax.
     """
+    logprobs, hits = zip(*(_of_targets(*piece) for piece in _pieces(lm, hidden_BTD, targets_BT)), strict=True)
+    return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
+
+
+@torch.no_grad()
+def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+    """The natural log-likelihood [B, T] of each target alone, float32, without all logits in memory."""
+    pieces = _pieces(lm, hidden_BTD, targets_BT)
+    return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
+
+
+def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits [N, V] and targets [N] of some positions at a time."""
     head = head_of(lm)
     chunk_size = max(_LEAST_POSITIONS, _LOGITS_PER_CHUNK // int(lm.config.vocab_size))
-    pieces = zip(hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True)
-    logprobs, hits = zip(*(_of_targets(head(some[None])[0], wanted) for some, wanted in pieces), strict=True)
-    return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
+    for some_ND, ids_N in zip(
+        hidden_BTD.flatten(0, 1).split(chunk_size), targets_BT.flatten().split(chunk_size), strict=True
+    ):
+        yield head(some_ND[None])[0], ids_N
+
+
+def _of_target(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """float32 [N]; spends the logits."""
+    logits_NV = logits_NV.float()
+    chosen_N, greatest_N = logits_NV.gather(-1, targets_N[:, None])[:, 0], logits_NV.amax(-1)
+    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
 def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,8 +26,8 @@ from engine.errors import ModelError, first_of
 from engine.models.discovery import family_of, keeps_other_states
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
-from engine.models.heads import decoder_of
-from engine.models.likelihoods import TokenScores, token_scores
+from engine.models.heads import decoder_of, head_of
+from engine.models.likelihoods import TokenScores, log_likelihoods, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.separation import separated
@@ -175,12 +175,34 @@ class MultiExpertModel(nn.Module):
             if self._keeps_logits:
                 text["logits_to_keep"] = num_logits
             out = self.lm(**text, past_key_values=cache, use_cache=cache is not None)
+        self._require_filled(cache)
+        return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
+
+    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+        with routed(rows):
+            text = self._text(input_ids_BT, cache, None)
+            out = decoder_of(self.lm)(**text, past_key_values=cache, use_cache=cache is not None)
+        self._require_filled(cache)
+        return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        """Logits [B, T, V] of hidden states."""
+        with routed(rows):
+            return head_of(self.lm)(hidden_BTD)
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states, without gradients."""
+        del rows  # the head is that of all experts
+        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+
+    def _require_filled(self, cache: Any) -> None:
+        """Raises ModelError for a decoder that has left the cache as it was."""
         if cache is not None and not len(getattr(cache, "layers", "-")):
             raise ModelError(
                 f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache.",
                 "Choose another seed.",
             )
-        return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def token_scores(

@@ -150,4 +150,6 @@ def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> Mixed
 def _make_host(settings: Settings) -> Host:
     from workbench import generation
 
-    return generation.Host(settings.cache_bytes, settings.device, settings.serve_precision)
+    return generation.Host(
+        settings.cache_bytes, settings.device, settings.serve_precision, settings.stream_bytes, shares_passes=True
+    )

@@ -3,7 +3,7 @@
 Training, scoring and generation know experts by name, and each row of a batch uses one of them. Here one name stands
 for a set of active experts. Toggling makes a new set, which costs nothing; the model does not change.
 
-Shapes: B rows, T positions, K blocks, E active experts.
+Shapes: B rows, T positions, D width, V vocabulary, K blocks, E active experts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from engine.methods.mode.flops import Learning, training_flops
 from engine.methods.mode.model import ModeModel
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
-from engine.models.likelihoods import TokenScores
+from engine.models.heads import head_of
+from engine.models.likelihoods import TokenScores, log_likelihoods
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows
 
@@ -109,6 +110,24 @@ class ActiveExperts(nn.Module):
         logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         self.weights = weights_KGBT
         return logits_BTV  # type: ignore[no-any-return]
+
+    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+        self._require(rows)
+        if cache is not None:
+            _follow(cache, self.model, self.active)
+        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache)
+        return hidden_BTD
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        """Logits [B, T, V] of hidden states."""
+        self._require(rows)
+        return head_of(self.lm)(hidden_BTD)
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Log-likelihood [B, T] of each target after hidden states."""
+        self._require(rows)
+        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None

@@ -74,7 +74,7 @@ class ModeModel(nn.Module):
         the left, over all S positions, those in the cache included. `position_ids_BT` begin anew at 0 at each text of a
         row, and so keep these apart; not together with a cache or mask.
         """
-        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
+        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, cache, mask_BS, position_ids_BT)
         return head_of(self.lm)(hidden_BTD), weights_KGBT
 
     def token_scores(
@@ -90,17 +90,18 @@ class ModeModel(nn.Module):
 
         The logits never exist all at once.
         """
-        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
+        hidden_BTD, weights_KGBT = self.read(input_ids_BT, keys, None, mask_BS, position_ids_BT)
         return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
 
-    def _read(
+    def read(
         self,
         input_ids_BT: Tensor,
         keys: Sequence[str],
-        cache: Any,
-        mask_BS: Tensor | None,
-        position_ids_BT: Tensor | None,
+        cache: Any = None,
+        mask_BS: Tensor | None = None,
+        position_ids_BT: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        """The last hidden states [B, T, D], and the weights; all else as for `forward`."""
         self._check_active(keys, cache)
         text: dict[str, Any] = {"input_ids": input_ids_BT}
         if position_ids_BT is not None:

@@ -1,0 +1,57 @@
+"""The memory that caches of running streams may take: a stream waits until all of its own fit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+from typing import Any
+
+_BYTES = 4  # of a number, as if all were float32
+
+
+class CacheBytes:
+    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._changed = Condition()
+        self._turns: deque[object] = deque()
+        self._reserved = 0
+
+    @property
+    def num_reserved(self) -> int:
+        """Bytes that running streams have reserved."""
+        return self._reserved
+
+    @contextmanager
+    def reserved(self, num_bytes: int) -> Iterator[None]:
+        """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other."""
+        turn = object()
+        with self._changed:
+            self._turns.append(turn)
+            self._changed.wait_for(lambda: self._turns[0] is turn and self._fits(num_bytes))
+            self._turns.popleft()
+            self._reserved += num_bytes
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved -= num_bytes
+                self._changed.notify_all()
+
+    def _fits(self, num_bytes: int) -> bool:
+        return not self._reserved or self._reserved + num_bytes <= self._capacity
+
+
+def bytes_per_position(config: Any) -> int:
+    """Bytes of the keys and values of one token in one expert's row, counted as float32.
+
+    Those of a decoder with heads of one width; what recurrent layers or parts of MoDE hold beside is not counted.
+    """
+    text = config.get_text_config(decoder=True)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * text.num_hidden_layers * heads * width * _BYTES)

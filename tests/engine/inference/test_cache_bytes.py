@@ -1,0 +1,51 @@
+"""Caches of running streams stay within the bytes that they may take."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from engine.inference.cache_bytes import CacheBytes, bytes_per_position
+from engine.models.families import fresh_model
+from tests.engine.conftest import VOCAB, small_shape
+
+
+def test_who_does_not_fit_waits_until_another_has_left() -> None:
+    cache, inside, leave, order = CacheBytes(10), Event(), Event(), list[str]()
+
+    def first() -> None:
+        with cache.reserved(6):
+            inside.set()
+            assert leave.wait(30)
+            order.append("first")
+
+    def second() -> None:
+        with cache.reserved(5):
+            order.append("second")
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(first)
+        assert inside.wait(30)
+        other = threads.submit(second)
+        assert cache.num_reserved == 6
+        leave.set()
+        one.result()
+        other.result()
+    assert order == ["first", "second"]
+    assert cache.num_reserved == 0
+
+
+def test_one_stream_always_fits() -> None:
+    cache = CacheBytes(1)
+    with cache.reserved(100):
+        assert cache.num_reserved == 100
+
+
+def test_bytes_are_those_of_a_cache_that_was_filled() -> None:
+    import torch
+    from transformers import DynamicCache
+
+    lm, cache = fresh_model(small_shape(), VOCAB), DynamicCache()
+    lm(input_ids=torch.ones(1, 5, dtype=torch.long), past_key_values=cache, use_cache=True)
+    filled = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert filled == 5 * bytes_per_position(lm.config)
