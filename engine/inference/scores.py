@@ -38,7 +38,7 @@ from engine.threads import side_by_side
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
-_COUNTED = "counted.npy"
+_LOGPROBS, _COUNTED = "logprobs.npy", "counted.npy"
 _HEADER_BYTES = 128  # of an .npy file with one axis
 
 Floats = NDArray[np.float32]
@@ -55,7 +55,7 @@ def score_tokens(
     total = text.num_tokens
     if total < 1:
         raise ScoresError("The text has fewer than 2 tokens.", "Import more text for this domain.")
-    logprobs = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
+    logprobs = np.lib.format.open_memmap(folder / _LOGPROBS, mode="w+", dtype=np.float32, shape=(total,))
     hits = np.lib.format.open_memmap(folder / "hits.npy", mode="w+", dtype=np.bool_, shape=(total,))
     done = 0
     for some_logprobs, some_hits in _score(model, key, text, batch_size):
@@ -141,9 +141,10 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
             "The scores of the experts differ in their tokens or block size.",
             "Evaluate all experts again together.",
         )
-    scores_EX = np.empty((len(folders), cards[0]["num_tokens"]), dtype=np.float32)
+    shape = np.load(folders[0] / _LOGPROBS, mmap_mode="r", allow_pickle=False).shape
+    scores_EX = np.empty((len(folders), *shape), dtype=np.float32)
     for folder, row_X in zip(folders, scores_EX, strict=True):
-        _read_into(folder / "logprobs.npy", row_X)
+        _read_into(folder / _LOGPROBS, row_X)
     return torch.from_numpy(scores_EX), int(cards[0]["block_size"])
 
 

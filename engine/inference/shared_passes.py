@@ -134,11 +134,13 @@ def _plain_attention() -> Any:
     return sdpa_attention_forward
 
 
-def _attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
-    """transformers' “sdpa”, and within a shared pass that of each stream."""
+def _attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
+) -> Any:
+    """transformers' “sdpa”, by whose names families call it, and within a shared pass that of each stream."""
     shared = _pass.get()
     if shared is None:
-        return _plain_attention()(module, query, key, value, mask, **options)
+        return _plain_attention()(module, query, key, value, attention_mask, **options)
     return shared.attend(module, query, key, value, **options)
 
 

@@ -211,9 +211,13 @@ def packed_text(model: str, domain: str, split: str) -> Tokens:
 
 
 def live_loss(model: str, text: EvalSample) -> float:
+    """The mean loss in nats, block by block: the experts read the block alone, the gate its document from the start."""
     host, total, requested = Host(device="cpu"), 0.0, planned(model)
-    for inputs, targets in map(text.block, range(len(text.starts_N))):
+    for start, (inputs, targets) in zip(text.starts_N, map(text.block, range(len(text.starts_N))), strict=True):
         mixing = Mixing(host._models(requested), [one.id for one in requested.experts], host._gate(requested))
+        first = max(one for one in text.tokens.starts.tolist() if one <= start)
+        for token in text.tokens.array[first:start].tolist():
+            mixing._stream.begin(token)  # text, and no evidence
         total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
     return -total / text.num_tokens
 

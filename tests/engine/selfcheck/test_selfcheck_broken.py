@@ -301,7 +301,7 @@ def test_a_model_on_which_nothing_could_fail_proves_nothing(number: str, monkeyp
         monkeypatch.setattr(
             MultiExpertModel, name, lambda self, seen, *_: torch.zeros(*seen.shape[:2], self.vocab_size).to(seen.device)
         )
-    monkeypatch.setattr(MultiExpertModel, "likelihoods", lambda _, hidden, targets, *__: torch.full(targets.shape, -5.0))
+    monkeypatch.setattr(MultiExpertModel, "likelihoods", lambda *seen: torch.full(seen[2].shape, -5.0))
     same = TokenScores(torch.tensor(-5.0), torch.tensor(False))
     monkeypatch.setattr(
         MultiExpertModel, "token_scores", lambda _, ids, *__: TokenScores(*(one.expand(ids.shape) for one in same))
