@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from ui.present.pages import CLUSTERS
 from ui.present.text.clusters import clustering_row, made_words, stale_words
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_edit import show_edits
@@ -16,6 +17,7 @@ from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_ov
 from ui.studio.forms.clustering_form import show_finding
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.widgets.data_table import show_table
+from ui.widgets.page_head import show_head
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusterings import list_clusterings
 from workbench.registry.database import reading
@@ -25,7 +27,7 @@ PARTS = LOOK, FIND = "Look at clusters", "Find clusters"
 
 def show() -> None:
     """Draws the page."""
-    st.title("Clusters")
+    show_head(CLUSTERS)
     with reading() as session:
         cards = list_clusterings(session)
     if not cards:

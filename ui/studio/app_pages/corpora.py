@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard
 from workbench.registry.database import reading
@@ -24,7 +26,7 @@ PREVIEW_HEIGHT = 240
 
 def show() -> None:
     """Draws the page."""
-    st.title("Corpora & domains")
+    show_head(CORPORA)
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
     part = st.segmented_control(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.expert_table import expert_row, matches
-from ui.present.pages import TRAIN
+from ui.present.pages import EXPERTS, TRAIN
 from ui.present.text.formatting import pluralize
 from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.enable_experts import show_bulk_switches
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.widgets.data_table import show_table, ticked
+from ui.widgets.page_head import show_head
 from workbench.analysis import perplexity_tables
 from workbench.registry import experts
 from workbench.registry.cards import EvaluationCard, ExpertCard
@@ -20,7 +21,7 @@ from workbench.registry.database import reading
 
 def show() -> None:
     """Draws the page."""
-    st.title("Experts")
+    show_head(EXPERTS)
     with reading() as session:
         cards, scores = experts.list_experts(session), perplexity_tables.list_evaluations(session)
     if not cards:

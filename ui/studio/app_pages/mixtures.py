@@ -7,7 +7,7 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.curves_and_bars import mixture_bars
 from ui.present.missing_scores import gap_words
-from ui.present.pages import TRAIN
+from ui.present.pages import MIXTURES, TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
@@ -21,6 +21,7 @@ from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
 from workbench.answers.perplexities import MixedScores
@@ -34,7 +35,7 @@ from workbench.store.storage import get_storage
 
 def show() -> None:
     """Draws the page."""
-    st.title("Mixtures")
+    show_head(MIXTURES)
     with reading() as session:
         cards = mixtures.most_useful_first(session)
     if cards:

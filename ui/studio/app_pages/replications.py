@@ -20,13 +20,14 @@ from jobs.plans.replications import (
 from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
 from ui.present.job_status import is_over
-from ui.present.pages import JOBS
+from ui.present.pages import JOBS, REPLICATIONS
 from ui.present.pending_jobs import by_turn
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
@@ -53,7 +54,7 @@ _FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without 
 
 def show() -> None:
     """Draws the page."""
-    st.title("Replication")
+    show_head(REPLICATIONS)
     with reading() as session:
         names = [spec.name for spec in replications(session)]
     if not names:

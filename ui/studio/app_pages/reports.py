@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from ui.present.pages import EXPERTS
+from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
 from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
@@ -14,6 +14,7 @@ from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
+from ui.widgets.page_head import show_head
 from workbench.registry import reports
 from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction
@@ -21,7 +22,7 @@ from workbench.registry.database import reading, transaction
 
 def show() -> None:
     """Draws the page."""
-    st.title("Reports")
+    show_head(REPORTS)
     with reading() as session:
         cards = reports.list_reports(session)
     if not cards:

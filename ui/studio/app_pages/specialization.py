@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.present.charts.heatmap import Scores, specialization
-from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, TRAIN
+from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.present.text.measures import table_measure_words
 from ui.studio.analysis.affinity_view import show_affinity
@@ -18,6 +18,7 @@ from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.data_table import show_table
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import perplexity_tables
 from workbench.registry import experts, mixtures
@@ -30,7 +31,7 @@ _AT_FIRST = 12  # experts that are compared until others are chosen
 
 def show() -> None:
     """Draws the page."""
-    st.title("Specialization")
+    show_head(SPECIALIZATION)
     with reading() as session:
         names = [card.name for card in mixtures.most_useful_first(session)]
         cards = experts.list_experts(session)
