@@ -9,7 +9,9 @@ import streamlit as st
 from streamlit import net_util
 
 from ui.present.pages import OVERVIEW, PAGES, Page, pages_of
+from ui.widgets import address
 from ui.widgets.notices import nothing_hidden, show_kept
+from ui.widgets.page_head import show_entries
 
 # Files of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
@@ -24,12 +26,14 @@ def main() -> None:
     pages = {_st_page(page): page for page in PAGES}
     here = st.navigation(list(pages), position="top")
     page = next(page for st_page, page in pages.items() if st_page == here)
-    st.set_page_config(page_title=f"{page.title} · {BRAND}", page_icon=str(ICON), layout="wide", initial_sidebar_state="collapsed")
+    st.set_page_config(page_title=f"{page.title} · {BRAND}", page_icon=str(ICON), layout="wide")
     _stay_silent()
     st.logo(str(ICON), size="large")
     st.html(STYLE)
     if page is not pages_of(page.entry)[0]:
         st.html(_HERE.format(address=pages_of(page.entry)[0].address))
+    show_entries(page)
+    address.open_page(page.address)
     with nothing_hidden():
         show_kept()
         here.run()

@@ -67,7 +67,7 @@ def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Map
         elif page and st.button(
             label, icon=icon, key=f"way.{label}.{why}", on_click=st.session_state.update, args=(chosen,)
         ):
-            st.switch_page(page)
+            st.switch_page(page, query_params={})
 
 
 def keep(message: str) -> None:

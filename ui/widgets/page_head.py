@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ui.present.pages import Page, pages_of
+from ui.present.pages import PAGES, Page, pages_of
+
+
+def show_entries(page: Page) -> None:
+    """The entries of the navigation as rows of links, which studio.css shows on narrow screens alone.
+
+    There Streamlit puts its own into a drawer, which stays open over the page that was chosen.
+    """
+    with st.container(horizontal=True, key="entries"):
+        for one in (one for one in PAGES if one is pages_of(one.entry)[0]):
+            with st.container(width="content", key="entry_here" if one.entry == page.entry else None):
+                st.page_link(one.script, label=one.entry, icon="")
 
 
 def show_head(page: Page) -> DeltaGenerator:

@@ -16,6 +16,7 @@ from ui.studio.clusters.cluster_training import show_training
 from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_overlap
 from ui.studio.forms.clustering_form import show_finding
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
 from workbench.registry.cards import ClusteringCard
@@ -38,8 +39,14 @@ def show() -> None:
         empty_until("find-clusters", why, step)
         show_finding()
         return
-    part = st.segmented_control(
-        "Part", PARTS, default=LOOK, key="clusters.part", required=True, label_visibility="collapsed"
+    part = choose_one(
+        st.segmented_control,
+        "Part",
+        PARTS,
+        default=LOOK,
+        key="clusters.part",
+        required=True,
+        label_visibility="collapsed",
     )
     if part == FIND:
         show_finding()
@@ -51,11 +58,11 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     if len(cards) > 1:
         show_table([clustering_row(card) for card in cards], "clusterings", "Clusterings and what was made from them")
     by_name = {card.name: card for card in cards}
-    card = by_name[st.selectbox("Clustering", list(by_name), key="clusters.name")]
+    card = by_name[choose_one(st.selectbox, "Clustering", list(by_name), key="clusters.name")]
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
-    view = st.segmented_control("View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
+    view = choose_one(st.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     _VIEWS[view](card)
 
 

@@ -9,6 +9,7 @@ from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
@@ -29,8 +30,8 @@ def show() -> None:
     show_head(CORPORA)
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
-    part = st.segmented_control(
-        "Part", PARTS, default=PARTS[0], key="part", required=True, label_visibility="collapsed"
+    part = choose_one(
+        st.segmented_control, "Part", PARTS, default=DOMAINS, key="part", required=True, label_visibility="collapsed"
     )
     if part == DOMAINS:
         _show_domains(domains)
@@ -48,7 +49,7 @@ def _show_domains(domains: list[DomainCard]) -> None:
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
     names = [domain.name for domain in domains]
-    name = st.selectbox("Domain", names, key="domain")
+    name = choose_one(st.selectbox, "Domain", names, key="domain")
     _show_domain(next(domain for domain in domains if domain.name == name))
 
 
@@ -70,7 +71,9 @@ def _show_domain(domain: DomainCard) -> None:
     rows = [{"split": split, **sizes} for split, sizes in domain.splits.items()]
     show_table(rows, f"splits_{domain.id}", f"How {domain.name} is split into training and held-out text")
     st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
-    split = st.segmented_control("Documents of", list(domain.splits), default="train", key="split", required=True)
+    split = choose_one(
+        st.segmented_control, "Documents of", list(domain.splits), default="train", key="split", required=True
+    )
     number = st.number_input(
         "First document",
         min_value=0,

@@ -11,6 +11,7 @@ from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.enable_experts import show_bulk_switches
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.widgets.address import choose_one, choose_some, write_text
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.page_head import show_head
 from workbench.analysis import perplexity_tables
@@ -42,17 +43,19 @@ def show() -> None:
 def _filtered(cards: list[ExpertCard]) -> tuple[list[ExpertCard], str]:
     """The experts that are looked for, and the split that their numbers are to be of."""
     columns = st.columns([3, 2, 2, 2, 2], vertical_alignment="bottom")
-    search = columns[0].text_input("Search", key="experts.search", placeholder="Names, domains, tags and notes")
+    placeholder = "Names, domains, tags and notes"
+    search = write_text(columns[0].text_input, "Search", key="experts.search", placeholder=placeholder)
     there_are = {
         "method": {card.method for card in cards},
         "domain": {name for card in cards for name in card.domains},
         "mixture": {name for card in cards for name in card.mixtures},
     }
     wanted = {
-        field: column.multiselect(field.capitalize(), sorted(names), key=f"experts.{field}")
+        field: choose_some(column.multiselect, field.capitalize(), sorted(names), key=f"experts.{field}")
         for column, (field, names) in zip(columns[1:-1], there_are.items(), strict=True)
     }
-    split = columns[-1].segmented_control(
+    split = choose_one(
+        columns[-1].segmented_control,
         "Held-out text",
         ["test", "dev"],
         default="test",
@@ -80,7 +83,7 @@ def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:
     kept = [name for name in wanted if name in by_name]
     if kept != st.session_state.get("experts.chosen"):
         st.session_state["experts.chosen"] = kept  # one of them has been deleted or renamed
-    names = st.multiselect("Experts", list(by_name), key="experts.chosen")
+    names = choose_some(st.multiselect, "Experts", list(by_name), key="experts.chosen")
     return [by_name[name] for name in names]
 
 

@@ -19,6 +19,7 @@ from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
@@ -40,7 +41,7 @@ def show() -> None:
         cards = mixtures.most_useful_first(session)
     if cards:
         by_name = {card.name: card for card in cards}
-        name = st.selectbox("Mixture", list(by_name), key="mixture")
+        name = choose_one(st.selectbox, "Mixture", list(by_name), key="mixture")
         _show_mixture(by_name[name])
     else:
         empty_until(
@@ -54,7 +55,8 @@ def show() -> None:
 
 
 def _show_mixture(mixture: MixtureCard) -> None:
-    split = st.segmented_control(
+    split = choose_one(
+        st.segmented_control,
         "Held-out text",
         ["test", "dev"],
         default="test",

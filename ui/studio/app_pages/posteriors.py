@@ -17,6 +17,7 @@ from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
@@ -56,8 +57,10 @@ def show() -> None:
         )
         return
     columns = st.columns([3, 2], vertical_alignment="bottom")
-    name = columns[0].selectbox("Mixture", list(cards), key="posterior.mixture")
-    view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
+    name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")
+    view = choose_one(
+        columns[1].segmented_control, "Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True
+    )
     if view == _VIEWS[1]:
         show_domains(saved_request(cards[name]))
     elif sent := _draw_form(cards[name]):

@@ -25,6 +25,7 @@ from ui.present.pending_jobs import by_turn
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
 from ui.widgets.page_head import show_head
@@ -60,7 +61,7 @@ def show() -> None:
     if not names:
         why = "No paper has been reproduced here yet."
         empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
-    choice = st.selectbox("Replication", [*names, NEW], key="replication.name") if names else NEW
+    choice = choose_one(st.selectbox, "Replication", [*names, NEW], key="replication.name") if names else NEW
     if choice == NEW:
         _show_form()
     else:
@@ -73,8 +74,12 @@ def show() -> None:
 
 def _show_form() -> None:
     left, right = st.columns(2)
-    name_of_paper = left.selectbox(
-        "Paper", list(PAPERS), key="replication.paper", format_func=lambda one: _citation(PAPERS[one])
+    name_of_paper = choose_one(
+        left.selectbox,
+        "Paper",
+        list(PAPERS),
+        key="replication.paper",
+        format_func=lambda one: _citation(PAPERS[one]),
     )
     paper = PAPERS[name_of_paper]
     where = right.segmented_control(

@@ -12,6 +12,7 @@ from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
+from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
 from ui.widgets.page_head import show_head
@@ -29,12 +30,15 @@ def show() -> None:
         why = "No report has been written yet."
         empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
         return
-    kinds = st.pills("Kind", sorted({card.kind for card in cards}), selection_mode="multi", key="reports.kinds")
+    there_are = sorted({card.kind for card in cards})
+    kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds")
     shown = [card for card in cards if not kinds or card.kind in kinds]
     st.caption(f"{pluralize(len(shown), 'report')}, the newest first. Reports are kept when their models are deleted.")
     show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
     by_id = {card.id: card for card in shown}
-    chosen = st.selectbox("Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")
+    chosen = choose_one(
+        st.selectbox, "Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen"
+    )
     _show_report(by_id[chosen])
 
 

@@ -17,6 +17,7 @@ from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
@@ -41,8 +42,13 @@ def show() -> None:
         )
         return
     mixture, split = _draw_choices(names)
-    view = st.segmented_control(
-        "View", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+    view = choose_one(
+        st.segmented_control,
+        "View",
+        list(_VIEWS),
+        default=next(iter(_VIEWS)),
+        key="specialization.view",
+        required=True,
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
@@ -164,9 +170,16 @@ def _how_to_score(mixture: str | None) -> str:
 
 def _draw_choices(names: list[str]) -> tuple[str | None, str]:
     columns = st.columns([3, 1], vertical_alignment="bottom")
-    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
-    split = columns[1].segmented_control(
-        "Held-out text", ["test", "dev"], default="test", key="specialization.split", required=True
+    choice = choose_one(
+        columns[0].selectbox, "Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go
+    )
+    split = choose_one(
+        columns[1].segmented_control,
+        "Held-out text",
+        ["test", "dev"],
+        default="test",
+        key="specialization.split",
+        required=True,
     )
     return None if choice == ALL else choice, split
 

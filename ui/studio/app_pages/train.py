@@ -12,6 +12,7 @@ from ui.present.questions import Offers
 from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.widgets.address import choose_one
 from ui.widgets.page_head import show_head
 
 
@@ -20,8 +21,13 @@ def show() -> None:
     show_head(TRAIN)
     offers, forms = offers_now(), train_forms()
     kinds = {form.title: kind for kind, form in forms.items()}
-    title = st.segmented_control(
-        "What do you want to make?", list(kinds), default=_first(offers), key="train.what", required=True
+    title = choose_one(
+        st.segmented_control,
+        "What do you want to make?",
+        list(kinds),
+        default=_first(offers),
+        key="train.what",
+        required=True,
     )
     form = forms[kinds[title]]
     st.caption(plain(form.about))

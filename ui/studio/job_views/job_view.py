@@ -18,6 +18,7 @@ from ui.present.throughput import COUNTED_AS, throughput_words
 from ui.studio.experts.forgetting import show_forgetting
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
+from ui.widgets.address import open_link
 from ui.widgets.notices import explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.job_records import jobs as rows
@@ -97,11 +98,7 @@ def _show_ending(job: JobCard) -> None:
 
 
 def _show_link(job: JobCard, place: ResultPlace) -> None:
-    # A callback, because on the result's own page its widgets cannot be set once they are drawn.
-    if st.button(
-        place.label, icon=place.page.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(place.state,)
-    ):
-        st.switch_page(place.page.script)
+    open_link(place.page, place.label, place.state, key=f"see_{job.id}")
 
 
 def _cancel(job_id: str) -> None:
