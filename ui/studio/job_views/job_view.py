@@ -28,23 +28,32 @@ from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
+_DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 
 
 def show_job(job_id: str, key: str = "job") -> None:
-    """A job's card. While it is unfinished it looks again each second and redraws the page at its end."""
+    """A job's card, with its curves and details. While it is unfinished they are live, and its end redraws the page."""
     with explained():
         if is_over(_read(job_id)):
-            _draw(job_id, key)
+            _draw_card(job_id, key)
+            _draw_rest(job_id, key)
         else:
-            _live(job_id, key)
+            _live_card(job_id, key)
+            _live_rest(job_id, key)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
-def _live(job_id: str, key: str) -> None:
+def _live_card(job_id: str, key: str) -> None:
     with explained():
         if is_over(_read(job_id)):  # before it is drawn: a click on a button of a last look would be lost
             st.rerun()
-        _draw(job_id, key)
+        _draw_card(job_id, key)
+
+
+@st.fragment(run_every=_DRAW_AGAIN)
+def _live_rest(job_id: str, key: str) -> None:
+    with explained():
+        _draw_rest(job_id, key)
 
 
 def show_line(job: JobCard) -> None:
@@ -62,15 +71,19 @@ def _read(job_id: str) -> JobCard:
         return rows.get_job(session, job_id)
 
 
-def _draw(job_id: str, key: str) -> None:
-    with reading() as session:
-        job = rows.get_job(session, job_id)
-        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
+def _draw_card(job_id: str, key: str) -> None:
+    job = _read(job_id)
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
         _show_ending(job)
         _show_actions(job, key)
+
+
+def _draw_rest(job_id: str, key: str) -> None:
+    with reading() as session:
+        job = rows.get_job(session, job_id)
+        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
     show_curves(points, f"{key}_curves", subject=job.title)
     show_forgetting(job, points, key)
     show_gates(job, points, key)
