@@ -63,9 +63,15 @@ def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Map
         st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
         icon = ":material/arrow_forward:"
         if page and chosen is None:
-            st.page_link(page, label=label, icon=icon)
+            with st.container(width="content", key=f"next_step.{why}"):
+                st.page_link(page, label=label, icon=icon)
         elif page and st.button(
-            label, icon=icon, key=f"way.{label}.{why}", on_click=st.session_state.update, args=(chosen,)
+            label,
+            icon=icon,
+            key=f"way.{label}.{why}",
+            type="primary",
+            on_click=st.session_state.update,
+            args=(chosen,),
         ):
             st.switch_page(page, query_params={})
 

@@ -16,6 +16,7 @@ from ui.studio.clusters.cluster_training import show_training
 from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_overlap
 from ui.studio.forms.clustering_form import show_finding
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_clusters
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
@@ -38,6 +39,7 @@ def show() -> None:
         )
         empty_until("find-clusters", why, step)
         show_finding()
+        show_example_clusters()
         return
     part = choose_one(
         st.segmented_control,

@@ -9,6 +9,7 @@ from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_domains
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
@@ -21,8 +22,7 @@ from workbench.store.storage import get_storage
 
 PARTS = DOMAINS, IMPORT, REPORTS = "Domains", "Import text", "Imports & what was refused"
 PREVIEW_DOCUMENTS = 3
-PREVIEW_CHARACTERS = 1500
-PREVIEW_HEIGHT = 240
+PREVIEW_CHARACTERS = 900
 
 
 def show() -> None:
@@ -43,8 +43,9 @@ def show() -> None:
 
 def _show_domains(domains: list[DomainCard]) -> None:
     if not domains:
-        step = "Choose “Import text” above and bring in a file, a folder or a data set."
-        empty_until("import-corpus", "There is no text yet.", step)
+        step = "Bring in a file, a folder or a data set."
+        empty_until("import-corpus", "There is no text yet.", step, CORPORA.script, IMPORT, {"part": IMPORT})
+        show_example_domains()
         return
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
@@ -91,8 +92,8 @@ def _show_documents(domain: DomainCard, split: str, first: int) -> None:
         documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
     if not documents:
         st.caption(plain(f"There is no document {first} in this part."))
-    for document in documents:
-        with st.container(border=True, height=PREVIEW_HEIGHT):
+    for column, document in zip(st.columns(PREVIEW_DOCUMENTS), documents, strict=False):
+        with column.container(border=True):
             st.caption(plain(source_of(domain.source, document.source or "no source stated")))
             text = document.text
             st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))

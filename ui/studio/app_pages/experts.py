@@ -11,6 +11,7 @@ from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.enable_experts import show_bulk_switches
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_experts
 from ui.widgets.address import choose_one, choose_some, write_text
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.page_head import show_head
@@ -29,6 +30,7 @@ def show() -> None:
         empty_until(
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
+        show_example_experts()
         return
     shown, split = _filtered(cards)
     _show_registry(shown, scores, split)

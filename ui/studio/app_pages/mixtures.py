@@ -19,6 +19,7 @@ from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
+from ui.studio.shared.examples import show_example_mixture
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
@@ -51,6 +52,7 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
+        show_example_mixture()
     show_new_mixture()
 
 

@@ -17,6 +17,7 @@ from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
+from ui.studio.shared.examples import show_example_posterior
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
@@ -55,6 +56,7 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
+        show_example_posterior()
         return
     columns = st.columns([3, 2], vertical_alignment="bottom")
     name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")

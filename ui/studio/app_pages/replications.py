@@ -25,6 +25,7 @@ from ui.present.pending_jobs import by_turn
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
+from ui.studio.shared.examples import show_example_claims
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
@@ -63,7 +64,9 @@ def show() -> None:
         empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
     choice = choose_one(st.selectbox, "Replication", [*names, NEW], key="replication.name") if names else NEW
     if choice == NEW:
-        _show_form()
+        paper = _show_form()
+        if not names:
+            show_example_claims(paper)
     else:
         _show(choice)
     st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
@@ -72,7 +75,8 @@ def show() -> None:
 # the form -----------------------------------------------------------------------------------------
 
 
-def _show_form() -> None:
+def _show_form() -> str:
+    """Gives the name of the paper that is chosen."""
     left, right = st.columns(2)
     name_of_paper = choose_one(
         left.selectbox,
@@ -103,6 +107,7 @@ def _show_form() -> None:
             ids = submit_replication(_spec(paper, answers, name, size, seeds))
             keep(f"{name}: {pluralize(len(ids), 'job')} submitted.")
             st.rerun()
+    return paper.name
 
 
 def _citation(paper: Paper) -> str:

@@ -12,6 +12,7 @@ from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
+from ui.studio.shared.examples import show_example_certificate
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
@@ -29,6 +30,7 @@ def show() -> None:
     if not cards:
         why = "No report has been written yet."
         empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
+        show_example_certificate()
         return
     there_are = sorted({card.kind for card in cards})
     kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds")

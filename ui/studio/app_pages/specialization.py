@@ -17,6 +17,7 @@ from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.studio.shared.examples import show_example_specialization
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
@@ -40,6 +41,7 @@ def show() -> None:
         empty_until(
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
+        show_example_specialization()
         return
     mixture, split = _draw_choices(names)
     view = choose_one(
