@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ui.present.next_steps import Suggestion
 from ui.present.pages import PAGES, Page, pages_of
 
 
@@ -35,7 +34,7 @@ def show_head(page: Page) -> DeltaGenerator:
     return right
 
 
-def show_next_step(right: DeltaGenerator, page: Page, label: str, chosen: Mapping[str, str] | None = None) -> None:
+def show_next_step(right: DeltaGenerator, step: Suggestion) -> None:
     """The page's primary button where the next step is on another page: a link, so that it opens in a new tab too."""
     with right.container(width="content", key="next_step"):
-        st.page_link(page.script, label=label, icon="", query_params=chosen)
+        st.page_link(step.page.script, label=step.label, icon="", help=step.sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
@@ -13,7 +14,7 @@ from ui.studio.shared.examples import show_example_domains
 from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
-from ui.widgets.page_head import show_head
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard
 from workbench.registry.database import reading
@@ -27,12 +28,14 @@ PREVIEW_CHARACTERS = 900
 
 def show() -> None:
     """Draws the page."""
-    show_head(CORPORA)
+    right = show_head(CORPORA)
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
     part = choose_one(
         st.segmented_control, "Part", PARTS, default=DOMAINS, key="part", required=True, label_visibility="collapsed"
     )
+    if domains and part == DOMAINS:
+        show_next_step(right, STEP_AFTER[CORPORA])
     if part == DOMAINS:
         _show_domains(domains)
     elif part == IMPORT:

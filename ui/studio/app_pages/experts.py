@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.expert_table import expert_row, matches
+from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, TRAIN
 from ui.present.text.formatting import pluralize
 from ui.studio.experts.comparison import show_comparison
@@ -14,7 +15,7 @@ from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.examples import show_example_experts
 from ui.widgets.address import choose_one, choose_some, write_text
 from ui.widgets.data_table import show_table, ticked
-from ui.widgets.page_head import show_head
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.analysis import perplexity_tables
 from workbench.registry import experts
 from workbench.registry.cards import EvaluationCard, ExpertCard
@@ -23,7 +24,7 @@ from workbench.registry.database import reading
 
 def show() -> None:
     """Draws the page."""
-    show_head(EXPERTS)
+    right = show_head(EXPERTS)
     with reading() as session:
         cards, scores = experts.list_experts(session), perplexity_tables.list_evaluations(session)
     if not cards:
@@ -32,6 +33,7 @@ def show() -> None:
         )
         show_example_experts()
         return
+    show_next_step(right, STEP_AFTER[EXPERTS])
     shown, split = _filtered(cards)
     _show_registry(shown, scores, split)
     chosen = _chosen(cards)

@@ -6,13 +6,14 @@ import streamlit as st
 
 from ui.present.failure_text import cause_of
 from ui.present.job_status import percent_of, style_of, time_left
+from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.notices import empty, explained
-from ui.widgets.page_head import show_head
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -24,7 +25,10 @@ _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "canc
 
 def show() -> None:
     """Draws the page."""
-    show_head(JOBS)
+    right = show_head(JOBS)
+    with explained(), reading() as session:
+        if rows.count_by_state(session):
+            show_next_step(right, STEP_AFTER[JOBS])
     st.session_state.pop(_SHOWN, None)
     _live_list()
     if job_id := st.session_state.get(_SHOWN):

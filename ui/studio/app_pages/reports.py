@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
 from ui.present.text.reports import read_words, report_row
@@ -16,7 +17,7 @@ from ui.studio.shared.examples import show_example_certificate
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
-from ui.widgets.page_head import show_head
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry import reports
 from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction
@@ -24,7 +25,7 @@ from workbench.registry.database import reading, transaction
 
 def show() -> None:
     """Draws the page."""
-    show_head(REPORTS)
+    right = show_head(REPORTS)
     with reading() as session:
         cards = reports.list_reports(session)
     if not cards:
@@ -32,6 +33,7 @@ def show() -> None:
         empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
         show_example_certificate()
         return
+    show_next_step(right, STEP_AFTER[REPORTS])
     there_are = sorted({card.kind for card in cards})
     kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds")
     shown = [card for card in cards if not kinds or card.kind in kinds]
