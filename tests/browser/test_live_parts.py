@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
+from sqlalchemy import select
 
 from tests.browser.conftest import RunningWorkbench, free_port
 from tests.browser.test_accessibility import open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
-from workbench.registry.database import close_engines
+from workbench.job_records import leases
+from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
+from workbench.tables import Job
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -43,6 +46,17 @@ def studio(home: Path) -> Iterator[RunningWorkbench]:
     close_engines()
     with running(settings, "-m", "ui.serving.studio_server") as studio:
         yield studio
+
+
+def test_the_end_of_a_job_is_announced(studio: RunningWorkbench, page: Page) -> None:
+    open_page(page, f"{studio.studio}/jobs")
+    expect(page.get_by_text("step 40 of 100").first).to_be_visible()
+    with transaction(studio.settings) as session:
+        job = session.scalars(select(Job).where(Job.state == "running")).one()
+        title = job.title
+        leases.finish(session, job.id, job.fence, "done")
+    close_engines()
+    expect(page.get_by_role("status").filter(has_text=f"{title}: done")).to_have_count(1)
 
 
 @pytest.mark.parametrize("address", ["", "jobs"])

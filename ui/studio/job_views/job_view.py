@@ -19,7 +19,7 @@ from ui.studio.experts.forgetting import show_forgetting
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
 from ui.widgets.address import open_link
-from ui.widgets.notices import explained, keep, show_problem
+from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard
@@ -45,7 +45,9 @@ def show_job(job_id: str, key: str = "job") -> None:
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live_card(job_id: str, key: str) -> None:
     with explained():
-        if is_over(_read(job_id)):  # before it is drawn: a click on a button of a last look would be lost
+        job = _read(job_id)
+        if is_over(job):  # before it is drawn: a click on a button of a last look would be lost
+            announce(f"{job.title}: {style_of(job).word}")
             st.rerun()
         _draw_card(job_id, key)
 
