@@ -352,3 +352,14 @@ async def send_ok(scope: Scope, receive: Receive, send: Send) -> None:
 def browser(settings: Settings, app: ASGIApp = send_ok) -> TestClient:
     guard = Guard(app, settings, studio_rules(settings))
     return TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})
+
+
+@pytest.mark.parametrize(
+    "path", ["..%2f..%2f..%2fetc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%5c..%5cetc%5cpasswd", "%2fetc%2fpasswd"]
+)
+def test_cve_2022_35918_and_cve_2024_42474(owner: httpx.Client, path: str) -> None:
+    """Streamlit: the routes of components and of static files (on Windows) led out of their folders."""
+    for route in ("/component/streamlit.x/", "/_stcore/bidi-components/x/", "/app/static/", "/static/", "/media/"):
+        answer = owner.get(route + path)
+        assert "root:" not in answer.text
+        assert answer.status_code in (400, 403, 404) or "<!doctype html>" in answer.text.lower(), route
