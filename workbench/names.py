@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.interfaces import ORMOption
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.spec_base import Name
@@ -19,9 +20,9 @@ _name: TypeAdapter[str] = TypeAdapter(Name)
 Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering)
 
 
-def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
-    """The row called `name`; raises NotFound with the existing names."""
-    row = session.scalar(select(table).where(table.name == name))
+def by_name(session: Session, table: type[Row], what: str, name: str, *options: ORMOption) -> Row:
+    """The row called `name`, loaded with these options; raises NotFound with the existing names."""
+    row = session.scalar(select(table).options(*options).where(table.name == name))
     if row is None:
         raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
     return row

@@ -303,10 +303,11 @@ def events(session: Session, job_id: str) -> list[EventCard]:
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
     """The metrics of a job, by name and step."""
     _row(session, job_id)
-    statement = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)
+    columns = select(Metric.name, Metric.step, Metric.value)  # a million points are no objects of the session
+    statement = columns.where(Metric.job_id == job_id, Metric.step > after_step)
     if name is not None:
         statement = statement.where(Metric.name == name)
-    rows = session.scalars(statement.order_by(Metric.name, Metric.step).execution_options(populate_existing=True))
+    rows = session.execute(statement.order_by(Metric.name, Metric.step))
     return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
 
 

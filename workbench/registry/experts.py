@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import String, cast, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
@@ -310,7 +310,8 @@ def compositions_of(session: Session, row: Expert) -> list[Expert]:
 
 
 def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
-    rows = session.scalars(select(Expert).order_by(Expert.name))
+    named = cast(Expert.config, String).contains(row.id)  # so that not every expert is read
+    rows = session.scalars(select(Expert).where(named).order_by(Expert.name))
     return [one for one in rows if any(part["id"] == row.id for part in one.config.get(field, ()))]
 
 

@@ -48,7 +48,7 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 
 def mixture_row(session: Session, name: str) -> Mixture:
     """The row of a mixture; raises NotFound with the existing names."""
-    return by_name(session, Mixture, "mixture", name)
+    return by_name(session, Mixture, "mixture", name, _AROUND)
 
 
 def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:

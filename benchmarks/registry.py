@@ -1,0 +1,172 @@
+"""Claim: with 1,000 experts, 10,000 jobs and a million points of curves, a list, a filter or a card of the registry takes
+as many statements as with a tenth of them. Goal: at most 100 ms of processor time (95 %) for each. Reached by all but
+those that read everything at once: all experts, all mixtures with their members, a whole curve.
+
+A registry of its own (SQLite, in a temporary home) is filled with rows; no file is behind them. Every question is asked
+30 times, each in a session of its own, as pages and API do.
+Run: python benchmarks/registry.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import event, insert
+from sqlalchemy.orm import Session
+
+from workbench.job_records import jobs
+from workbench.registry import corpora, experts, mixtures
+from workbench.registry.database import get_engine, migrate, reading, transaction
+from workbench.settings import Settings
+from workbench.tables import (
+    Artifact,
+    Corpus,
+    Domain,
+    Evaluation,
+    Expert,
+    Job,
+    JobEvent,
+    Metric,
+    Mixture,
+    MixtureMember,
+    SeedModel,
+)
+
+NUM_DOMAINS, NUM_POINTS = 50, 10_000
+TIMES = 30
+LIMIT_SECONDS = 0.1
+SHAPE = {"num_layers": 2, "width": 64, "num_heads": 4, "ffn_width": 256, "max_positions": 512}
+Question = Callable[[Session], object]
+
+
+def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -> None:
+    """Writes the rows: a mixture for each 50 experts, which are scored on every domain of it."""
+    with transaction(settings) as session:
+        job_ids = [f"job{number:029}" for number in range(num_jobs)]
+        states = ("done",) * 17 + ("failed", "cancelled", "queued")
+        add(session, Job, [
+            {"id": one, "kind": "evaluate" if number % 3 else "train-expert", "title": f"Job {number}", "spec": {},
+             "state": states[number % 20], "created_at": float(number)} for number, one in enumerate(job_ids)
+        ])  # fmt: skip
+        add(session, JobEvent, [{"job_id": one, "at": 0.0, "message": "Queued."} for one in job_ids])
+        for one in job_ids[:num_curves]:
+            points = range(NUM_POINTS)
+            add(session, Metric, [{"job_id": one, "name": "loss", "step": step, "value": 1.0} for step in points])
+        names = [
+            "base",
+            *(f"d{number}" for number in range(NUM_DOMAINS)),
+            *(f"e{number}" for number in range(num_experts)),
+        ]
+        add(session, Artifact, [{"id": name, "kind": "any", "sha256": "0" * 64, "size_bytes": 1000} for name in names])
+        session.add(Corpus(id="corpus", name="corpus", source="x"))
+        session.flush()
+        add(session, Domain, [
+            {"id": f"d{number}", "corpus_id": "corpus", "name": f"domain {number}", "num_documents": 1, "num_words": 1,
+             "num_bytes": 1, "data_sha256": "0" * 64, "artifact_id": f"d{number}"} for number in range(NUM_DOMAINS)
+        ])  # fmt: skip
+        session.add(
+            SeedModel(
+                id="seed", name="seed", source="fresh", family="llama", artifact_id="base", tokenizer_sha256="0" * 64,
+                num_parameters=1_000_000, config={**SHAPE, "vocab_size": 2048},
+            )
+        )  # fmt: skip
+        session.flush()
+        add(session, Expert, [
+            {"id": f"e{number}", "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}", "method": "demix",
+             "domain_id": f"d{number % NUM_DOMAINS}", "seed_id": "seed", "base_id": "base", "artifact_id": f"e{number}",
+             "parent_id": f"e{number - 1}" if number % 2 else None, "tokenizer_sha256": "0" * 64,
+             "data_sha256": "0" * 64, "num_parameters": 500_000, "job_id": job_ids[number % num_jobs]}
+            for number in range(num_experts)
+        ])  # fmt: skip
+        num_mixtures = num_experts // NUM_DOMAINS
+        add(
+            session,
+            Mixture,
+            [{"id": f"m{one}", "name": f"mix{one}", "gate": {"kind": "fixed"}} for one in range(num_mixtures)],
+        )
+        add(session, MixtureMember, [
+            {"mixture_id": f"m{number // NUM_DOMAINS}", "expert_id": f"e{number}", "position": number % NUM_DOMAINS}
+            for number in range(num_mixtures * NUM_DOMAINS)
+        ])  # fmt: skip
+        add(session, Evaluation, [
+            {"expert_id": f"e{number}", "domain_id": f"d{domain}", "split": "test", "block_size": 512,
+             "num_tokens": 1000, "log_likelihood": -5000.0, "artifact_id": f"e{number}"}
+            for number in range(num_experts) for domain in range(NUM_DOMAINS)
+        ])  # fmt: skip
+
+
+def add(session: Session, table: type, rows: list[dict[str, object]]) -> None:
+    session.execute(insert(table), rows)
+
+
+QUESTIONS: dict[str, Question] = {
+    "all experts": experts.list_experts,
+    "one expert": lambda session: experts.get_expert(session, "mix1/domain 7"),
+    "lineage of one expert": lambda session: experts.lineage(session, "mix1/domain 7"),
+    "all mixtures": mixtures.list_mixtures,
+    "one mixture": lambda session: mixtures.get_mixture(session, "mix1"),
+    "all domains": corpora.list_domains,
+    "newest jobs": jobs.list_jobs,
+    "failed jobs": lambda session: jobs.list_jobs(session, state="failed"),
+    "jobs of a kind": lambda session: jobs.list_jobs(session, kind="train-expert"),
+    "jobs from the 500th": lambda session: jobs.list_jobs(session, offset=500),
+    "jobs by state, counted": jobs.count_by_state,
+    "a curve of 10,000 points": lambda session: jobs.metrics(session, f"job{0:029}"),
+}
+
+
+def ask(settings: Settings, question: Question) -> tuple[list[float], int]:
+    """Seconds of processor time of each time, and statements of the last."""
+    statements: list[str] = []
+    engine = get_engine(settings)
+
+    def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    seconds = []
+    for _ in range(TIMES):
+        statements.clear()
+        start = time.process_time()
+        with reading(settings) as session:
+            question(session)
+        seconds.append(time.process_time() - start)
+    event.remove(engine, "before_cursor_execute", note)
+    return seconds, len(statements)
+
+
+def measure(num_experts: int, num_jobs: int, num_curves: int) -> dict[str, tuple[list[float], int]]:
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(home=Path(home) / "home")
+        migrate(settings)
+        fill(settings, num_experts, num_jobs, num_curves)
+        return {name: ask(settings, question) for name, question in QUESTIONS.items()}
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    tenth, whole = measure(100, 1_000, 1), measure(1_000, 10_000, 100)
+    answers = {}
+    for name, (seconds, num_statements) in whole.items():
+        p95 = statistics.quantiles(seconds, n=20)[-1]
+        answers[name] = {
+            "p50_seconds": round(statistics.median(seconds), 4),
+            "p95_seconds": round(p95, 4),
+            "statements": num_statements,
+            "statements_of_a_tenth": tenth[name][1],
+        }
+        print(f"{name:28} {answers[name]}")
+    slow = [name for name, one in answers.items() if one["p95_seconds"] > LIMIT_SECONDS]
+    growing = [name for name, one in answers.items() if one["statements"] > one["statements_of_a_tenth"]]
+    print(json.dumps({"answers": answers, "above_100_ms": slow, "more_statements": growing}))
+    return 1 if growing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
