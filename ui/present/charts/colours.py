@@ -67,8 +67,9 @@ def read_looks(settings: Settings | None = None) -> Looks:
 
 
 def in_order(names: Sequence[str]) -> Looks:
-    """Looks by place, for what the registry does not know: the parts of one expert, or kinds of a measure."""
-    return Looks().with_new(names)
+    """Looks by place, for what the registry does not know: the parts of one expert, whose backbone stays grey."""
+    looks = Looks().with_new(names).domains
+    return Looks(looks, looks)
 
 
 def chip(look: Look) -> str:

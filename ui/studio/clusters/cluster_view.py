@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
+from ui.present.charts.colours import read_looks
 from ui.present.text.clusters import changes_words, cluster_row
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.cluster_map_view import show_text
@@ -62,7 +63,7 @@ def _show_name_form(cluster: ClusterCard) -> None:
 
 def show_overlap(card: ClusteringCard) -> None:
     """How clusters go with the domains that their documents came from (figure 16)."""
-    show_chart(overlap_picture(card), "cluster_overlap")
+    show_chart(overlap_picture(card, read_looks()), "cluster_overlap")
 
 
 def show_changes(card: ClusteringCard) -> None:
