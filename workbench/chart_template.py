@@ -5,6 +5,7 @@ Names are user data: Plotly reads a little HTML in its labels, so every name pas
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -77,9 +78,8 @@ def tick(name: str, look: Look, limit: int = 24) -> str:
     """A name on an axis, after its colour and its mark if it has them."""
     if look.number is None:
         return label(name, limit)
-    return (
-        f'<span style="color:{look.colour}">■</span> {label(f"{look.mark} " if look.mark else "")}{label(name, limit)}'
-    )
+    mark = f"{label(look.mark)} " if look.mark else ""
+    return f'<span style="color:{look.colour}">■</span> {mark}{label(name, limit)}'
 
 
 def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
@@ -93,7 +93,7 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
     places = _apart([heights(end[1]) for end in ends if end is not None])
     for line, look, end, place in zip(lines, looks, ends, places, strict=True):
         assert end is not None
-        name = tick(line.name, look)
+        name = tick(html.unescape(line.name), look)
         figure.add_annotation(
             x=end[0],
             y=math.log10(end[1]) if is_log else end[1],

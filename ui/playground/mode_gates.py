@@ -66,10 +66,11 @@ def _means(
 
 
 def _strips(parts: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
+    looks = in_order(parts)
     body = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th><td><div class="strip" role="img" '
         f'aria-label="{html.escape(name)}: mean weight {column_mean:.0%}" '
-        f'style="background:{_gradient(in_order(parts).expert(name).colour, [row[place] for row in rows])}"></div></td></tr>'
+        f'style="background:{_gradient(looks.expert(name).colour, [row[place] for row in rows])}"></div></td></tr>'
         for place, (name, column_mean) in enumerate(zip([BACKBONE, *parts], means(rows), strict=True))
     )
     return f'<table class="strips"><tbody>{body}</tbody></table>'

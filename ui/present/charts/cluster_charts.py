@@ -7,19 +7,19 @@ from typing import Any
 
 from ui.present.charts.cells import new_heatmap
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
-from ui.present.charts.colours import Looks
+from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
-from workbench.palette import look_of
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 
-def sizes_picture(card: ClusteringCard) -> Chart:
+def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
     """Documents in each cluster (C-BTM figure 18)."""
     ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
     figure = new_figure("cluster", "documents")
     places = name_axis(figure, "x", [cluster.name for cluster in ranked])
-    fill = fill_of([look_of(cluster.number) for cluster in ranked])
+    own = of_clusters(card.clusters, looks)
+    fill = fill_of([own[cluster.name] for cluster in ranked])
     figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker=fill, hoverinfo="y")
     largest, smallest = ranked[0], ranked[-1]
     words = (
@@ -50,7 +50,7 @@ def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
         "domain",
         names,
         labels,
-        looks=([look_of(cluster.number) for cluster in card.clusters], [*map(looks.domain, labels)]),
+        looks=([*of_clusters(card.clusters, looks).values()], [*map(looks.domain, labels)]),
         z=shares,
         zmin=0.0,
         zmax=1.0,

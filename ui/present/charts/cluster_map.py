@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
 from ui.present.charts.chart import Chart, new_figure
-from ui.present.charts.colours import Looks
+from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
 from workbench.kinds.data.make_domain import MakeDomain
-from workbench.palette import look_of
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import POINT, MapPoints
 
@@ -74,9 +73,8 @@ def cluster_map(
     numbers_P = points_P["cluster" if by == "cluster" else "source"]
     parts = {name: points_P[numbers_P == number] for number, name in enumerate(names)}
     shown = [(name, part) for name, part in parts.items() if len(part)]
-    numbers = {cluster.name: cluster.number for cluster in card.clusters}
-    colours = {name: looks.domain(name) if by == "domain" else look_of(numbers[name]) for name, _ in shown}
-    layers = [Layer(name, colours[name].colour, part) for name, part in shown]
+    look = looks.domain if by == "domain" else of_clusters(card.clusters, looks).__getitem__
+    layers = [Layer(name, look(name).colour, part) for name, part in shown]
     return ClusterMap(card, layers, chart.num_fitted, chart.seed)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import ACCENT, GREY, Chart, fill_of, line_of, name_axis, name_line_ends, new_figure
-from ui.present.charts.colours import Looks
+from ui.present.charts.chart import ACCENT, GREY, Chart, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, change, perplexity_rows
@@ -113,7 +113,12 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     for name in names:
         values = [perplexities.get((name, domain)) for domain in domains]
         look = looks.expert(name)
-        figure.add_bar(x=places, y=values, name=label(f"{look.mark} {name}"), marker=fill_of([look]))
+        figure.add_bar(
+            x=places,
+            y=values,
+            name=label(marked(name, look)),
+            marker={"color": look.colour, "pattern": {"shape": look.pattern}},
+        )
     table = [
         {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
         for d in domains

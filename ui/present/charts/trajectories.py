@@ -83,7 +83,7 @@ def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]
 
 
 def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
-    """HTML of the legend: colour, mark, name and the share of tokens that each expert leads, which is no mean weight."""
+    """HTML of the legend: mark, name and the share of tokens that each expert leads, which is no mean weight."""
     total = max(1, len(places))
     chips = [
         _chip(

@@ -30,7 +30,7 @@ def show_clusters(card: ClusteringCard) -> None:
     names = [cluster.name for cluster in card.clusters]
     name = choose_one(st.selectbox, "Cluster", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
-    show_chart(sizes_picture(card), "cluster_sizes")
+    show_chart(sizes_picture(card, read_looks()), "cluster_sizes")
 
 
 def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
