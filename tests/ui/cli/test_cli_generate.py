@@ -12,6 +12,7 @@ from ui.cli.app import main
 from ui.cli.commands.generate import Generated, Palette, Piece, request_of
 from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
+from ui.present.charts.colours import in_order
 from workbench.errors import NotFound
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
@@ -131,9 +132,9 @@ def test_what_is_left_out_does_not_take_part() -> None:
 
 
 def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
-    painted = Palette(plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
+    painted = Palette(in_order(["code", "law"]), plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
 
-    assert painted == "\x1b[36m]0;pwneda\tb\n\x1b[0m"
+    assert painted == "\x1b[38;5;162m]0;pwneda\tb\n\x1b[0m"
 
 
 def test_mean_weights_are_ranked() -> None:

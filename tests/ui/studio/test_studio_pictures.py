@@ -172,9 +172,11 @@ def test_the_mean_weights_stand_in_order() -> None:
 def test_a_lineage_quotes_names_and_tells_the_way_in_words() -> None:
     nodes = [{"id": "1", "kind": "seed", "name": 's"];x['}, {"id": "2", "kind": "expert", "name": "e\\"}]
     lineage = {"nodes": nodes, "edges": [{"source": "1", "target": "2"}]}
-    dot = lineage_dot(lineage, "e\\")
+    dot = lineage_dot(lineage, "e\\", LOOKS)
     assert 'label="seed: s\\"];x["' in dot
     assert 'label="expert: e\\\\"' in dot
+    own = lineage_dot(lineage, "e\\", in_order(["e\\"]))
+    assert f'fillcolor="{look_of(0).colour}", fontcolor="{look_of(0).letters}"' in own
     assert lineage_words(lineage) == 'seed s"];x[ → expert e\\.'
 
 
