@@ -16,6 +16,7 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
 from workbench.answers.posteriors import ParentProposal
+from workbench.number_format import weight
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 
@@ -59,7 +60,9 @@ def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) ->
     places = name_axis(figure, "x", [name for name, _ in ranked], looks=shown)
     faded = [1.0 if name == parent else 0.4 for name, _ in ranked]
     figure.add_bar(x=places, y=[share for _, share in ranked], marker={**fill_of(shown), "opacity": faded})
-    ranking = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
+    ranking = "; ".join(f"{name} {weight(share)}" for name, share in ranked[:6])
     words = f"Bar chart of the posterior on held-out text of the new domain: {ranking}. The parent is {parent}."
+    first = ranked[0][0]
+    title = f"Why this parent: {first} knew the new domain best"
     table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]
-    return Chart(figure, "Why this parent: the tallest bar knew the new domain best", words, table)
+    return Chart(figure, title, words, table)

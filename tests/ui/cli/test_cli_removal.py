@@ -28,8 +28,8 @@ def test_the_newest_certificate_is_printed_with_its_numbers(capsys: pytest.Captu
     assert main(["expert", "removals", "both/law"]) == 0
     shown = capsys.readouterr().out
     assert "is bit-identical to the mixture that never loaded it (1,000 log-probabilities compared)" in shown
-    assert "from 10.00 to 15.00 (+50.0%); trained without the domain it is 20.00" in shown
-    assert "25.0% of the tokens are the true ones with it and 25.0% without" in shown
+    assert "from 10.0 to 15.0 (+50.0 %); trained without the domain it is 20.0" in shown
+    assert "25.0 % of the tokens are the true ones with it and 25.0 % without" in shown
     assert "poems: Its dev text is short." in shown
     assert "not unlearning" in shown
     assert "1 older" in shown
@@ -115,7 +115,7 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
     assert picture is not None
     assert [bar.name for bar in picture.figure.data] == ["+Expert", "–Expert", "–Domain"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["law", "code"]
-    assert "The largest rise is on law, from 10.00 to 25.00 per token (+150.0 %)" in picture.words
+    assert "The largest rise is on law, from 10.0 to 25.0 per token (+150.0 %)" in picture.words
     assert "On 1 of 2 domains –Expert is at or above –Domain" in picture.words
     assert [one["change (%)"] for one in picture.table] == [150.0, 12.5, None]
     assert removal_bars(rows[2:], Looks()) is None

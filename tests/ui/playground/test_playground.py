@@ -201,11 +201,11 @@ def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part
     )
     words = {text.strip(): colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>( word\d)<", drawn)}
     assert words == {"word0": GREY, "word1": look_of(1).colour}
-    legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+%)</span>", drawn)}
+    legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+ %)</span>", drawn)}
     assert legend == {
-        "backbone 50%": GREY,
-        "code 0%": look_of(0).colour,
-        f"{html.escape(HOSTILE)} 50%": look_of(1).colour,
+        "backbone 50 %": GREY,
+        "code 0 %": look_of(0).colour,
+        f"{html.escape(HOSTILE)} 50 %": look_of(1).colour,
     }
     assert "Words coloured by the leading part of apps, or its backbone" in drawn
     assert HOSTILE not in drawn

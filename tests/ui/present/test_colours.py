@@ -288,7 +288,7 @@ def test_the_map_and_the_words_have_the_same_colours() -> None:
         assert re.findall(r"solid|dotted", words) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
         assert re.findall(r"(?:solid|dotted) (#\w+)", words) == [LOOKS.expert(name).colour for name in experts]
         names = trajectories.legend(experts, range(4), LOOKS)
-        assert [html.unescape(one) for one in re.findall(r">([^<>]*) 25%<", names)] == [
+        assert [html.unescape(one) for one in re.findall(r">([^<>]*) 25 %<", names)] == [
             f"{LOOKS.expert(name).mark} {name}" for name in experts
         ]
 

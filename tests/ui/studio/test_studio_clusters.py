@@ -439,7 +439,7 @@ def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved()
     assert list(picture.figure.layout.yaxis.ticktext) == ["0.05", "0.1 (paper)", "1"]
     assert "lies between the ends" in picture.title
     assert grid_words(result, INNER) == (
-        "Lowest at temperature 0.1 with top 4: 7.90 per token. "
+        "Lowest at temperature 0.1 with top 4: 7.9 per token. "
         "The paper's temperature of 0.1 is as good as that with its best top-k."
     )
 
@@ -475,7 +475,7 @@ def test_the_temperature_of_dev_text_is_proposed_beside_the_gate_and_saved(monke
     app = settled(open_page("mixtures"))
     app = settled(app.button(key="temperature.start").click().run())
     assert requested == [{"mixture": "elms", "split": "dev"}]  # never test text
-    assert "Proposed temperature: 0.5, with perplexity 7.50 on dev text; the default 0.1 has 8.00." in everything(app)
+    assert "Proposed temperature: 0.5, with perplexity 7.5 on dev text; the default 0.1 has 8.0." in everything(app)
     settled(app.button(key="temperature.save").click().run())
     with reading() as session:
         assert mixtures.get_mixture(session, "elms").gate["temperature"] == 0.5
@@ -491,5 +491,5 @@ def test_the_grid_of_a_mixture_is_shown_in_the_room(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_spec: grid(INNER))
     app = settled(page("Temperature & top k"))
     assert not app.exception
-    assert "Lowest at temperature 0.1 with top 4: 7.90 per token." in everything(app)
+    assert "Lowest at temperature 0.1 with top 4: 7.9 per token." in everything(app)
     assert "in 30 ms" in everything(app)

@@ -98,9 +98,9 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     on_average = html(app)
     assert "&lt;b&gt;" in on_average
     assert HOSTILE not in on_average
-    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100%" in on_average
+    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100 %" in on_average
     settled(named(app.segmented_control, "Block").set_value("1").run())
-    assert "backbone 100%" in html(app)
+    assert "backbone 100 %" in html(app)
     assert len(requested) == 1  # another block is no other question
 
 

@@ -57,7 +57,7 @@ def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
 
 def test_the_hover_tells_the_absolute_perplexity() -> None:
     hover = specialization(scores(), LOOKS).figure.data[0].customdata
-    assert "perplexity 30.00 per token" in hover[0][1]
+    assert "perplexity 30.0 per token" in hover[0][1]
 
 
 def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
@@ -117,7 +117,7 @@ def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
 def test_a_curve_tells_where_it_began_and_ended() -> None:
     picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x", LOOKS)
     assert picture is not None
-    assert "from 4.000 at step 1 to 2.000 at step 3" in picture.words
+    assert "from 4.00 nats/token at step 1 to 2.00 nats/token at step 3" in picture.words
 
 
 def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
@@ -132,7 +132,7 @@ def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
         )
 
     picture = mixture_bars([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)], LOOKS)
-    assert "on a, from 10.00 to 15.00 per token (+50.0 %)" in picture.words
+    assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in picture.words
     assert picture.table[0]["change (%)"] == pytest.approx(50.0)
 
 
@@ -160,7 +160,7 @@ def test_text_and_names_are_no_markup_in_tinted_words() -> None:
 
 def test_the_trajectory_tells_who_led_and_how_often_it_changed() -> None:
     picture = posterior_lines(["a", "b", "c"], WEIGHTS, ["x", "y"], TWO)
-    assert "x 67%, y 33%" in picture.words
+    assert "x 67 %, y 33 %" in picture.words
     assert "changes 1 time." in picture.words
     assert [row["y"] for row in picture.table] == [0.1, 0.4, 0.8]
 
@@ -344,8 +344,8 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
     assert [list(line.x) for line in picture.figure.data] == [[0, 1920], [0, 1920]]
     assert [pytest.approx(list(line.y)) for line in picture.figure.data] == [[8, 4], [3, 4]]
     assert "the others are forgotten" in picture.title
-    assert "target: sea goes from 8.00 per token to 4.00 after 1,920 tokens (-50.0 %)" in picture.words
-    assert "average of 2 watched domains goes from 3.00 per token to 4.00 after 1,920 tokens (+33.3 %)" in picture.words
+    assert "target: sea goes from 8.0 per token to 4.0 after 1,920 tokens (−50.0 %)" in picture.words
+    assert "average of 2 watched domains goes from 3.0 per token to 4.0 after 1,920 tokens (+33.3 %)" in picture.words
     assert [row["on code"] for row in picture.table] == pytest.approx([4, 6])
 
 

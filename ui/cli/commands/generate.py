@@ -36,6 +36,7 @@ from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import share
 
 if TYPE_CHECKING:
     from ui.client import Client
@@ -130,10 +131,10 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         print_json({"text": text, "tokens": tokens, **average, **end})
         return
     sys.stdout.write("\n")
-    legend = ", ".join(f"{palette.name(name)} {mean:.0%}" for name, mean in generated.mean_weights().items())
+    legend = ", ".join(f"{palette.name(name)} {share(mean)}" for name, mean in generated.mean_weights().items())
     print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
     for expert, gates in generated.mean_gates().items():
-        inside = ", ".join(f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
+        inside = ", ".join(f"{name} {share(mean)}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
         print_note(f"Inside {expert}: {inside}.")
 
 

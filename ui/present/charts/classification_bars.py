@@ -8,6 +8,7 @@ from typing import Any
 from ui.present.charts.chart import ACCENT, GREY, Chart, name_axis, new_figure
 from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import pluralize
+from workbench.number_format import percent
 
 _LINE = 26  # pixels for each bar
 
@@ -30,8 +31,9 @@ def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
     )
     figure.update_yaxes(autorange="reversed")
     best = max(rows, key=lambda row: float(row["average (%)"]))
+    title = f"{best['answered']} is right most often, {percent(best['average (%)'])} on average over the tasks"
     words = (
         f"Bar chart of {len(rows)} routing variants on {pluralize(len(findings['tasks']), 'task')}. Highest accuracy: "
-        f"{best['answered']} ({best['average (%)']:.1f} %)."
+        f"{best['answered']} ({percent(best['average (%)'])})."
     )
-    return Chart(figure, "Few-shot accuracy by routing: longer is better", words, rows)
+    return Chart(figure, title, words, rows)

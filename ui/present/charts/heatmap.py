@@ -15,6 +15,7 @@ from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
 from workbench.chart_label import label
+from workbench.number_format import percent, perplexity, ratio
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
 
@@ -134,7 +135,7 @@ def _add_targets(figure: go.Figure, scores: Scores) -> None:
         marker={"symbol": "square", "size": 34, "opacity": 0},
         selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}},
-        customdata=[f"{hover[i][j]}<br>ratio {scores.ratios[i][j]:.2f}" for i, j in cells],
+        customdata=[f"{hover[i][j]}<br>ratio {ratio(scores.ratios[i][j])}" for i, j in cells],
         hovertemplate="%{customdata}<extra></extra>",
         showlegend=False,
     )
@@ -154,9 +155,9 @@ def _hover(scores: Scores) -> list[list[str]]:
 
 def _cell(row: Mapping[str, Any]) -> str:
     value = row["perplexity (per token)"]
-    text = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    text = "not evaluated" if value is None else f"perplexity {perplexity(value)} per token"
     if (accuracy := row["accuracy (%)"]) is not None:
-        text += f", accuracy {accuracy:.1f} %"
+        text += f", accuracy {percent(accuracy)}"
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
@@ -196,7 +197,7 @@ def _words(scores: Scores) -> str:
 
 
 def _cell_words(row: Mapping[str, Any]) -> str:
-    return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
+    return f"{row['expert']} on {row['domain']} ({ratio(_ratio(row))} the own expert's perplexity)"
 
 
 def _ratio(row: Mapping[str, Any]) -> float:

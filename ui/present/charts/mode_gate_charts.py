@@ -15,6 +15,7 @@ from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
 from workbench.chart_label import label
+from workbench.number_format import weight as formatted
 
 Rows = Sequence[Sequence[float]]
 _LARGEST_WITH_NUMBERS = 120  # cells
@@ -26,7 +27,7 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     columns = [list(column) for column in zip(*rows, strict=True)]
     shown = [f"{position}: {label(repr(token), 24)}" for position, token in enumerate(tokens)]
     figure = new_figure("token (position in the text)", "", height=110 + 40 * len(names))
-    _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.3f}<extra></extra>", gap=0)
+    _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.2f}<extra></extra>", gap=0)
     name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [
         {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _ranked(names, row)}
@@ -46,7 +47,7 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     cells = [[column[place] for column in columns] for place in range(len(names))]
     figure = new_figure("from the text (left) to the prediction (right)", "", height=110 + 40 * len(names))
     hover = [[f"{label(name)}, {block}" for block in blocks] for name in names]
-    _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.3f}<extra></extra>", gap=2)
+    _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.2f}<extra></extra>", gap=2)
     name_axis(figure, "x", blocks)
     name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
@@ -78,4 +79,4 @@ def _ranked(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, f
 
 
 def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
-    return ", ".join(f"{name} {weight:.2f}" for name, weight in _ranked(names, weights))
+    return ", ".join(f"{name} {formatted(weight)}" for name, weight in _ranked(names, weights))

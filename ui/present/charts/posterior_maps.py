@@ -11,6 +11,7 @@ from ui.present.charts.colours import Looks
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.chart_label import label
+from workbench.number_format import weight
 
 _COLUMNS = 2
 _ROW_PIXELS = 190
@@ -30,7 +31,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
         zmax=1,
         numbers="%{z:.2f}",
         customdata=[[f"{label(expert)} on {label(domain)}" for expert in experts] for domain in domains],
-        hovertemplate="%{customdata}<br>%{z:.3f}<extra></extra>",
+        hovertemplate="%{customdata}<br>%{z:.2f}<extra></extra>",
         colorbar={"title": "posterior"},
     )
     _frame_homes(figure, answer, domains, looks)
@@ -65,7 +66,7 @@ def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
 
 def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
     share = max(row.posterior)
-    return f"{answer.experts[row.posterior.index(share)]} {share:.2f}"
+    return f"{answer.experts[row.posterior.index(share)]} {weight(share)}"
 
 
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
@@ -115,7 +116,7 @@ def _draw_paths(
             showlegend=is_first,
             mode="lines",
             line=line_of(looks.expert(expert)),
-            hovertemplate="after %{x} blocks: %{y:.3f}<extra>" + label(expert) + "</extra>",
+            hovertemplate="after %{x} blocks: %{y:.2f}<extra>" + label(expert) + "</extra>",
             **where,
         )
     if row.stable_after is not None:

@@ -10,6 +10,7 @@ from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
 from workbench.chart_label import label
+from workbench.number_format import ratio, weight
 
 
 def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
@@ -30,7 +31,7 @@ def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
             mode="markers",
             marker={"color": looks.expert(expert).colour, "size": 10},
             text=[f"{label(marked(expert, looks.expert(expert)))} on {label(cell.domain)}" for cell in own],
-            hovertemplate="%{text}<br>overlap %{x:.3f}, ratio %{y:.2f}<extra></extra>",
+            hovertemplate="%{text}<br>overlap %{x:.2f}, ratio %{y:.2f} ×<extra></extra>",
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)
     words = (
@@ -46,7 +47,7 @@ def _overlap(cell: AffinityCell) -> float:
 
 
 def _cell_words(cell: AffinityCell) -> str:
-    return f"{cell.home} and {cell.domain} (overlap {cell.overlap:.3f}; {cell.expert}: {cell.ratio:.2f})"
+    return f"{cell.home} and {cell.domain} (overlap {weight(cell.overlap)}; {cell.expert}: {ratio(cell.ratio)})"
 
 
 def _title(answer: Affinity) -> str:

@@ -10,6 +10,7 @@ from ui.present.charts.chart import Chart, fill_of, line_of, name_axis, name_lin
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
+from workbench.number_format import share, weight
 from workbench.palette import Look
 
 Weights = Sequence[Sequence[float]]
@@ -34,7 +35,7 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, "Weight of each expert by token: the highest line leads", _lead_words(weights, experts), table)
+    return Chart(figure, _lead_title(weights, experts), _lead_words(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
@@ -48,9 +49,10 @@ def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> C
     figure.add_bar(x=[means[i] for i in order], y=places, orientation="h", marker=fill_of(shown))
     figure.update_traces(hovertemplate="%{x:.2f}<extra></extra>")
     figure.update_yaxes(autorange="reversed")
-    words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
+    words = ", ".join(f"{experts[i]} {weight(means[i])}" for i in order[:5])
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
-    title = "Mean weight of each expert over the text"
+    first = order[0]
+    title = f"{experts[first]} has the largest mean weight over the text, {weight(means[first])}"
     return Chart(figure, title, f"Bar chart of mean weights: {words}.", table)
 
 
@@ -59,10 +61,18 @@ def leaders(weights: Weights) -> list[int]:
     return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 
+def _lead_title(weights: Weights, experts: Sequence[str]) -> str:
+    places = leaders(weights)
+    if not places:
+        return "Weight of each expert by token"
+    first = max(range(len(experts)), key=places.count)
+    return f"{experts[first]} leads at {share(places.count(first) / len(places))} of the tokens: the highest line leads"
+
+
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
-    listing = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
+    listing = ", ".join(f"{name} {share(part)}" for name, part in sorted(shares.items(), key=lambda s: -s[1]) if part)
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
         f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {listing}. "
@@ -87,7 +97,7 @@ def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
     total = max(1, len(places))
     chips = [
         _chip(
-            f"{marked(name, looks.expert(name))} {places.count(i) / total:.0%}",
+            f"{marked(name, looks.expert(name))} {share(places.count(i) / total)}",
             f"{_tint(looks.expert(name), 0.8)};padding:0 8px;margin-right:8px;display:inline-block",
         )
         for i, name in enumerate(experts)
@@ -106,4 +116,4 @@ def _tint(look: Look, weight: float) -> str:
 
 def _weight_words(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
     ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{marked(name, looks.expert(name))} {weight:.2f}" for name, weight in ranked)
+    return ", ".join(f"{marked(name, looks.expert(name))} {weight(value)}" for name, value in ranked)

@@ -24,6 +24,7 @@ from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
 from workbench.chart_label import label
 from workbench.kinds.catalog import known_kinds
+from workbench.number_format import change, perplexity
 from workbench.palette import Look
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 from workbench.settings import get_settings
@@ -148,8 +149,8 @@ def _fate(change: float) -> str:
 def _went(name: str, table: Sequence[Mapping[str, Any]], column: str) -> str:
     first, last = table[0], table[-1]
     return (
-        f"{name} goes from {first[column]:,.2f} per token to {last[column]:,.2f} after {last['tokens']:,} tokens "
-        f"({_change(table, column):+.1f} %)"
+        f"{name} goes from {perplexity(first[column])} per token to {perplexity(last[column])} "
+        f"after {last['tokens']:,} tokens ({change(_change(table, column))})"
     )
 
 

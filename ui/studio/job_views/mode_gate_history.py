@@ -13,6 +13,7 @@ from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
 from workbench.chart_label import label
+from workbench.number_format import weight
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
 
@@ -69,7 +70,7 @@ def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
                 stackgroup=str(row),
                 line=line_of(colours.expert(name), 1),
                 mode="lines",
-                hovertemplate=f"{label(name)}: %{{y:.3f}}<extra></extra>",
+                hovertemplate=f"{label(name)}: %{{y:.2f}}<extra></extra>",
                 row=row,
                 col=1,
             )
@@ -117,7 +118,7 @@ def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
 
 def _words(looks: Shares, names: Sequence[str]) -> str:
     shares_by_domain = [
-        f"on {domain} {', '.join(f'{name} {share:.2f}' for name, share in zip(names, shares, strict=True))}"
+        f"on {domain} {', '.join(f'{name} {weight(share)}' for name, share in zip(names, shares, strict=True))}"
         for domain, shares in _last(looks).items()
     ]
     steps = max((step for by_step in looks.values() for step in by_step), default=0)

@@ -31,6 +31,7 @@ from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import perplexity
 from workbench.settings import get_settings
 
 
@@ -102,7 +103,7 @@ def _row(title: str, by_mode: ByMode) -> dict[str, str]:
 
     def number(mode: InferenceMode) -> str:
         value = by_mode[mode]
-        shown = "—" if value is None else f"{value:,.2f}"
+        shown = perplexity(value)
         return f"**{shown}**" if mode == best else shown
 
     names = {mode: "as saved" if mode == "mixture" else mode for mode in ALL_WORDS}
