@@ -23,7 +23,9 @@ def show_table(
     A column `mark` is drawn in the colours of `looks`.
     """
     height = min(36 * (len(rows) + 1) + 2, 400)
-    formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
+    formats = dict.fromkeys(_counts(rows), "localized") | {
+        name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
+    }
     columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
     if colours := {look.mark: look.colour for look in looks}:
         columns["mark"] = st.column_config.MultiselectColumn(options=list(colours), color=list(colours.values()))

@@ -181,7 +181,7 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
     assert verdict_rows(result)[0] == {
         "expert": "b",
         "method": "mode, 2 parts",
-        "parameters": "0 k",
+        "parameters": "9",
         "learned (%)": 40.0,
         "kept (%)": 60.0,
         "ahead": "yes",
