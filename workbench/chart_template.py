@@ -29,7 +29,7 @@ Better = Literal["lower", "higher"]
 
 def new_figure(x: str, y: str, height: int = HEIGHT, better: Better | None = None) -> go.Figure:
     """An empty figure; `x` and `y` say what the axes measure with its unit, `better` which end of y is good."""
-    return _styled(go.Figure(), x, f"{y} — {better} is better" if better else y, height)
+    return _styled(go.Figure(), x, f"{y}<br>{better} is better" if better else y, height)
 
 
 def new_subplots(rows: int, columns: int, titles: Sequence[str], height: int, **spacing: Any) -> go.Figure:
@@ -47,7 +47,7 @@ def _styled(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
         uirevision="kept",  # a chart that is drawn again keeps its zoom
     )
     for update, title in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        update(automargin=True, nticks=7, gridcolor=_GRID, zerolinecolor=_GRID, title=title or None)
+        update(automargin=True, nticks=7, gridcolor=_GRID, zerolinecolor=_GRID, title=title or None, title_font_size=12)
     return figure
 
 
@@ -103,6 +103,9 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
             xanchor="left",
             xshift=6,
         )
+    starts = [line.x[0] if line.x is not None else 0 for line in lines]
+    if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
+        figure.update_xaxes(range=[first, last])  # else the names would make the axis longer
     longest = max(len(label(line.name, 24)) + len(look.mark) for line, look in zip(lines, looks, strict=True))
     figure.update_layout(showlegend=False, margin_r=_SIGN * longest + 32)
 

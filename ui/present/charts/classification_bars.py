@@ -17,7 +17,7 @@ def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
     """The average accuracy over the tasks; bars of variants that choose no expert are grey."""
     rows = accuracy_rows(findings)
     figure = new_figure(
-        "accuracy, average over the tasks (%) — higher is better", "routing", height=140 + _LINE * len(rows)
+        "accuracy, average over the tasks (%), higher is better", "routing", height=140 + _LINE * len(rows)
     )
     places = name_axis(figure, "y", [row["answered"] for row in rows], limit=44)
     grey = {"chance", "alone", "beside", "equal"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
-from ui.present.charts.colours import Looks
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.chart_label import label
@@ -111,7 +111,7 @@ def _draw_paths(
     for column, (expert, path) in enumerate(zip(experts, row.trajectory, strict=True)):
         figure.add_scatter(
             y=path,
-            name=label(expert),
+            name=label(marked(expert, looks.expert(expert))),
             legendgroup=str(column),
             showlegend=is_first,
             mode="lines",
