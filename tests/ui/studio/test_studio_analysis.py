@@ -256,8 +256,8 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     app = settled(open_page("mixtures"))
     assert {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100} in answers.requested
     table = app.table[0].value
-    assert table["label"].iloc[0] == "**3.00**"
-    assert table["naive"].iloc[0] == "3.00"
+    assert table["label"].iloc[0] == "**3.0**"
+    assert table["naive"].iloc[0] == "3.0"
     assert table["cached"].iloc[0] == "—"
     assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
 

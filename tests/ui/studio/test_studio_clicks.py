@@ -44,7 +44,7 @@ def test_a_switch_made_elsewhere_is_seen_here() -> None:
 
 def test_several_experts_are_compared() -> None:
     app = open_page("experts", experts__chosen=["first/code", "first/prose"])
-    assert "Perplexity of each expert by domain" in output(app)
+    assert "Bar chart of perplexity by domain. Lowest: " in output(app)
 
 
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
@@ -388,7 +388,7 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     app = open_page("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "Weight of each expert by token" in output(app)
+    assert "e leads at 50 % of the tokens" in output(app)
     assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
 
 
