@@ -16,6 +16,7 @@ from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, St
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.job_records.event_kinds import CHECKPOINT, PARTS
+from workbench.number_format import nats
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
@@ -247,7 +248,7 @@ def sentence(event: Progress | Step) -> str:
     if isinstance(event, Step):
         speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
         return (
-            f"step {event.step:,} of {event.num_steps:,} · loss {event.loss:.2f} nats/token"
+            f"step {event.step:,} of {event.num_steps:,} · loss {nats(event.loss)}"
             f" · {event.tokens_per_second:,.0f} tokens/s{speed}"
         )
     amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")

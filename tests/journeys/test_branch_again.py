@@ -16,6 +16,7 @@ from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.number_format import share
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.clusterings import clustering_row, get_clustering
@@ -157,7 +158,7 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
         shares = {name: len(ids & theirs) / len(ids) for name, theirs in old.items()}
         assert branch["shares"] == pytest.approx(shares)
         assert branch["parent"] == max(shares, key=shares.__getitem__)
-        assert f"{shares[branch['parent']]:.0%}" in shown
+        assert f"{share(shares[branch['parent']])}" in shown
         assert 0.5 <= shares[branch["parent"]] < 1
     assert [branch["num_steps"] for branch in output] == [3, 2]  # as many tokens as one model, as in a first iteration
 

@@ -10,6 +10,7 @@ from unicodedata import category
 
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
+from workbench.number_format import MINUS, number
 
 LONGEST_LINE = 100  # characters
 _LONG = 1e12  # larger numbers are printed in scientific notation: a diverged model's perplexity has 305 digits
@@ -105,7 +106,7 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         is_plain = 0.01 <= abs(value) < _LONG or not value
-        return f"{value:,.2f}" if is_plain else f"{value:,.3g}"
+        return number(value, 2) if is_plain else f"{value:,.3g}".replace("-", MINUS)
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):

@@ -14,6 +14,7 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -
     """A row for one expert, with the numbers of one split."""
     home = home_score(card, [one for one in scores if one.split == split])
     return {
+        "mark": card.mark,
         "expert": card.name,
         "enabled": card.enabled,
         "domains": ", ".join(card.domains),

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import streamlit as st
 
+from workbench.palette import Look
+
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of a formula
 
 
-def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None) -> None:
-    """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
+def show_table(
+    rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None, looks: Iterable[Look] = ()
+) -> None:
+    """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`).
+
+    A column `mark` is drawn in the colours of `looks`.
+    """
     height = min(36 * (len(rows) + 1) + 2, 400)
-    formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
-    numbers = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
+    formats = dict.fromkeys(_counts(rows), "localized") | {
+        name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
+    }
+    columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
+    if colours := {look.mark: look.colour for look in looks}:
+        columns["mark"] = st.column_config.MultiselectColumn(options=list(colours), color=list(colours.values()))
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
     st.dataframe(
-        list(rows),
+        [{**row, "mark": [row["mark"]]} for row in rows] if colours else list(rows),
         key=key,
         hide_index=True,
         height=height,
         alt=words,
-        column_config=numbers or None,
+        column_config=columns or None,
         placeholder="—",
         **choose,
     )

@@ -34,14 +34,15 @@ def show_chart(
     `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `ways` allow it (see `areas`).
     """
     st.markdown(f"##### {plain(picture.title)}")
-    if (
+    st.caption(plain(picture.words))
+    has_legend = picture.figure.layout.showlegend is not False
+    if has_legend and (
         sum(trace.showlegend is not False for trace in picture.figure.data) > 1
     ):  # there is a legend then, and the toolbar must not stand on it
         picture.figure.update_layout(margin_t=LEGEND_PIXELS)
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
     config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
-    st.caption(plain(picture.words))
     with st.expander("Data table", icon=":material/table:"):
         show_table(picture.table, key=f"{key}_table", words=picture.title)
 

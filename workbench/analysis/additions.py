@@ -15,6 +15,7 @@ from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.changes import BesideParent
 from workbench.generation import GenerationPlan, plan
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import change
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
@@ -150,7 +151,7 @@ def verdict(
 
 
 def _signed(one: Change) -> str:
-    return f"{one.percent:+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return change(one.percent)
 
 
 def _two_plans(

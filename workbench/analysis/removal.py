@@ -21,6 +21,7 @@ from workbench.analysis.scores import counted, load, shared_scores
 from workbench.analysis.unlearning import what_stays
 from workbench.answers.changes import DomainRemoval, ExpertRemoval, RemovalTable
 from workbench.errors import NotFound
+from workbench.number_format import change, number, percent, perplexity, share
 from workbench.registry.cards import ReportCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
@@ -211,15 +212,16 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
 
 def _cost_words(own: Mapping[str, Any]) -> str:
     before, after, never = (own[name] for name in COLUMNS)
-    sentences = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
-    return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {never:,.2f}."
+    rise = change(100 * (after / before - 1))
+    sentences = f"Perplexity on {own['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
+    return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {perplexity(never)}."
 
 
 def _extraction_words(extraction: Mapping[str, Any]) -> str:
     means, change = extraction["means"], extraction["changes"]["without_expert"]["match"]
-    with_it, without = (f"{means[name]['match']['mean']:.1%}" for name in COLUMNS[:2])
-    low, high = (f"{change[bound] * 100:+.1f}" for bound in ("low", "high"))
-    bounds = f"{extraction['confidence']:.0%} interval of the change: {low} to {high} percentage points"
+    with_it, without = (percent(100 * means[name]["match"]["mean"]) for name in COLUMNS[:2])
+    low, high = (number(change[bound] * 100, 1, signed=True) for bound in ("low", "high"))
+    bounds = f"{share(extraction['confidence'])} interval of the change: {low} to {high} percentage points"
     shown = "" if change["low"] > 0 or change["high"] < 0 else ", so no change is shown"
     return (
         f"Going on from its training text, {with_it} of the tokens are the true ones with it and {without} without "

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.names import by_name, clean_name, ensure_free, free_name
+from workbench.number_format import share as formatted
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.cluster_domains import former_domains, keep_former
 from workbench.registry.experts import changed_domains
@@ -235,9 +236,9 @@ def unequal_lengths(metrics: dict[str, Any]) -> list[str]:
     if share is None or share <= MOST_IN_TENTH:
         return []
     return [
-        f"The lengths of the documents are very unequal: the longest tenth holds {share:.0%} of the bytes. Clusters "
-        "are balanced by documents, not by text. Find them again with --piece-length (characters), which cuts long "
-        "documents, or import with it."
+        f"The lengths of the documents are very unequal: the longest tenth holds {formatted(share)} of the bytes. "
+        "Clusters are balanced by documents, not by text. Find them again with --piece-length (characters), which cuts "
+        "long documents, or import with it."
     ]
 
 

@@ -14,6 +14,7 @@ from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, ensure_free
+from workbench.number_format import change
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
@@ -215,7 +216,7 @@ def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCa
     if not fitted.keeps:
         row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
     now, best = fitted.now.words, fitted.best.words
-    gain = f"{fitted.gain.value:+.1f} % perplexity [{fitted.gain.low:+.1f}, {fitted.gain.high:+.1f}]"
+    gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity"
     chosen = f"kept {now}; {best} would change" if fitted.keeps else f"{best}, which changed {now} by"
     row.notes = f"Evidence calibrated on dev text of {', '.join(fitted.domains)}: {chosen} {gain}."
     session.flush()
@@ -287,4 +288,6 @@ def _member_card(member: MixtureMember) -> MemberCard:
         weight=member.weight,
         active=member.active,
         enabled=expert.enabled,
+        colour_number=expert.colour_number,
+        mark=expert.mark,
     )

@@ -18,6 +18,7 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_in_turn
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import NotFound
+from workbench.number_format import weight
 from workbench.registry.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.store.storage import Storage
@@ -52,8 +53,9 @@ class Choice:
         """A sentence that gives the reason for this parent; empty if there was only one."""
         if not self.posterior:
             return ""
+        share = weight(self.posterior.get(self.parent.name, 0))
         return (
-            f"The parent is “{self.parent.name}”: its mean posterior is {self.posterior.get(self.parent.name, 0):.2f} "
+            f"The parent is “{self.parent.name}”: its mean posterior is {share} "
             f"over {self.num_blocks} held-out blocks of {block_size} tokens."
         )
 

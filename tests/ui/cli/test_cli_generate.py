@@ -12,6 +12,7 @@ from ui.cli.app import main
 from ui.cli.commands.generate import Generated, Palette, Piece, request_of
 from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
+from ui.present.charts.colours import in_order
 from workbench.errors import NotFound
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
@@ -37,7 +38,7 @@ def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pyte
     printed = capsys.readouterr()
     assert printed.out == " sea0 sea1 sea2\n"
     assert "loading the model in this process" in printed.err
-    assert "both/code 75%, both/law 25%" in printed.err
+    assert "Co both/code 75 %, La both/law 25 %" in printed.err
 
 
 @pytest.mark.usefixtures("server")
@@ -82,7 +83,7 @@ def test_here_and_there_the_same_is_said(
 @pytest.mark.usefixtures("by_itself")
 def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "both/law", "the sea", "--max-tokens", "1"]) == 0
-    assert "both/law 100%" in capsys.readouterr().err
+    assert "La both/law 100 %" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("by_itself")
@@ -101,11 +102,11 @@ def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pyte
         mixtures.set_active(session, "both", "both/law", False)
 
     assert main(SAY) == 0
-    assert "both/code 100%." in capsys.readouterr().err
+    assert "both/code 100 %." in capsys.readouterr().err
     assert main([*SAY, "--experts", "code,law"]) == 0
-    assert "both/code 75%, both/law 25%." in capsys.readouterr().err
+    assert "Co both/code 75 %, La both/law 25 %." in capsys.readouterr().err
     assert main([*SAY, "--off", "law"]) == 0
-    assert "both/code 100%." in capsys.readouterr().err
+    assert "both/code 100 %." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("by_itself")
@@ -131,9 +132,9 @@ def test_what_is_left_out_does_not_take_part() -> None:
 
 
 def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
-    painted = Palette(plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
+    painted = Palette(in_order(["code", "law"]), plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
 
-    assert painted == "\x1b[36m]0;pwneda\tb\n\x1b[0m"
+    assert painted == "\x1b[38;5;162m]0;pwneda\tb\n\x1b[0m"
 
 
 def test_mean_weights_are_ranked() -> None:
@@ -154,7 +155,11 @@ def test_parts_go_to_the_server_with_weights_or_without(
             == 0
         )
         inside = capsys.readouterr().err.splitlines()[-1]
-        shares = {"code": "backbone 38%, code 62%", "code,law": "backbone 38%, code 31%, law 31%", "": "backbone 100%"}
+        shares = {
+            "code": "backbone 38 %, code 62 %",
+            "code,law": "backbone 38 %, code 31 %, law 31 %",
+            "": "backbone 100 %",
+        }
         assert inside == f"Inside apps/composed: {shares[parts]}."
 
 

@@ -170,7 +170,7 @@ def test_the_correlation_is_told_with_its_numbers() -> None:
 def test_the_oracle_gap_is_told_in_nats(answers: Answers) -> None:
     app = settled(open_page("specialization", specialization__view="Oracle gap"))
     assert answers.requested[-1]["mixture"] == "first"
-    assert "The mixture loses most on code (0.693 nats per token)" in output(app)  # log(5 / 2.5)
+    assert "The mixture loses most on code (0.69 nats/token)" in output(app)  # log(5 / 2.5)
 
 
 def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
@@ -192,10 +192,10 @@ def test_a_cell_leads_to_its_text(answers: Answers) -> None:
     app = settled(open_page("specialization", contrast__expert="first/prose", contrast__domain="code"))
     job_spec = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
     assert answers.requested[-1] == job_spec
-    assert "first/prose predicts worse than first/code by 0.250 nats per token" in output(app)
+    assert "first/prose predicts worse than first/code by 0.25 nats/token" in output(app)
     shown = "".join(str(one.proto.body) for one in app.get("html"))
     assert "&lt;b&gt;" in shown
-    assert 'title="-1.50 nats"' in shown
+    assert 'title="−1.50 nats"' in shown
 
 
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
@@ -256,8 +256,8 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     app = settled(open_page("mixtures"))
     assert {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100} in answers.requested
     table = app.table[0].value
-    assert table["label"].iloc[0] == "**3.00**"
-    assert table["naive"].iloc[0] == "3.00"
+    assert table["label"].iloc[0] == "**3.0**"
+    assert table["naive"].iloc[0] == "3.0"
     assert table["cached"].iloc[0] == "—"
     assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
 
@@ -268,12 +268,12 @@ def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers) -> None:
     assert answers.requested[-1] == {"mixture": "first"}
     words = output(app)
     assert "Proposed: decay 0.9, power 0.3, instead of the whole prefix (paper)." in words
-    assert "-7.4 % [-8.0, -6.5] without a domain's own, as on novel text" in words
+    assert "−7.4 % [−8.0, −6.5] without a domain's own, as on novel text" in words
     assert "Below 0 is better." in words
     settled(app.button(key="calibration.save").click().run())
     card = read(mixtures.get_mixture, "first")
     assert card.gate["evidence"] == asdict(CALIBRATION.best)
-    assert "which changed decay 1, power 1 by -3.9 %" in card.notes
+    assert "which changed decay 1, power 1 by −3.9 %" in card.notes
     again = settled(open_page("mixtures"))
     assert "These are the saved settings." in output(again)  # the form holds what was saved
     assert "Evidence calibrated on dev text of code, prose" in output(again)

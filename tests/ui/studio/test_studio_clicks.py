@@ -44,7 +44,7 @@ def test_a_switch_made_elsewhere_is_seen_here() -> None:
 
 def test_several_experts_are_compared() -> None:
     app = open_page("experts", experts__chosen=["first/code", "first/prose"])
-    assert "Perplexity of each expert by domain" in output(app)
+    assert "Bar chart of perplexity by domain. Lowest: " in output(app)
 
 
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
@@ -141,7 +141,7 @@ def test_a_certificate_is_read_on_the_experts_card(ok: bool) -> None:
     boxes = [one.value.replace("\\", "") for one in (app.success if ok else app.error)]
     assert boxes == ["<b>NEWEST</b>"]
     assert "An older one." in output(app)
-    assert "Alone on code: perplexity 2.50 per token, its parent was not scored." in output(app)
+    assert "Alone on code: perplexity 2.5 per token, its parent was not scored." in output(app)
     table = next(one.value for one in app.dataframe if "which" in one.value.columns)
     assert list(table["domain"]) == ["code", "prose"]
 
@@ -234,7 +234,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
     app = open_page("experts", experts__chosen=["laws again"])
     assert not app.exception
     assert requested[0]["after"] == "laws again"
-    assert "On the target: -50.0 %." in output(app)
+    assert "On the target: −50.0 %." in output(app)
     assert "On average over 1 train domain: +50.0 %." in output(app)
     table = next(one.value for one in app.dataframe if "change (%)" in one.value.columns)
     assert list(table["domain"]) == ["prose", "code"]
@@ -311,7 +311,7 @@ def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.
     app = open_page("mixtures")
     assert "These are the saved settings." in output(app)
     settled(named(app.toggle, "first/code").set_value(False).run())
-    assert "from 3.00 to 2.00 per token" in output(app)
+    assert "from 3.0 to 2.0 per token" in output(app)
     assert all(member.active for member in read(mixtures.get_mixture, "first").members)
     settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
@@ -388,7 +388,7 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     app = open_page("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "Weight of each expert by token" in output(app)
+    assert "e leads at 50 % of the tokens" in output(app)
     assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
 
 

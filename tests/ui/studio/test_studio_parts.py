@@ -91,16 +91,16 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     assert requested[0]["parts"] == {"apps/composed": PARTS}
     assert "Inside apps/composed" in output(app)
     assert "3 tokens, all of apps/composed: it is the only expert, so its weight is 1." in output(app)
-    assert "Weight of each expert by token" not in output(app)
+    assert "the highest line leads" not in output(app)
     assert "For 1 token of the text this expert had weight 0" in output(app)
     assert "Gate weights by token" in output(app)
     assert "Mean gate weights by block" in output(app)
     on_average = html(app)
     assert "&lt;b&gt;" in on_average
     assert HOSTILE not in on_average
-    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100%" in on_average
+    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100 %" in on_average
     settled(named(app.segmented_control, "Block").set_value("1").run())
-    assert "backbone 100%" in html(app)
+    assert "backbone 100 %" in html(app)
     assert len(requested) == 1  # another block is no other question
 
 

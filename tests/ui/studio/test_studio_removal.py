@@ -60,7 +60,7 @@ def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
     app = settled(AppTest.from_function(view, default_timeout=30).run())
     assert not app.exception
     assert "Cost of removing an expert on its own domain" in output(app)
-    assert "from 10.00 to 15.00 per token (+50.0 %)" in output(app)
+    assert "from 10.0 to 15.0 per token (+50.0 %)" in output(app)
     assert "prose: No dev scores." in output(app)
     assert "–Domain." not in output(app).split("The largest rise")[1].split("\n")[0]
     settled(app.multiselect[0].select("no code").run())

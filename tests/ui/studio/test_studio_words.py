@@ -239,7 +239,7 @@ def test_what_came_of_a_job_is_told_with_its_reason() -> None:
     )
     branch = {"expert": "e", "parent": "m/a", "parent_posterior": {}, "parent_documents": 0.974, "mixture": "n"}
     assert result_sentence(job("done", kind="train-expert", result=branch)) == (
-        "It began as a copy of m/a. m/a was trained on 97% of the same documents. It is in the mixture n."
+        "It began as a copy of m/a. m/a was trained on 97 % of the same documents. It is in the mixture n."
     )
     place = result_place(done)
     assert place is not None

@@ -46,6 +46,7 @@ from workbench.answers.perplexities import PerplexityTable
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.number_format import weight
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -320,8 +321,7 @@ def posteriors(
         return
     say(posterior_title(answer))
     rows = [
-        (row.domain, row.role, stable_words(row), *(f"{share:.3f}" for share in row.posterior))
-        for row in answer.domains
+        (row.domain, row.role, stable_words(row), *(weight(share) for share in row.posterior)) for row in answer.domains
     ]
     empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
     print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=empty)

@@ -33,14 +33,14 @@ from ui.cli.output import harmless, print_json, print_note
 from ui.errors import ServerDown, ServerRefused
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
+from ui.present.charts.colours import Looks, marked, read_looks
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import share
 
 if TYPE_CHECKING:
     from ui.client import Client
     from workbench.answers.posteriors import Manifest
-
-COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def generate(
     """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
     request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, model_host.new_seed() if seed is None else seed)
-    generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
+    generated, palette = Generated(), Palette(read_looks(), plain=not sys.stdout.isatty())
     with closing(_pieces(request, prompt, sampling, generated)) as pieces:
         for piece in pieces:
             generated.pieces.append(piece)
@@ -131,12 +131,10 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         print_json({"text": text, "tokens": tokens, **average, **end})
         return
     sys.stdout.write("\n")
-    legend = ", ".join(
-        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
-    )
+    legend = ", ".join(f"{palette.name(name)} {share(mean)}" for name, mean in generated.mean_weights().items())
     print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
     for expert, gates in generated.mean_gates().items():
-        inside = ", ".join(f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
+        inside = ", ".join(f"{name} {share(mean)}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
         print_note(f"Inside {expert}: {inside}.")
 
 
@@ -219,18 +217,22 @@ def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None
 
 
 class Palette:
-    """Assigns a colour to each expert, in the order of their first word."""
+    """The colours of experts, on a terminal of 256 colours."""
 
-    def __init__(self, plain: bool) -> None:
+    def __init__(self, looks: Looks, plain: bool) -> None:
+        self._looks = looks
         self._plain = plain
-        self._order: list[str] = []
         self.off = "" if plain else "\x1b[0m"
 
     def colour(self, expert: str) -> str:
-        """The ANSI code of an expert's colour."""
-        if expert not in self._order:
-            self._order.append(expert)
-        return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"
+        """The ANSI code of an expert's colour, or of the nearest that there is."""
+        colour = self._looks.expert(expert).colour
+        red, green, blue = (_level(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
+        return "" if self._plain else f"\x1b[38;5;{16 + 36 * red + 6 * green + blue}m"
+
+    def name(self, expert: str) -> str:
+        """An expert's mark and name in its colour."""
+        return f"{self.colour(expert)}{marked(expert, self._looks.expert(expert))}{self.off}"
 
     def paint(self, piece: Piece) -> str:
         """A piece in its leading expert's colour."""
@@ -239,3 +241,11 @@ class Palette:
             return text
         leader = max(piece.weights, key=piece.weights.__getitem__)
         return f"{self.colour(leader)}{text}{self.off}"
+
+
+_LEVELS = (0, 95, 135, 175, 215, 255)  # of each channel, on a terminal of 256 colours
+
+
+def _level(channel: int) -> int:
+    """The place of the nearest level of a channel, 0 to 255."""
+    return min(range(len(_LEVELS)), key=lambda place: abs(_LEVELS[place] - channel))

@@ -13,6 +13,7 @@ from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import print_json, print_table
 from workbench.answers.comparisons import TrainingHistory
 from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.number_format import number, weight
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -62,5 +63,5 @@ def _rows(history: TrainingHistory, step_by_step: bool) -> Iterator[tuple[Any, .
         evaluations = list(zip(one.steps, one.losses, one.gates, strict=True))
         shown = evaluations if step_by_step or len(evaluations) == 1 else (evaluations[0], evaluations[-1])
         for step, loss, gates in shown:
-            weights = ", ".join(f"{name} {weight:.3f}" for name, weight in gates.items())
-            yield history.expert, one.domain, "retained" if one.retained else "", step, f"{loss:.3f}", weights
+            weights = ", ".join(f"{name} {weight(value)}" for name, value in gates.items())
+            yield history.expert, one.domain, "retained" if one.retained else "", step, number(loss, 2), weights

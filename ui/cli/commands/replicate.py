@@ -21,6 +21,7 @@ from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.number_format import amount, number
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _print_plan(spec: Replicate, as_json: bool) -> None:
     done = f", of which {expected.num_done} are done" if expected.num_done else ""
     say(f"{spec.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
-    say(f"About {expected.disk_bytes / 1e6:,.0f} MB of disk.")
+    say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
@@ -369,7 +370,7 @@ def compare_two(
 
 
 def _signed(value: float | None) -> str:
-    return "—" if value is None else f"{value:+.2f}"
+    return number(value, 2, signed=True)
 
 
 def _findings(report: str) -> Findings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
+from workbench.number_format import share
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.request_specs import TrainClusters
 
@@ -87,7 +88,7 @@ def print_clustering(card: ClusteringCard) -> None:
 
 def _shares(overlap: dict[str, Any], number: int) -> list[str]:
     """The share of each domain's documents that a cluster holds (figure 16)."""
-    return [f"{row[number] / max(sum(row), 1):.0%}" for row in overlap["counts"]]
+    return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
 
 
 def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
@@ -127,7 +128,7 @@ def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
             *(
                 ("exists", "")
                 if one.is_there
-                else (_start(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")
+                else (_start(one, spec), share(one.shares[one.parent]) if one.parent else "")
             ),
             one.num_steps,
         )

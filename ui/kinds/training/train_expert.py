@@ -19,6 +19,7 @@ from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
 from ui.widgets.parents import show_proposal
 from workbench.kinds.training.train_expert import TrainExpert
+from workbench.number_format import weight
 
 _command = partial(command_line, "train expert", TrainExpert, ("name",))
 
@@ -55,7 +56,7 @@ def _sentence(result: Result) -> str:
     posterior = result.get("parent_posterior") or {}
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
     blocks = blocks_words(result["parent_blocks"]) if result.get("parent_blocks") else "held-out text"
-    shares = listed([f"{name} {share:.2f}" for name, share in ranked])
+    shares = listed([f"{name} {weight(share)}" for name, share in ranked])
     reason = f", the nearest by the posterior on {blocks} ({shares})" if ranked else ""
     origin = f"It began as a copy of {result['parent']}{reason}. {known_words(result, result['parent'])}"
     mixture = result.get("mixture")

@@ -26,7 +26,7 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
         colorscale="RdBu_r",
         numbers="%{z:.1f}",
         colorbar={"title": "change of perplexity (%)"},
-        hovertemplate="%{z:+.2f} %<extra></extra>",
+        hovertemplate="%{z:+.1f} %<extra></extra>",
     )
     frame_cell(figure, *_lowest(answer.change))
     if answer.now.decay in answer.decays and answer.now.power in answer.powers:

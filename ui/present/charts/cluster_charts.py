@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Chart, colour_of, name_axis, new_figure
+from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
+from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
+from workbench.number_format import number, share
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 
-def sizes_picture(card: ClusteringCard) -> Chart:
+def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
     """Documents in each cluster (C-BTM figure 18)."""
     ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
     figure = new_figure("cluster", "documents")
     places = name_axis(figure, "x", [cluster.name for cluster in ranked])
-    colours = [colour_of(cluster.number) for cluster in ranked]
-    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker_color=colours, hoverinfo="y")
+    own = of_clusters(card.clusters, looks)
+    fill = fill_of([own[cluster.name] for cluster in ranked])
+    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker=fill, hoverinfo="y")
     largest, smallest = ranked[0], ranked[-1]
     words = (
         f"Bar chart of the documents in {pluralize(len(ranked), 'cluster')}. The largest is {largest.name} with "
@@ -34,11 +37,11 @@ def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
             "Cluster sizes: fitted documents are divided evenly, the others go to the nearest centre, "
             "so a long bar is a common subject"
         )
-    share = ranked[0].num_documents / max(1, card.num_documents)
-    return f"Cluster sizes: the largest cluster holds {share:.0%} of all documents"
+    largest = ranked[0].num_documents / max(1, card.num_documents)
+    return f"Cluster sizes: the largest cluster holds {share(largest)} of all documents"
 
 
-def overlap_picture(card: ClusteringCard) -> Chart:
+def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
     """The share of each domain's documents in each cluster (C-BTM figure 16): a row sums to 1."""
     overlap = card.metrics["overlap"]
     labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
@@ -48,6 +51,7 @@ def overlap_picture(card: ClusteringCard) -> Chart:
         "domain",
         names,
         labels,
+        looks=([*of_clusters(card.clusters, looks).values()], [*map(looks.domain, labels)]),
         z=shares,
         zmin=0.0,
         zmax=1.0,
@@ -75,17 +79,17 @@ def _overlap_title(overlap: Mapping[str, Any]) -> str:
     shared = overlap["normalised_mutual_information"]
     if len(overlap["labels"]) < 2:
         return "Overlap of clusters and domains: all documents come from one domain"
-    return f"Overlap of clusters and domains: one bright cell in a row means a match (NMI {shared:.2f})"
+    return f"Overlap of clusters and domains: one bright cell in a row means a match (NMI {number(shared, 2)})"
 
 
 def _overlap_words(
     labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]], overlap: Mapping[str, Any]
 ) -> str:
     sentences = [
-        f"{domain} lies mostly in {names[row.index(max(row))]} ({max(row):.0%})"
+        f"{domain} lies mostly in {names[row.index(max(row))]} ({share(max(row))})"
         for domain, row in zip(labels[:6], shares, strict=False)
     ]
     more = f" {len(labels) - 6} more domains are in the table." if len(labels) > 6 else ""
     shared = overlap["normalised_mutual_information"]
-    information = f"Normalised mutual information {shared:.3f}."
+    information = f"Normalised mutual information {number(shared, 2)}."
     return f"Heatmap of domains (rows) by clusters. {'; '.join(sentences)}.{more} {information}"

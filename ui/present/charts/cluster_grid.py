@@ -8,6 +8,8 @@ from typing import Any
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
+from workbench.number_format import percent
+from workbench.number_format import perplexity as formatted
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
@@ -24,9 +26,9 @@ def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Ch
         z=perplexity,
         zmax=_ceiling(perplexity),
         colorscale="Viridis_r",
-        numbers="%{z:.2f}",
+        numbers="%{z:,.1f}",
         colorbar={"title": "perplexity"},
-        hovertemplate="%{z:.3f} per token<extra></extra>",
+        hovertemplate="%{z:,.1f} per token<extra></extra>",
     )
     frame_cell(figure, *_best(perplexity))
     if grid.saved.temperature in temperatures and grid.saved.top_k in top_ks:
@@ -47,12 +49,12 @@ def grid_words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
     """The lowest perplexity and where it is; whether temperature matters at all here."""
     row, column = _best(perplexity)
     temperature, k = grid.temperatures[row], grid.top_ks[column]
-    lowest = f"Lowest at temperature {temperature:g} with top {k}: {perplexity[row][column]:,.2f} per token."
+    lowest = f"Lowest at temperature {temperature:g} with top {k}: {formatted(perplexity[row][column])} per token."
     paper = perplexity[grid.temperatures.index(PAPER_TEMPERATURE)] if _has_paper(grid) else None
     if paper is None:
         return lowest
     change = (min(paper) / perplexity[row][column] - 1) * 100
-    beside = "as good as that" if change < _SAME * 100 else f"{change:.1f} % above it"
+    beside = "as good as that" if change < _SAME * 100 else f"{percent(change)} above it"
     return f"{lowest} The paper's temperature of {PAPER_TEMPERATURE} is {beside} with its best top-k."
 
 
@@ -63,11 +65,13 @@ def temperature_words(proposed: TemperatureProposal) -> str:
             f"Proposed temperature: {proposed.default:g}, the default, since the dev text of the clustered domains is "
             f"not scored. Score it with: {proposed.command}"
         )
-    best = f"Proposed temperature: {proposed.temperature:g}, with perplexity {proposed.perplexity:,.2f} on dev text"
+    best = (
+        f"Proposed temperature: {proposed.temperature:g}, with perplexity {formatted(proposed.perplexity)} on dev text"
+    )
     if proposed.temperature == proposed.default:
         beside = f"{best}; it is the default."
     else:
-        beside = f"{best}; the default {proposed.default:g} has {proposed.default_perplexity:,.2f}."
+        beside = f"{best}; the default {proposed.default:g} has {formatted(proposed.default_perplexity)}."
     return f"{beside} {'It is set.' if proposed.temperature == proposed.current else f'Set it: {proposed.command}'}"
 
 

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, colour_of, name_axis, new_figure
+from ui.present.charts.chart import ACCENT, GREY, Chart, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
-from ui.present.text.removal import LABELS, change, perplexity_rows
+from ui.present.text.removal import LABELS, perplexity_rows
+from ui.present.text.removal import change as removal_change
 from workbench.answers.changes import DomainRemoval
 from workbench.answers.perplexities import MixedDomain
 from workbench.chart_label import label
-from workbench.palette import COLOURS
+from workbench.number_format import change, nats, perplexity
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
-PERPLEXITY = "perplexity (per token, lower is better)"
+PERPLEXITY = "perplexity per token"
 
 
-def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Chart | None:
+def curves(points: Sequence[MetricPoint], kind: str, subject: str, looks: Looks) -> Chart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
-    `order` gives each name its colour, the same in every chart that is drawn with it.
+    Names that `looks` does not know are drawn in grey.
     """
     lines = _by_name(points)
     if not lines:
         return None
-    figure = new_figure("step (optimizer updates)", "loss (nats per token)")
-    places = {name: index for index, name in enumerate(dict.fromkeys([*order, *lines]))}
+    figure = new_figure("step (optimizer updates)", "loss (nats/token)", better="lower")
     for name, line in lines.items():
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
             name=label(name),
             mode="lines+markers" if len(line) < 40 else "lines",
-            line={"color": colour_of(places[name])},
+            line=line_of(looks.named(name)),
         )
+    name_line_ends(figure, [looks.named(name) for name in lines])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
-    title = f"{kind} by step: a falling line is still learning"
-    return Chart(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
+    return Chart(
+        figure, _curve_title(lines, kind), f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table
+    )
+
+
+def _curve_title(lines: Mapping[str, list[MetricPoint]], kind: str) -> str:
+    """How many of the lines end lower than they began; of a single one by how much."""
+    moved = {name: (line[0].value, line[-1].value) for name, line in lines.items()}
+    fell = sum(last < first for first, last in moved.values())
+    if len(moved) > 1:
+        return f"{kind} fell on {fell} of {len(moved)} lines: a falling line is still learning"
+    [(first, last)] = moved.values()
+    verb = "fell" if last < first else "rose" if last > first else "stands"
+    result = f"{verb} from {nats(first)} to {nats(last)}" if first != last else f"{verb} at {nats(last)}"
+    return f"{kind} {result}: a falling line is still learning"
 
 
 def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
@@ -53,22 +69,22 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
 def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
     def line_words(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
-        return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
+        return f"{name} goes from {nats(first.value)} at step {first.step} to {nats(last.value)} at step {last.step}"
 
     more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
     return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
 
 
-def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Chart:
+def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain], looks: Looks) -> Chart:
     """Perplexity on each domain, as saved and with what is chosen now."""
     before = {row.domain: row.perplexity for row in saved}
     domains = [row.domain for row in now]
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", domains)
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    places = name_axis(figure, "x", domains, looks=list(map(looks.domain, domains)))
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
-    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=COLOURS[0])
+    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=ACCENT)
     table = [_mix_row(row, before.get(row.domain)) for row in now]
-    return Chart(figure, "Perplexity on each domain, saved and chosen now: lower is better", _mix_words(table), table)
+    return Chart(figure, _mix_title(table), _mix_words(table), table)
 
 
 def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
@@ -83,6 +99,14 @@ def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
     }
 
 
+def _mix_title(table: Sequence[Mapping[str, Any]]) -> str:
+    changes = [row["change (%)"] for row in table if row["change (%)"] is not None]
+    better, worse = (sum(sign * one >= 0.05 for one in changes) for sign in (-1, 1))
+    if not better and not worse:
+        return "Perplexity on each domain is that of the saved mixture"
+    return f"The choice reads {better} of {len(table)} domains better than the saved mixture, and {worse} worse"
+
+
 def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
     changed = [row for row in table if row["change (%)"] is not None and abs(row["change (%)"]) >= 0.05]
     if not changed:
@@ -91,12 +115,12 @@ def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
     return (
         "Bar chart of perplexity by domain, as saved and as chosen now: "
         f"{len(changed)} of {len(table)} domains change; the largest change is on {worst['domain']}, "
-        f"from {worst['perplexity as saved']:,.2f} to {worst['perplexity now']:,.2f} per token "
-        f"({worst['change (%)']:+.1f} %)."
+        f"from {perplexity(worst['perplexity as saved'])} to {perplexity(worst['perplexity now'])} per token "
+        f"({change(worst['change (%)'])})."
     )
 
 
-def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Chart | None:
+def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:
     """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
 
     The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
@@ -108,20 +132,37 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     domains = sorted(measures)
     if not domains:
         return None
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", domains)
-    for index, name in enumerate(names):
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    places = name_axis(figure, "x", domains, looks=list(map(looks.domain, domains)))
+    for name in names:
         values = [perplexities.get((name, domain)) for domain in domains]
-        figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
+        look = looks.expert(name)
+        figure.add_bar(
+            x=places,
+            y=values,
+            name=label(marked(name, look)),
+            marker={"color": look.colour, "pattern": {"shape": look.pattern}},
+        )
     table = [
         {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
         for d in domains
     ]
-    title = "Perplexity of each expert by domain: in each group the shortest bar is best"
-    return Chart(figure, title, _winners(names, domains, perplexities), table)
+    return Chart(figure, _winner_title(names, domains, perplexities), _winners(names, domains, perplexities), table)
 
 
 _MOST_WINNERS = 6  # that a caption names
+
+
+def _winner_title(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
+    """Which expert is lowest on the most of the domains on which all were scored."""
+    shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
+    if not shared or len(names) < 2:
+        return "Perplexity of each expert by domain: in each group the shortest bar is best"
+    won = Counter(min(names, key=lambda name: perplexities[name, domain]) for domain in shared)
+    (first, count), *others = won.most_common()
+    tied = bool(others) and others[0][1] == count
+    who = "No expert is lowest on the most domains" if tied else f"{first} has the lowest perplexity"
+    return f"{who}: {count} of {pluralize(len(shared), 'domain')}" if not tied else f"{who}: {count} each"
 
 
 def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping[tuple[str, str], float]) -> str:
@@ -141,24 +182,34 @@ def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
 
-def removal_bars(rows: Sequence[DomainRemoval]) -> Chart | None:
+def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
     """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
-    known = [row for row in rows if change(row) is not None]
+    known = [row for row in rows if removal_change(row) is not None]
     if not known:
         return None
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", [row.domain for row in known])
-    for (name, title), colour in zip(LABELS.items(), (COLOURS[0], COLOURS[1], GREY), strict=True):
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    own = [looks.domain(row.domain) for row in known]
+    places = name_axis(figure, "x", [row.domain for row in known], looks=own)
+    hatched = {"color": [look.colour for look in own], "pattern": {"shape": "/"}}
+    fills = ({"color": [look.colour for look in own]}, hatched, {"color": GREY})
+    for (name, title), fill in zip(LABELS.items(), fills, strict=True):
         if any(getattr(row, name) is not None for row in known):
-            figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker_color=colour)
+            figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker=fill)
     never = any(row.without_domain is not None for row in known)
-    read = "close to –Domain means that the domain is forgotten" if never else "the second bar of each pair"
-    title = f"Cost of removing an expert on its own domain: {read}"
+    read = "; close to –Domain means that the domain is forgotten" if never else ""
+    rises = [value for row in known if (value := removal_change(row)) is not None]
+    title = f"Cost of removing an expert on its own domain: perplexity changes by {_span(rises)}{read}"
     return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
 
 
+def _span(changes: Sequence[float]) -> str:
+    """`+12.0 %`, `−1.0 % to +12.0 %`."""
+    low, high = change(min(changes)), change(max(changes))
+    return low if low == high else f"{low} to {high}"
+
+
 def _removal_words(known: Sequence[DomainRemoval]) -> str:
-    worst = max(known, key=lambda row: float(change(row) or 0.0))
+    worst = max(known, key=lambda row: float(removal_change(row) or 0.0))
     near = [
         (row.without_expert, row.without_domain)
         for row in known
@@ -169,5 +220,6 @@ def _removal_words(known: Sequence[DomainRemoval]) -> str:
     return (
         "Bar chart of perplexity by domain, with the domain's own expert, without it, and retrained without the "
         f"domain where there is such a mixture. The largest rise is on {worst.domain}, from "
-        f"{worst.with_expert:,.2f} to {worst.without_expert:,.2f} per token ({change(worst):+.1f} %).{never}"
+        f"{perplexity(worst.with_expert)} to {perplexity(worst.without_expert)} per token "
+        f"({change(removal_change(worst))}).{never}"
     )

@@ -10,10 +10,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Chart
+from ui.present.charts.chart import Chart, heat_scale
+from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
 from workbench.chart_label import label
+from workbench.number_format import percent, perplexity, ratio
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
 
@@ -92,22 +94,24 @@ class Scores:
                 }
 
 
-def specialization(scores: Scores) -> Chart:
+def specialization(scores: Scores, looks: Looks) -> Chart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
     shown = scores.at_home_somewhere()
-    figure = _painted(shown)
-    _mark_homes(figure, shown)
+    figure = _painted(shown, looks)
+    _mark_homes(figure, shown, looks)
     _add_targets(figure, shown)
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
-def _painted(scores: Scores) -> go.Figure:
+def _painted(scores: Scores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
     return new_heatmap(
         "domain of the text",
         "expert",
         scores.domains,
         [*map(scores.expert_label, scores.experts)],
+        looks=([*map(looks.domain, scores.domains)], [*map(looks.expert, scores.experts)]),
+        colorscale=heat_scale(is_low_better=True),
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
         zmin=0.0,
@@ -131,7 +135,7 @@ def _add_targets(figure: go.Figure, scores: Scores) -> None:
         marker={"symbol": "square", "size": 34, "opacity": 0},
         selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}},
-        customdata=[f"{hover[i][j]}<br>ratio {scores.ratios[i][j]:.2f}" for i, j in cells],
+        customdata=[f"{hover[i][j]}<br>ratio {ratio(scores.ratios[i][j])}" for i, j in cells],
         hovertemplate="%{customdata}<extra></extra>",
         showlegend=False,
     )
@@ -151,17 +155,17 @@ def _hover(scores: Scores) -> list[list[str]]:
 
 def _cell(row: Mapping[str, Any]) -> str:
     value = row["perplexity (per token)"]
-    text = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    text = "not evaluated" if value is None else f"perplexity {perplexity(value)} per token"
     if (accuracy := row["accuracy (%)"]) is not None:
-        text += f", accuracy {accuracy:.1f} %"
+        text += f", accuracy {percent(accuracy)}"
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
-def _mark_homes(figure: go.Figure, scores: Scores) -> None:
+def _mark_homes(figure: go.Figure, scores: Scores, looks: Looks) -> None:
     for row, expert in enumerate(scores.experts):
         for column, domain in enumerate(scores.domains):
             if scores.is_home(expert, domain):
-                frame_cell(figure, row, column)
+                frame_cell(figure, row, column, colour=looks.expert(expert).colour)
 
 
 def _title(scores: Scores) -> str:
@@ -193,7 +197,7 @@ def _words(scores: Scores) -> str:
 
 
 def _cell_words(row: Mapping[str, Any]) -> str:
-    return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
+    return f"{row['expert']} on {row['domain']} ({ratio(_ratio(row))} the own expert's perplexity)"
 
 
 def _ratio(row: Mapping[str, Any]) -> float:

@@ -5,35 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ui.present.charts.colours import NO_LOOK, Looks, marked
+
 # Fill colours that carry dark text, so that the graph is readable on a light and on a dark page.
 _LOOKS = {
     "seed": ("box", "#d9d2c5"),
-    "expert": ("ellipse", "#bfe0ee"),
+    "expert": ("ellipse", "#d9d2c5"),
     "mixture": ("hexagon", "#cdebc8"),
     "domain": ("note", "#f3e2b3"),
 }
-_GREY = "#8a8a8a"
+_GREY = "#8a867f"
 _INK = "#202020"
 
 
-def lineage_dot(lineage: Mapping[str, Sequence[Mapping[str, Any]]], chosen: str) -> str:
+def lineage_dot(lineage: Mapping[str, Sequence[Mapping[str, Any]]], chosen: str, looks: Looks) -> str:
     """The graph of `lineage` (nodes and edges of the service), with the chosen expert framed."""
     lines = [
         'digraph lineage { rankdir=LR; bgcolor="transparent";',
         f'node [style=filled, fontname="sans-serif", fontsize=11, fontcolor="{_INK}"];',
         f'edge [color="{_GREY}"];',
-        *(_node(node, chosen) for node in lineage["nodes"]),
+        *(_node(node, chosen, looks) for node in lineage["nodes"]),
         *(f"{_quoted(edge['source'])} -> {_quoted(edge['target'])};" for edge in lineage["edges"]),
         "}",
     ]
     return "\n".join(lines)
 
 
-def _node(node: Mapping[str, Any], chosen: str) -> str:
+def _node(node: Mapping[str, Any], chosen: str, looks: Looks) -> str:
     shape, fill = _LOOKS.get(node["kind"], ("box", "#dddddd"))
     is_chosen = node["kind"] == "expert" and node["name"] == chosen
-    frame = 'penwidth=3, color="#d55e00"' if is_chosen else f'color="{_GREY}"'
-    label = _quoted(f"{node['kind']}: {node['name']}")
+    frame = 'penwidth=3, color="#b0521c"' if is_chosen else f'color="{_GREY}"'
+    look = looks.expert(node["name"]) if node["kind"] == "expert" else NO_LOOK
+    if look is not NO_LOOK:
+        fill, frame = look.colour, f'fontcolor="{look.letters}", {frame}'
+    label = _quoted(f"{node['kind']}: {marked(node['name'], look)}")
     return f'{_quoted(node["id"])} [label={label}, shape={shape}, fillcolor="{fill}", {frame}];'
 
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Chart, name_axis, new_figure
+from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
+from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
 from workbench.chart_label import label
+from workbench.number_format import weight as formatted
 
 Rows = Sequence[Sequence[float]]
 _LARGEST_WITH_NUMBERS = 120  # cells
@@ -25,8 +27,8 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     columns = [list(column) for column in zip(*rows, strict=True)]
     shown = [f"{position}: {label(repr(token), 24)}" for position, token in enumerate(tokens)]
     figure = new_figure("token (position in the text)", "", height=110 + 40 * len(names))
-    _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.3f}<extra></extra>", gap=0)
-    name_axis(figure, "y", names, limit=32)
+    _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.2f}<extra></extra>", gap=0)
+    name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [
         {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _ranked(names, row)}
         for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
@@ -45,9 +47,9 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     cells = [[column[place] for column in columns] for place in range(len(names))]
     figure = new_figure("from the text (left) to the prediction (right)", "", height=110 + 40 * len(names))
     hover = [[f"{label(name)}, {block}" for block in blocks] for name in names]
-    _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.3f}<extra></extra>", gap=2)
+    _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.2f}<extra></extra>", gap=2)
     name_axis(figure, "x", blocks)
-    name_axis(figure, "y", names, limit=32)
+    name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
     listing = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
     title = "Mean gate weights by block: read a row from the first block to the last"
@@ -60,7 +62,7 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
         z=cells,
         zmin=0,
         zmax=1,
-        colorscale="Viridis",
+        colorscale=heat_scale(),
         xgap=gap,
         ygap=2,
         customdata=hover,
@@ -77,4 +79,4 @@ def _ranked(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, f
 
 
 def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
-    return ", ".join(f"{name} {weight:.2f}" for name, weight in _ranked(names, weights))
+    return ", ".join(f"{name} {formatted(weight)}" for name, weight in _ranked(names, weights))

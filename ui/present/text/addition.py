@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.number_format import perplexity
+
 Findings = Mapping[str, Any]
 
 
@@ -41,6 +43,8 @@ def single_words(findings: Findings) -> str:
     """The single new expert compared with its parent; empty without scores."""
     sentences = []
     for one in findings["alone"]:
-        beside = f", its parent {one['parent']:,.2f}" if one["parent"] is not None else ", its parent was not scored"
-        sentences.append(f"Alone on {one['domain']}: perplexity {one['expert']:,.2f} per token{beside}.")
+        beside = (
+            f", its parent {perplexity(one['parent'])}" if one["parent"] is not None else ", its parent was not scored"
+        )
+        sentences.append(f"Alone on {one['domain']}: perplexity {perplexity(one['expert'])} per token{beside}.")
     return " ".join(sentences)

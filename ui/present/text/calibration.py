@@ -8,6 +8,7 @@ from engine.mixing.evidence import EvidenceRule, named
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_words
 from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.number_format import change as formatted
 
 HOW_TO_READ = (
     "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains: the "
@@ -39,8 +40,8 @@ def gain_words(answer: EvidenceCalibration) -> str:
     return f"Perplexity changes by {_change(answer.gain)}: {listed(views)}."
 
 
-def _change(change: Change) -> str:
-    return f"{change.value:+.1f} % [{change.low:+.1f}, {change.high:+.1f}]"
+def _change(gain: Change) -> str:
+    return formatted(gain.value, gain.low, gain.high)
 
 
 def text_words(answer: EvidenceCalibration) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ui.present.text.formatting import pluralize
+from workbench.number_format import share, weight
 
 VARIANT_TITLES = {
     "chance": "random choice",
@@ -65,7 +66,7 @@ def cluster_rows(findings: Findings) -> list[dict[str, Any]]:
         {
             "task": task["name"],
             **{
-                place: f"{', '.join(one['terms'][:3])} ({one['share']:.2f})"
+                place: f"{', '.join(one['terms'][:3])} ({weight(one['share'])})"
                 for place, one in zip(_PLACES, task["clusters"], strict=False)
             },
         }
@@ -78,7 +79,7 @@ def method_words(findings: Findings) -> str:
     """The settings of the measurement."""
     compared = "per token" if findings["normalise"] == "tokens" else "as they are"
     bounds = (
-        f"; bounds are Student's {findings['confidence']:.0%} intervals over the seeds"
+        f"; bounds are Student's {share(findings['confidence'])} intervals over the seeds"
         if findings["num_seeds"] > 1
         else ""
     )

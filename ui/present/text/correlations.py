@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ui.present.text.formatting import listed
 from workbench.answers.comparisons import Affinity, Correlation
+from workbench.number_format import number
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench evaluate overlap"
@@ -39,7 +40,9 @@ def numbers(correlation: Correlation) -> str:
     """`r = 0.40, t = 3.45, p = 0.001 over 64 cells`."""
     p = correlation.p
     chance = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    return f"r = {correlation.r:.2f}, t = {correlation.t:.2f}, {chance} over {correlation.num_cells} cells"
+    return (
+        f"r = {number(correlation.r, 2)}, t = {number(correlation.t, 2)}, {chance} over {correlation.num_cells} cells"
+    )
 
 
 def gap_sentences(answer: Affinity) -> list[str]:

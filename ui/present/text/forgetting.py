@@ -7,6 +7,7 @@ from typing import Any
 
 from ui.present.text.formatting import pluralize
 from workbench.answers.changes import Forgetting, MeanChange
+from workbench.number_format import change
 
 
 def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:
@@ -29,7 +30,7 @@ def forgetting_words(answer: Forgetting) -> Iterator[str]:
     for name, mean in answer.averages.items():
         if mean.num_domains:
             what = "On the target" if name == "target" else f"On average over {_others(name, mean)}"
-            yield f"{what}: {mean.change_percent:+.1f} %."
+            yield f"{what}: {change(mean.change_percent)}."
 
 
 def _others(role: str, mean: MeanChange) -> str:

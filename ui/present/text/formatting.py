@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+from workbench.number_format import amount
 from workbench.words import pluralize as pluralize
 
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
@@ -44,11 +45,7 @@ def newest_of(shown: int, there: int, thing: str) -> str:
 
 def size(num_bytes: float) -> str:
     """Bytes in the unit a person would choose: `812 B`, `1.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
+    return amount(num_bytes, "B")
 
 
 def duration(seconds: float, *, to_minutes: bool = False) -> str:
@@ -86,11 +83,7 @@ def clock(at: float) -> str:
 
 def millions(num_parameters: int | None) -> str:
     """Parameters, `812 k` or `1.3 M`; None is not known."""
-    if num_parameters is None:
-        return "not known"
-    if num_parameters < 1_000_000:
-        return f"{num_parameters / 1000:.0f} k"
-    return f"{num_parameters / 1e6:,.1f} M"
+    return "not known" if num_parameters is None else amount(num_parameters)
 
 
 def short(sha256: str) -> str:

@@ -6,27 +6,31 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
+from ui.present.charts.chart import ACCENT, GREY, Chart, name_axis, new_figure
+from ui.present.charts.colours import Looks
 from ui.present.text.inference_modes import ORACLE
 from workbench.answers.perplexities import InferenceMode, InferenceModeDomain
-from workbench.palette import COLOURS
+from workbench.number_format import nats
 
 _MODES: dict[InferenceMode, str] = {
     "naive": "best single expert",
     "label": "the domain's own expert",
     "mixture": "the mixture as saved",
 }
-_COLOURS: dict[InferenceMode, str] = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
 
 
-def oracle_gap(rows: Sequence[InferenceModeDomain]) -> Chart:
+def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
     """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
-    figure = new_figure("domain", "above the oracle (nats per token)")
-    places = name_axis(figure, "x", [row.domain for row in rows])
+    figure = new_figure("domain", "above the oracle (nats/token)", better="lower")
+    own = [looks.domain(row.domain) for row in rows]
+    places = name_axis(figure, "x", [row.domain for row in rows], looks=own)
+    fills = {"naive": GREY, "label": [look.colour for look in own], "mixture": ACCENT}
     for mode, title in _MODES.items():
         values = [gap(row, mode) for row in rows]
-        figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[mode])
-    title = "Oracle gap by domain: shorter is better, below 0 the mixture beats the oracle"
+        figure.add_bar(x=places, y=values, name=title, marker_color=fills[mode])
+    gaps = [value for row in rows if (value := gap(row, "mixture")) is not None]
+    beaten = sum(value < 0 for value in gaps)
+    title = f"Oracle gap: the mixture beats the oracle, with a bar below 0, on {beaten} of {len(gaps)} domains"
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
@@ -49,5 +53,5 @@ def _words(rows: Sequence[InferenceModeDomain]) -> str:
     beaten = sum(value < 0 for value in losses.values())
     return (
         f"Bar chart of the oracle gap by domain: {ORACLE}. The mixture loses most on {worst} "
-        f"({losses[worst]:.3f} nats per token), and beats the oracle on {beaten} of {len(losses)} domains."
+        f"({nats(losses[worst])}), and beats the oracle on {beaten} of {len(losses)} domains."
     )

@@ -7,12 +7,16 @@ from typing import Any
 
 from ui.present.text.formatting import pluralize
 from workbench.answers.posteriors import ParentProposal
+from workbench.number_format import perplexity, weight
+from workbench.number_format import share as formatted_share
 
 
 def proposal_words(proposal: ParentProposal) -> str:
     """What `workbench.analysis.parent_proposal` proposes, before anything is trained."""
     parent, share = proposal.parent, proposal.posterior[proposal.parent]
-    chosen = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(proposal.num_blocks)}"
+    chosen = (
+        f"Proposed parent: {parent}, with a mean posterior of {weight(share)} over {blocks_words(proposal.num_blocks)}"
+    )
     rate = proposal.learning_rate
     words = f"{chosen} of {proposal.block_size} tokens ({proposal.split})."
     if rate is not None:
@@ -25,8 +29,8 @@ def _disagreement(proposal: ParentProposal) -> Iterator[str]:
     parent, other = proposal.parent, proposal.of_lowest_perplexity
     if other != parent:
         yield (
-            f"Perplexity disagrees: {other} has {proposal.perplexity[other]:,.0f} on these blocks, {parent} "
-            f"{proposal.perplexity[parent]:,.0f}. The posterior counts in how many blocks an expert is best, "
+            f"Perplexity disagrees: {other} has {perplexity(proposal.perplexity[other])} on these blocks, {parent} "
+            f"{perplexity(proposal.perplexity[parent])}. The posterior counts in how many blocks an expert is best, "
             f"perplexity also how badly it fails in the others. To start from {other}, name it as the parent."
         )
 
@@ -34,7 +38,7 @@ def _disagreement(proposal: ParentProposal) -> Iterator[str]:
 def proposal_rows(proposal: ParentProposal) -> list[tuple[str, str, str]]:
     """Each expert with its mean posterior and its perplexity, the greatest posterior first."""
     ranked = sorted(proposal.posterior.items(), key=lambda pair: -pair[1])
-    return [(name, f"{share:.3f}", f"{proposal.perplexity[name]:,.2f}") for name, share in ranked]
+    return [(name, weight(share), perplexity(proposal.perplexity[name])) for name, share in ranked]
 
 
 def blocks_words(num_blocks: int) -> str:
@@ -45,4 +49,4 @@ def blocks_words(num_blocks: int) -> str:
 def known_words(findings: Mapping[str, Any], parent: str) -> str:
     """The share of the new expert's text that its parent was trained on; empty if none or not measured."""
     share = findings.get("parent_documents")
-    return f"{parent} was trained on {share:.0%} of the same documents." if share else ""
+    return f"{parent} was trained on {formatted_share(share)} of the same documents." if share else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workbench.answers.changes import DomainRemoval, ExpertRemoval
+from workbench.number_format import share
 
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
 MEASURES = {
@@ -67,7 +68,7 @@ def extraction_words(findings: Mapping[str, Any]) -> str:
     return (
         f"{findings['num_prefixes']} pieces of training text from {findings['num_documents']} documents (seed "
         f"{findings['seed']}): {findings['prefix_length']} tokens were read and "
-        f"{findings['continuation_length']} guessed, {how}. Bounds are {findings['confidence']:.0%} bootstrap "
+        f"{findings['continuation_length']} guessed, {how}. Bounds are {share(findings['confidence'])} bootstrap "
         "intervals over the pieces; changes are paired with +Expert. The test covers these prefixes, not others."
     )
 

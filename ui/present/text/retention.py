@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args
 from ui.present.text.formatting import listed, millions, pluralize
 from ui.present.text.measures import in_percent, measure_words
 from workbench.answers.comparisons import Metric, Retention, RetentionRow
+from workbench.number_format import percent, perplexity
 
 _METRICS: tuple[Metric, ...] = get_args(Metric)
 ByMetric = Mapping[Metric, float | None]
@@ -175,7 +176,7 @@ def _targets(targets: Sequence[str]) -> str:
 
 def in_words(value: float, number: Metric) -> str:
     """`41.2 %`, or `perplexity 12.30`."""
-    return f"{100 * value:.1f} %" if number == "accuracy" else f"perplexity {value:,.2f}"
+    return percent(100 * value) if number == "accuracy" else f"perplexity {perplexity(value)}"
 
 
 def missing_words(answer: Retention) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 
 from workbench.answers.posteriors import Passage, TokenComparison
+from workbench.number_format import nats, number
 
 BETTER, WORSE = "0, 114, 178", "213, 94, 0"  # red, green, blue: distinct for all readers
 _FULL = 3.0  # nats at which a tint is at its strongest
@@ -17,8 +18,8 @@ def contrast_words(answer: TokenComparison) -> str:
     overall = answer.overall
     verb = "predicts better than" if overall > 0 else "predicts worse than"
     return (
-        f"On {answer.domain} ({answer.split}), {answer.expert} {verb} {answer.rival} by {abs(overall):.3f} "
-        f"nats per token, over {answer.num_passages:,} passages from {answer.num_documents:,} documents."
+        f"On {answer.domain} ({answer.split}), {answer.expert} {verb} {answer.rival} by {nats(abs(overall))} "
+        f"over {answer.num_passages:,} passages from {answer.num_documents:,} documents."
     )
 
 
@@ -27,7 +28,7 @@ def passage_words(passage: Passage) -> str:
     shown = len(passage.tokens)
     cut = f", the first {shown:,} shown" if shown < passage.num_tokens else ""
     length = f"{passage.num_tokens:,} tokens{cut}"
-    return f"From document {passage.document + 1}: {passage.mean:+.3f} nats per token over {length}"
+    return f"From document {passage.document + 1}: {nats(passage.mean, signed=True)} over {length}"
 
 
 def tinted_difference(tokens: Sequence[str], differences: Sequence[float]) -> str:
@@ -41,4 +42,5 @@ def tinted_difference(tokens: Sequence[str], differences: Sequence[float]) -> st
 
 def _span(token: str, value: float) -> str:
     colour = f"rgba({BETTER if value > 0 else WORSE}, {_STRONGEST * min(1.0, abs(value) / _FULL):.2f})"
-    return f'<span style="background:{colour};border-radius:3px" title="{value:+.2f} nats">{html.escape(token)}</span>'
+    tooltip = f"{number(value, 2, signed=True)} nats"
+    return f'<span style="background:{colour};border-radius:3px" title="{tooltip}">{html.escape(token)}</span>'

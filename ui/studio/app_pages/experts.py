@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.present.charts.colours import looks_of
 from ui.present.expert_table import expert_row, matches
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, TRAIN
@@ -78,7 +79,8 @@ def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard], split:
     st.caption(f"{pluralize(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
     if shown:
         rows = [expert_row(card, scores, split) for card in shown]
-        show_table(rows, "experts", "The registry of experts", on_select=choose)
+        looks = looks_of(shown).experts.values()
+        show_table(rows, "experts", "The registry of experts", on_select=choose, looks=looks)
 
 
 def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:

@@ -6,6 +6,7 @@ import json
 
 import streamlit as st
 
+from ui.present.charts.colours import read_looks
 from ui.present.charts.lineage import lineage_dot, lineage_words
 from ui.present.text.formatting import clock, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
@@ -69,7 +70,7 @@ def _show_lineage(card: ExpertCard) -> None:
         lineage = experts.lineage(session, card.name)
     words = lineage_words(lineage)
     st.markdown("##### Lineage, from left to right")
-    st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
+    st.graphviz_chart(lineage_dot(lineage, card.name, read_looks()), alt=words)
     st.caption(plain(words))
     if known := known_words(card.metrics, card.parent or "Its parent"):
         st.caption(plain(known))

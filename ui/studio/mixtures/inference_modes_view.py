@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.missing_scores import gap_words
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
@@ -30,6 +31,7 @@ from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import perplexity
 from workbench.settings import get_settings
 
 
@@ -71,7 +73,7 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split):
-        show_chart(oracle_gap(answer.domains), "oracle_gap")
+        show_chart(oracle_gap(answer.domains, read_looks()), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 
@@ -101,7 +103,7 @@ def _row(title: str, by_mode: ByMode) -> dict[str, str]:
 
     def number(mode: InferenceMode) -> str:
         value = by_mode[mode]
-        shown = "—" if value is None else f"{value:,.2f}"
+        shown = perplexity(value)
         return f"**{shown}**" if mode == best else shown
 
     names = {mode: "as saved" if mode == "mixture" else mode for mode in ALL_WORDS}

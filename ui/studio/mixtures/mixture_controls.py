@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from ui.present.charts.colours import chip
 from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from workbench.mixture_request import MixtureRequest
+from workbench.palette import look_of
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
@@ -35,7 +37,8 @@ def choose(mixture: MixtureCard) -> MixtureRequest:
 
 def _draw_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
-    switch, slider = st.columns([3, 2], vertical_alignment="center")
+    mark, switch, slider = st.columns([1, 5, 4], vertical_alignment="center")
+    mark.html(chip(look_of(member.colour_number, member.mark)))
     away = "" if member.enabled else " (disabled in the registry)"
     is_on = switch.toggle(
         plain(member.expert) + away,

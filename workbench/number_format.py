@@ -1,0 +1,65 @@
+"""The one form of numbers for people, on pages, in the terminal and in reports: units after a space, a real minus sign.
+
+What programs read (JSON, CSV, the API) stays plain.
+"""
+
+from __future__ import annotations
+
+MINUS, DASH = "\N{MINUS SIGN}", "—"
+
+
+def number(value: float | None, decimals: int, *, signed: bool = False) -> str:
+    """`1,342.50`, `−0.20`, with `signed` also `+0.20`; a dash where there is none."""
+    if value is None:
+        return DASH
+    rounded = round(value, decimals) or 0.0  # never a zero with a minus
+    return format(rounded, f"{'+' if signed else ''},.{decimals}f").replace("-", MINUS)
+
+
+def perplexity(value: float | None) -> str:
+    """`153.9`, from 1,000 on `1,342`."""
+    return number(value, 1 if value is None or value < 999.95 else 0)
+
+
+def nats(value: float | None, *, signed: bool = False) -> str:
+    """A loss, or a difference of losses: `5.21 nats/token`."""
+    return DASH if value is None else f"{number(value, 2, signed=signed)} nats/token"
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """A percentage with one decimal: `12.5 %`."""
+    return DASH if value is None else f"{number(value, 1, signed=signed)} %"
+
+
+def change(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A change in percent, with its interval if there is one: `−4.9 % [−6.0, −3.8]`."""
+    if low is None or high is None:
+        return percent(value, signed=True)
+    return f"{percent(value, signed=True)} [{number(low, 1, signed=True)}, {number(high, 1, signed=True)}]"
+
+
+def ratio(value: float | None) -> str:
+    """`3.64 ×`."""
+    return DASH if value is None else f"{number(value, 2)} ×"
+
+
+def weight(value: float | None) -> str:
+    """A weight between 0 and 1: `0.74`."""
+    return number(value, 2)
+
+
+def share(value: float | None) -> str:
+    """The same as a part of a whole: `74 %`."""
+    return DASH if value is None else f"{number(100 * value, 0)} %"
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """A number of parameters or bytes in its SI unit: `590 k`, `1.4 M`, with the unit `B` also `812 B`, `3.0 MB`."""
+    if value is None:
+        return DASH
+    prefixes = ("", "k", "M", "G", "T")
+    place = 0
+    while place < len(prefixes) - 1 and value >= (999.5 if place < 2 else 999.95):
+        value, place = value / 1000, place + 1
+    digits = number(value, 0 if not place or (place == 1 and not unit) else 1)
+    return f"{digits} {prefixes[place]}{unit}".rstrip()
