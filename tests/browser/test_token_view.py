@@ -1,4 +1,4 @@
-"""The drawing of tokens in a Chromium: text stays text, arrow keys read the numbers, longer data keeps what is there."""
+"""The drawing of tokens in a Chromium: text stays text, arrow keys read numbers, longer data keeps what is there."""
 
 from __future__ import annotations
 
@@ -119,11 +119,13 @@ def test_the_strip_has_the_weights_as_heights_and_shares_the_pointer(page: Page)
 
 
 def test_worse_and_better_differ_by_their_lines(page: Page) -> None:
-    open_view(page, difference_data(["a", "b", "c"], [-1.67, 0.5, 0.0], "mine", "theirs"))
+    open_view(page, difference_data(["<b>a</b>", "b", "c"], [-1.67, 90.0, 0.0], "mine", "theirs"))
 
     tokens = page.locator(".tv-token")
     styles = tokens.evaluate_all("(all) => all.map((one) => getComputedStyle(one).borderBottomStyle)")
     assert styles[:2] == ["solid", "double"]
+    assert tokens.all_inner_texts()[0] == "<b>a</b>"
+    assert tokens.nth(1).evaluate("(one) => one.style.getPropertyValue('--tv-tint')") == "30.0%"  # text stays readable
     tokens.first.hover()
     assert shown(page) == [["mine gives it less probability than theirs", "−1.67 nats"]]
 

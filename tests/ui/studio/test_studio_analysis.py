@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.mixing.evidence import EvidenceRule
-from tests.ui.studio.visits import named, open_page, output, read, settled
+from tests.ui.studio.visits import drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
 from workbench.answers.calibrations import Change, EvidenceCalibration
@@ -193,9 +193,10 @@ def test_a_cell_leads_to_its_text(answers: Answers) -> None:
     job_spec = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
     assert answers.requested[-1] == job_spec
     assert "first/prose predicts worse than first/code by 0.250 nats per token" in output(app)
-    shown = "".join(str(one.proto.body) for one in app.get("html"))
-    assert "&lt;b&gt;" in shown
-    assert 'title="-1.50 nats"' in shown
+    (shown,) = drawn_tokens(app)
+    assert shown["tokens"] == ["<b>", "x"]
+    assert shown["differences"] == [-1.5, 0.5]
+    assert shown["sides"] == ["first/prose", "first/code"]
 
 
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:

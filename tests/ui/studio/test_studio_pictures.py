@@ -19,7 +19,6 @@ from ui.present.charts.scatter import affinity_scatter
 from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.present.text.correlations import affinity_words, verdict
 from ui.present.text.oracle_gap import oracle_gap
-from ui.present.text.token_comparison import tinted_difference
 from ui.present.throughput import operations
 from ui.studio.experts import forgetting
 from ui.studio.experts.forgetting import _what_stays, forgetting_picture
@@ -303,13 +302,6 @@ def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
     picture = oracle_gap([row], LOOKS)
     assert picture.table[0]["the mixture as saved: gap (nats per token)"] == pytest.approx(math.log(2 / 2.5))
     assert "beats the oracle on 1 of 1 domains" in picture.words
-
-
-def test_text_is_no_markup_in_a_tinted_difference() -> None:
-    html = tinted_difference([EVIL, "x"], [-9.0, 0.3])
-    assert "<img" not in html
-    assert "rgba(213, 94, 0, 0.55)" in html  # never so strong that the text cannot be read
-    assert "rgba(0, 114, 178, 0.06)" in html
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,11 @@ def weight_data(
 
 
 def difference_data(
-    tokens: Sequence[str], differences: Sequence[float], expert: str, rival: str, parts: Sequence[Part] = ("text",)
+    tokens: Sequence[str],
+    differences: Sequence[float],
+    expert: str,
+    rival: str,
+    parts: Sequence[Part] = ("text", "legend"),
 ) -> TokenData:
     """The data of tokens and how much better than its rival an expert predicted each (nats)."""
     return {
@@ -136,6 +140,7 @@ CSS = """
 .token-view h2 { font-size: 17px; font-weight: 600; margin: 0 0 4px; padding: 0; line-height: 1.3; }
 .token-view p { margin: 0 0 6px; font-size: 13.5px; line-height: 1.4; }
 .token-view .tv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.75; border-radius: 4px; }
+.token-view .tv-differences { max-height: 250px; overflow-y: auto; }
 .token-view .tv-text:focus-visible { outline: 2px solid currentColor; outline-offset: 3px; }
 .token-view .tv-token { border-bottom: 2.5px solid transparent; padding-bottom: 1px; cursor: default; }
 .token-view .tv-token.tv-here { outline: 2px solid currentColor; outline-offset: -1px; border-radius: 2px; }
@@ -232,6 +237,7 @@ function drawTokens(root, data) {
     state.text.tabIndex = 0;
     state.text.setAttribute("role", "group");
   }
+  state.text.classList.toggle("tv-differences", !weights);
   state.text.setAttribute("aria-label", `${(data && data.label) || "Text"}. Arrow keys go from token to token.`);
 
   // Words: what is as before stays as it is.
