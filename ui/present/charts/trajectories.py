@@ -59,6 +59,17 @@ def leaders(weights: Weights) -> list[int]:
     return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 
+def lead_title(weights: Weights, experts: Sequence[str]) -> str:
+    """A sentence: who leads at how much of a text."""
+    places = leaders(weights)
+    first, *others = sorted(set(places), key=places.count, reverse=True)
+    if not others:
+        return f"{experts[first]} leads from the first token to the last"
+    share = places.count(first) / len(places)
+    turns = sum(one != next_one for one, next_one in pairwise(places))
+    return f"{experts[first]} leads at {share:.0%} of the tokens; the lead changes {pluralize(turns, 'time')}"
+
+
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
