@@ -10,7 +10,7 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import plain, spoken
 from ui.present.text.token_comparison import contrast_words, passage_words
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
@@ -122,7 +122,7 @@ def _show(answer: TokenComparison) -> None:
     place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
     _show_passage(answer, passages[place - 1])
     command = ["workbench", "evaluate", "contrast", answer.domain, answer.expert, answer.rival, "--split", answer.split]
-    st.code(shlex.join(command), language="bash", wrap_lines=True)
+    st.caption(spoken(f"On the command line: `{shlex.join(command)}`"))
 
 
 def _show_passage(answer: TokenComparison, passage: Passage) -> None:

@@ -140,7 +140,7 @@ CSS = """
 .token-view h2 { font-size: 17px; font-weight: 600; margin: 0 0 4px; padding: 0; line-height: 1.3; }
 .token-view p { margin: 0 0 6px; font-size: 13.5px; line-height: 1.4; }
 .token-view .tv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.75; border-radius: 4px; }
-.token-view .tv-differences { max-height: 250px; overflow-y: auto; }
+.token-view .tv-differences { max-height: 200px; overflow-y: auto; }
 .token-view .tv-text:focus-visible { outline: 2px solid currentColor; outline-offset: 3px; }
 .token-view .tv-token { border-bottom: 2.5px solid transparent; padding-bottom: 1px; cursor: default; }
 .token-view .tv-token.tv-here { outline: 2px solid currentColor; outline-offset: -1px; border-radius: 2px; }
