@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.test_accessibility import FITS, PHONE, SETTLED, TABLET, WIDE
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
-SLOW = 60_000  # milliseconds, for an answer that loads experts
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+SLOW = 120_000  # milliseconds, for an answer of a server that has just been started
 HEIGHT = "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
 
 
