@@ -37,6 +37,10 @@ def choose_one(
     recall(key, {str(option): option for option in options}, usual)
     if st.session_state.get(key, own if own == usual else None) not in options:
         st.session_state[key] = usual
+    if getattr(widget, "__name__", "") == "selectbox" and key in st.session_state:
+        # Also as its default: the session's value is sent once, and is lost where the page is drawn again before the
+        # browser has drawn the field.
+        more["index"] = list(options).index(st.session_state[key])
     choice: T = widget(label, options, key=key, **more)
     is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice, too
     note(key, [str(choice)] if choice != usual or is_named else [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.mixing.evidence import EvidenceRule
-from tests.ui.studio.visits import named, open_page, output, read, settled
+from tests.ui.studio.visits import drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
 from workbench.answers.calibrations import Change, EvidenceCalibration
@@ -193,9 +193,30 @@ def test_a_cell_leads_to_its_text(answers: Answers) -> None:
     job_spec = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
     assert answers.requested[-1] == job_spec
     assert "first/prose predicts worse than first/code by 0.25 nats/token" in output(app)
-    shown = "".join(str(one.proto.body) for one in app.get("html"))
-    assert "&lt;b&gt;" in shown
-    assert 'title="−1.50 nats"' in shown
+    (shown,) = drawn_tokens(app)
+    assert shown["tokens"] == ["<b>", "x"]
+    assert shown["differences"] == [-1.5, 0.5]
+    assert shown["sides"] == ["first/prose", "first/code"]
+    field = app.selectbox(key="contrast.expert").proto
+    assert field.options[field.default] == "first/prose"  # else a browser that is late shows the first
+    assert "workbench evaluate contrast code first/prose first/code --split test" in output(app)
+
+
+def test_without_a_choice_the_story_begins_at_the_greatest_cell(answers: Answers) -> None:
+    app = settled(open_page("specialization"))
+    expert, domain = answers.requested[-1]["expert"], answers.requested[-1]["domain"]
+    (chosen,) = [one for one in app.metric if "perplexity" in one.label]
+    table = next(one.value for one in app.dataframe if "ratio to own expert" in one.value.columns)
+    away = table[~table["in-domain"]]
+    greatest = away.loc[away["ratio to own expert"].idxmax()]
+    assert (expert, domain) == (greatest["expert"], greatest["domain"])
+    assert chosen.value == f"{greatest['ratio to own expert']:.2f} ×"
+
+    app.session_state["contrast.passage"] = 1
+    settled(named(app.button, "Next cell").click().run())
+    assert (answers.requested[-1]["expert"], answers.requested[-1]["domain"]) != (expert, domain)
+    settled(named(app.button, "Previous cell").click().run())
+    assert (answers.requested[-1]["expert"], answers.requested[-1]["domain"]) == (expert, domain)
 
 
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:

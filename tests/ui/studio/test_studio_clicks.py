@@ -11,7 +11,7 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import STUDIO, named, open_page, output, read, settled
+from tests.ui.studio.visits import STUDIO, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerDown
 from workbench.answers.changes import Forgetting
@@ -388,8 +388,38 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     app = open_page("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "e leads at 50 % of the tokens" in output(app)
-    assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
+    assert "Weight of each expert by token" in output(app)
+    (drawn,) = drawn_tokens(app)
+    assert drawn["tokens"] == ["<b>", "x"]
+    assert drawn["weights"] == answer.weights
+    assert drawn["leads"] == [0, 1]
+    assert drawn["titles"]["strip"] == "2 · e leads at 50 % of the tokens; the lead changes 1 time"
+
+
+def test_a_text_that_was_read_stands_in_the_address_unless_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[str] = []
+
+    def posterior(_self: Client, **request: Any) -> PosteriorAnswer:
+        requested.append(request["text"])
+        raise ServerDown("The API server does not answer.", "Start it.")
+
+    monkeypatch.setattr(Client, "posterior", posterior)
+    app = open_page("posteriors")
+    app.query_params["posterior.text"] = "from a link"
+    settled(app.run())
+    assert requested == ["from a link"]
+    assert app.text_area(key="posterior.text").value == "from a link"
+
+    app.text_area(key="posterior.text").set_value("<i> & more").run()
+    assert app.query_params["posterior.text"] == "from a link"  # not read yet
+    settled(named(app.button, "Show the posterior").click().run())
+    assert app.query_params["posterior.text"] == "<i> & more"
+
+    app.text_area(key="posterior.text").set_value("é" * 1001).run()
+    settled(named(app.button, "Show the posterior").click().run())
+    assert "posterior.text" not in app.query_params
+    assert "too long for an address" in output(app)
+    assert requested == ["from a link", "<i> & more", "é" * 1001]
 
 
 def test_no_text_is_said_to_be_missing() -> None:

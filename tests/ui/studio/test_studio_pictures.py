@@ -19,7 +19,6 @@ from ui.present.charts.scatter import affinity_scatter
 from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.present.text.correlations import affinity_words, verdict
 from ui.present.text.oracle_gap import oracle_gap
-from ui.present.text.token_comparison import tinted_difference
 from ui.present.throughput import operations
 from ui.studio.experts import forgetting
 from ui.studio.experts.forgetting import _what_stays, forgetting_picture
@@ -307,13 +306,6 @@ def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
     assert "beats the oracle on 1 of 1 domains" in picture.words
 
 
-def test_text_is_no_markup_in_a_tinted_difference() -> None:
-    html = tinted_difference([EVIL, "x"], [-9.0, 0.3])
-    assert "<img" not in html
-    assert "rgba(213, 94, 0, 0.55)" in html  # never so strong that the text cannot be read
-    assert "rgba(0, 114, 178, 0.06)" in html
-
-
 @pytest.mark.parametrize(
     ("count", "words"), [(812, "812 FLOPs"), (852_000, "852 kFLOPs"), (3.4e12, "3.4 TFLOPs"), (2e18, "2,000 PFLOPs")]
 )
@@ -408,3 +400,21 @@ def test_a_curve_of_one_point_stands_on_an_axis_from_zero() -> None:
 
 def test_a_legend_says_that_its_shares_are_of_tokens_led() -> None:
     assert "Share of the tokens led: <span" in legend(["a", "b"], [0, 0, 1], LOOKS)
+
+
+def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_searched_for_first() -> None:
+    names = [f"e{place}" for place in range(200)]
+    domains = [f"d{place}" for place in range(200)]
+    ratios = [[1.0 if i == j else 1.0 + (j == i - 1) * j for j in range(200)] for i in range(200)]
+    many = Scores(names, domains, ratios, ratios, dict(zip(names, domains, strict=True)))
+
+    shown = many.at_most(50)
+    assert (len(shown.experts), len(shown.domains)) == (50, 50)
+    assert shown.domains == [f"d{place}" for place in range(149, 199)]  # in their order
+    assert all(shown.own_expert(domain) == f"e{domain[1:]}" for domain in shown.domains)
+    assert shown.ratio("e198", "d197") == 198.0
+
+    found = many.at_most(50, " E7")
+    assert {"e7", "e70", "e79"} <= set(found.experts)
+    assert "d79" in found.domains
+    assert scores().at_most(50) == scores()

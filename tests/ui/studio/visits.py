@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,11 @@ def output(app: AppTest) -> str:
     """All that the page says, but for labels and tables."""
     kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
+
+
+def drawn_tokens(app: AppTest) -> list[dict[str, Any]]:
+    """What the page gives to its drawings of tokens."""
+    return [json.loads(one.proto.json) for one in app.get("bidi_component") if one.proto.component_name == "token_view"]
 
 
 def settled(app: AppTest, patience: float = 30.0) -> AppTest:

@@ -18,6 +18,8 @@ from workbench.chart_label import label
 from workbench.number_format import percent, perplexity, ratio
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
+_TOOLBAR = 34  # pixels above the cells
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -68,6 +70,56 @@ class Scores:
         ]
         return f"{expert} ({', '.join(marks)})" if marks else expert
 
+    def compared(self) -> list[tuple[str, str]]:
+        """The cells of an expert and a domain of another with a ratio, row by row."""
+        return [
+            (row["expert"], row["domain"])
+            for row in self.rows()
+            if row["ratio to own expert"] is not None and self.own_expert(row["domain"]) != row["expert"]
+        ]
+
+    def ratio(self, expert: str, domain: str) -> float | None:
+        """The expert's perplexity over that of the domain's own expert; None where not evaluated."""
+        return self.ratios[self.experts.index(expert)][self.domains.index(domain)]
+
+    def perplexity_of(self, expert: str, domain: str) -> float | None:
+        """The expert's perplexity; None where not evaluated."""
+        return self.perplexity[self.experts.index(expert)][self.domains.index(domain)]
+
+    def at_most(self, limit: int, search: str = "") -> Scores:
+        """So many rows and columns: what the search names first, then the greatest ratios; own experts stay."""
+        if max(len(self.experts), len(self.domains)) <= limit:
+            return self
+        wanted = search.strip().lower()
+
+        def rank(name: str, cells: Iterable[float | None]) -> tuple[bool, float]:
+            return bool(wanted) and wanted in name.lower(), max((cell for cell in cells if cell is not None), default=0)
+
+        columns = dict(zip(self.domains, zip(*self.ratios, strict=True), strict=True))
+        rows = dict(zip(self.experts, self.ratios, strict=True))
+        at_home = {self.home_of.get(expert) for expert in rows if wanted and wanted in expert.lower()}
+        domains = sorted(self.domains, key=lambda name: (name in at_home, *rank(name, columns[name])), reverse=True)
+        kept = set(domains[:limit])
+        own = {self.own_expert(domain) for domain in kept}
+        experts = sorted(
+            self.experts,
+            key=lambda name: (rank(name, rows[name])[0], name in own, rank(name, rows[name])),
+            reverse=True,
+        )
+        return self._of(name for name in self.domains if name in kept)._with_rows(set(experts[:limit]))
+
+    def _with_rows(self, experts: Collection[str]) -> Scores:
+        places = [place for place, expert in enumerate(self.experts) if expert in experts]
+
+        def rows(cells: Cells) -> Cells:
+            return [cells[place] for place in places]
+
+        accuracy = None if self.accuracy is None else rows(self.accuracy)
+        kept = [self.experts[place] for place in places]
+        return replace(
+            self, experts=kept, perplexity=rows(self.perplexity), ratios=rows(self.ratios), accuracy=accuracy
+        )
+
     def _of(self, domains: Iterable[str]) -> Scores:
         kept = list(domains)
         order = [self.domains.index(domain) for domain in kept]
@@ -94,18 +146,23 @@ class Scores:
                 }
 
 
-def specialization(scores: Scores, looks: Looks) -> Chart:
-    """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
+def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None = None) -> Chart:
+    """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain.
+
+    The cell of the chosen expert and domain has a frame of its own.
+    """
     shown = scores.at_home_somewhere()
     figure = _painted(shown, looks)
     _mark_homes(figure, shown, looks)
+    if chosen:
+        frame_cell(figure, shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px")
     _add_targets(figure, shown)
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
 def _painted(scores: Scores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
-    return new_heatmap(
+    figure = new_heatmap(
         "domain of the text",
         "expert",
         scores.domains,
@@ -122,6 +179,10 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
         numbers="%{text}",
         colorbar=asdict(colour_bar(1.0, ceiling)),
     )
+    if figure.data[0].texttemplate:  # the numbers stand in the cells: no bar has to say them
+        figure.update_traces(showscale=False)
+        figure.update_layout(margin_t=_TOOLBAR, height=figure.layout.height - figure.layout.margin.t + _TOOLBAR)
+    return figure
 
 
 def _add_targets(figure: go.Figure, scores: Scores) -> None:

@@ -35,7 +35,7 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, _lead_title(weights, experts), _lead_words(weights, experts), table)
+    return Chart(figure, lead_title(weights, experts), _lead_words(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
@@ -61,12 +61,15 @@ def leaders(weights: Weights) -> list[int]:
     return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 
-def _lead_title(weights: Weights, experts: Sequence[str]) -> str:
+def lead_title(weights: Weights, experts: Sequence[str]) -> str:
+    """A sentence: who leads at how much of a text."""
     places = leaders(weights)
-    if not places:
-        return "Weight of each expert by token"
-    first = max(range(len(experts)), key=places.count)
-    return f"{experts[first]} leads at {share(places.count(first) / len(places))} of the tokens: the highest line leads"
+    first, *others = sorted(set(places), key=places.count, reverse=True)
+    if not others:
+        return f"{experts[first]} leads from the first token to the last"
+    turns = sum(one != next_one for one, next_one in pairwise(places))
+    most = share(places.count(first) / len(places))
+    return f"{experts[first]} leads at {most} of the tokens; the lead changes {pluralize(turns, 'time')}"
 
 
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:

@@ -45,7 +45,8 @@ def show_domains(saved: MixtureRequest) -> None:
             show_chart(posterior_heatmap(answer, rows, _TITLES[role], looks), f"posterior_map_{_KEYS[role]}")
     for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_paths(answer, rows, _TITLES[role], looks), f"posterior_paths_{_KEYS[role]}")
+            with st.expander(f"{_TITLES[role]}, block by block", icon=":material/show_chart:"):
+                show_chart(posterior_paths(answer, rows, _TITLES[role], looks), f"posterior_paths_{_KEYS[role]}")
 
 
 def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:

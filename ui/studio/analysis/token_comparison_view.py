@@ -1,49 +1,103 @@
-"""Token comparison of a cell of the heatmap: where an expert is worst and best against the in-domain expert."""
+"""The story of a cell of the heatmap: its numbers, and the passages where its expert differs most from the own one."""
 
 from __future__ import annotations
+
+import math
+import shlex
 
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
-from ui.present.text.formatting import plain
-from ui.present.text.token_comparison import contrast_words, passage_words, tinted_difference
+from ui.present.text.formatting import plain, spoken
+from ui.present.text.token_comparison import contrast_words, passage_words
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
-from workbench.answers.posteriors import TokenComparison
+from ui.widgets.elements.token_view import difference_data, show_tokens
+from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.settings import get_settings
 
-EXPERT, DOMAIN = "contrast.expert", "contrast.domain"
+EXPERT, DOMAIN, SIDE, PASSAGE = "contrast.expert", "contrast.domain", "contrast.side", "contrast.passage"
+WORST, BEST = "Worst", "Best"
+Cell = tuple[str, str]  # expert, domain
 
 
-def choose_cell(scores: Scores, expert_place: int, domain_place: int) -> None:
-    """Takes up the cell that was clicked."""
-    shown = scores.at_home_somewhere()
-    st.session_state[EXPERT], st.session_state[DOMAIN] = shown.experts[expert_place], shown.domains[domain_place]
+def choose_cell(cell: Cell) -> None:
+    """Takes up another cell, with its first passage."""
+    st.session_state[EXPERT], st.session_state[DOMAIN] = cell
+    _go_to_first_passage()
 
 
-def show_contrast(scores: Scores, split: str) -> None:
-    """Asks for a cell and shows where its expert and the domain's own differ."""
-    shown = scores.at_home_somewhere()
-    st.markdown("##### Token comparison: click a cell, or choose one here")
+def _go_to_first_passage() -> None:
+    st.session_state[PASSAGE] = 1
+
+
+def show_cell(shown: Scores, looks: Looks) -> Cell | None:
+    """The second part: which cell, and its numbers. None where there is nothing to compare."""
+    cells = shown.compared()
+    if not cells:
+        st.caption("Score a second expert on a domain that has an expert of its own: then there is a cell to choose.")
+        return None
+    usual = max(cells, key=lambda cell: shown.ratio(*cell) or 0.0)
+    title = st.empty()
     left, right = st.columns(2)
-    _forget_unknown(shown)
-    expert = left.selectbox("Expert", shown.experts, index=None, key=EXPERT, placeholder="Choose an expert")
-    domain = right.selectbox("Domain of the text", shown.domains, index=None, key=DOMAIN, placeholder="Choose a domain")
-    if not expert or not domain:
+    expert = choose_one(
+        left.selectbox, "Expert", shown.experts, key=EXPERT, usual=usual[0], on_change=_go_to_first_passage
+    )
+    domain = choose_one(
+        right.selectbox, "Domain of the text", shown.domains, key=DOMAIN, usual=usual[1], on_change=_go_to_first_passage
+    )
+    title.markdown(f"##### 2 · {plain(expert)} reading {plain(domain)}")
+    _show_numbers(shown, looks, expert, domain)
+    _draw_steps(cells, (expert, domain))
+    return expert, domain
+
+
+def _show_numbers(shown: Scores, looks: Looks, expert: str, domain: str) -> None:
+    ratio, home = shown.ratio(expert, domain), shown.own_expert(domain)
+    if home is None or ratio is None:
+        st.info("This cell has not been scored.")
         return
+    times, nats = st.columns(2)
+    times.metric("of the in-domain expert's perplexity", f"{ratio:.2f} ×")
+    nats.metric("nats per token", f"{-math.log(ratio):+.2f}".replace("-", "−"))
+    names = dict.fromkeys((expert, home))
+    st.table(
+        [
+            {
+                "expert": plain(marked(name, looks.expert(name))),
+                "perplexity (per token)": f"{shown.perplexity_of(name, domain):,.1f}",
+            }
+            for name in names
+        ]
+    )
+
+
+def _draw_steps(cells: list[Cell], cell: Cell) -> None:
+    """Buttons to the cells before and after this one, row by row."""
+    place = cells.index(cell) if cell in cells else 0
+    with st.container(horizontal=True):
+        for label, step in (("Previous cell", -1), ("Next cell", 1)):
+            st.button(
+                label,
+                key=f"contrast.step{step}",
+                on_click=choose_cell,
+                args=(cells[(place + step) % len(cells)],),
+            )
+
+
+def show_passages(shown: Scores, cell: Cell, split: str) -> None:
+    """The third part: one passage, token by token."""
+    expert, domain = cell
     home = shown.own_expert(domain)
     if home is None or home == expert:
+        st.markdown("##### 3 · The passage")
         st.info(plain(f"{expert} is the in-domain expert of {domain}: choose a cell of another domain."))
         return
     answer = _fetch({"domain": domain, "expert": expert, "rival": home, "split": split})
     if answer:
         _show(answer)
-
-
-def _forget_unknown(shown: Scores) -> None:
-    for key, names in ((EXPERT, shown.experts), (DOMAIN, shown.domains)):
-        if st.session_state.get(key) not in names:
-            st.session_state[key] = None
 
 
 def _fetch(request: dict[str, str]) -> TokenComparison | None:
@@ -55,18 +109,23 @@ def _fetch(request: dict[str, str]) -> TokenComparison | None:
 
 
 def _show(answer: TokenComparison) -> None:
-    st.markdown(plain(contrast_words(answer)))
-    st.caption(
-        plain(
-            f"Blue: {answer.expert} gave the token more probability than {answer.rival}; orange: less. "
-            "The stronger the colour, the larger the difference; hover a token to read the difference in nats."
-        )
-    )
-    worst, best = st.columns(2, gap="large")
-    for column, title, passages in ((worst, "Worst", answer.worst), (best, "Best", answer.best)):
-        with column:
-            st.markdown(f"**{title} against the in-domain expert**")
-            for passage in passages:
-                with st.container(border=True):
-                    st.caption(plain(passage_words(passage)))
-                    st.html(tinted_difference(passage.tokens, passage.differences))
+    title = st.empty()
+    left, right = st.columns(2)
+    side = choose_one(left.segmented_control, "Passages", [WORST, BEST], default=WORST, key=SIDE, required=True)
+    passages = answer.worst if side == WORST else answer.best
+    title.markdown(f"##### 3 · The passage where it {'loses' if side == WORST else 'wins'} most")
+    st.caption(plain(contrast_words(answer)))
+    if not passages:
+        st.info("No passage of this kind was scored.")
+        return
+    numbers = list(range(1, len(passages) + 1))
+    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    _show_passage(answer, passages[place - 1])
+    command = ["workbench", "evaluate", "contrast", answer.domain, answer.expert, answer.rival, "--split", answer.split]
+    st.caption(spoken(f"On the command line: `{shlex.join(command)}`"))
+
+
+def _show_passage(answer: TokenComparison, passage: Passage) -> None:
+    st.caption(plain(passage_words(passage)))
+    data = difference_data(passage.tokens, passage.differences, answer.expert, answer.rival)
+    show_tokens(data, "contrast.tokens")

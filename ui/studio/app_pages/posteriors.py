@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import streamlit as st
 
 from ui.client import Client
 from ui.present.charts.colours import read_looks
-from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.charts.trajectories import Weights, average_weights, lead_title, posterior_lines
 from ui.present.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
@@ -19,8 +20,9 @@ from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
 from ui.studio.shared.examples import show_example_posterior
-from ui.widgets.address import choose_one
+from ui.widgets.address import choose_one, fresh, note
 from ui.widgets.background import fetch_in_background
+from ui.widgets.elements.token_view import show_tokens, weight_data
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
@@ -34,6 +36,8 @@ from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
+_TEXT = "posterior.text"
+_LONGEST_LINK = 6_000  # characters of a text in an address: a browser sends the address in two headers of each request
 
 
 @dataclass(frozen=True)
@@ -59,40 +63,75 @@ def show() -> None:
         )
         show_example_posterior()
         return
-    columns = st.columns([3, 2], vertical_alignment="bottom")
+    columns = st.columns([3, 2, 4], vertical_alignment="bottom")
     name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")
     view = choose_one(
         columns[1].segmented_control, "Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True
     )
     if view == _VIEWS[1]:
         show_domains(saved_request(cards[name]))
-    elif sent := _draw_form(cards[name]):
-        mixture = cards.get(sent.request.model)  # which may be gone by now
-        _show_answer(sent, {one.expert: one.parts for one in mixture.members if one.parts} if mixture else {})
+    else:
+        _show_text(cards[name], cards)
+
+
+def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
+    """The story of one text: the text, the strip of weights, the words, and the numbers of one token."""
+    left, right = st.columns([4, 9])
+    with left, st.container(border=True):
+        st.markdown("##### 1 · A text")
+        sent = _draw_form(mixture)
+    if sent:
+        of = cards.get(sent.request.model)  # which may be gone by now
+        with right:
+            _show_answer(sent, {one.expert: one.parts for one in of.members if one.parts} if of else {})
 
 
 def _draw_form(mixture: MixtureCard) -> TextRequest | None:
-    """The request that was last sent; None before the first."""
+    """The request that was last sent; None before the first. A text in the address is read without a click."""
     model = mixture.name
-    text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
-    st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
-    questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == "evidence"]
-    gate = {one.path[-1]: draw_evidence(f"posterior.{mixture.id}", one) for one in questions}
-    parts = draw_parts(mixture)
-    if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
+    linked = fresh(_TEXT)
+    if linked:
+        st.session_state[_TEXT] = linked[-1]
+    text = st.text_area(
+        "Text", key=_TEXT, height=214, label_visibility="collapsed", placeholder="Paste or write a text of any domain."
+    )
+    with st.container(horizontal=True):
+        is_sent = st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:")
+        st.button(
+            "Take an example",
+            icon=":material/ink_pen:",
+            on_click=_take_example,
+            args=(model,),
+            help="From held-out text.",
+        )
+    with st.expander("Evidence and parts", icon=":material/tune:"):
+        questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == "evidence"]
+        gate = {one.path[-1]: draw_evidence(f"posterior.{mixture.id}", one) for one in questions}
+        parts = draw_parts(mixture)
+    if is_sent or linked:
         if text.strip():
             request = MixtureRequest(model, gate=gate, parts=parts)
             st.session_state["posterior.request"] = TextRequest(request, text)
         else:
             st.warning("There is no text yet. Write or paste some above.")
     sent: TextRequest | None = st.session_state.get("posterior.request")
+    if sent:
+        _note_text(sent.text)
     return sent
+
+
+def _note_text(text: str) -> None:
+    """Puts the text that was read into the address, if it fits."""
+    fits = len(quote(text)) <= _LONGEST_LINK
+    note(_TEXT, [text] if fits else [])
+    if not fits:
+        st.caption("This text is too long for an address: a link opens the page without it.")
 
 
 def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
     with explained(), reading() as session:
-        st.session_state["posterior.text"] = example(session, get_storage(get_settings()), model)
+        st.session_state[_TEXT] = example(session, get_storage(get_settings()), model)
 
 
 def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
@@ -120,15 +159,28 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
 
 
 def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
-    st.markdown("##### Words coloured by their leading expert")
     looks = read_looks()
-    st.html(legend(experts, leaders(weights), looks))
-    st.html(tinted_words(tokens, weights, experts, looks))
-    st.caption(
-        plain(f"{pluralize(len(tokens), 'token')}; hover a word to read its weights. A stronger colour is more weight.")
+    data = weight_data(
+        tokens,
+        weights,
+        experts,
+        [looks.expert(name) for name in experts],
+        parts=("strip", "legend", "text", "detail"),
+        titles={
+            "strip": f"2 · {lead_title(weights, experts)}",
+            "text": "3 · Words coloured by their leading expert",
+            "detail": "4 · The token under the pointer",
+        },
+        captions={
+            "strip": "Posterior of each expert at each token, from left to right; heights add up to 1.",
+            "text": f"{pluralize(len(tokens), 'token')}. Marks name the expert from there on; a stronger colour is "
+            "more weight. Point at a word, or use the arrow keys.",
+        },
     )
-    show_chart(posterior_lines(tokens, weights, experts, looks), "posterior")
-    show_chart(average_weights(weights, experts, looks), "posterior_mean")
+    show_tokens(data, "posterior.tokens")
+    with st.expander("Lines, means and numbers", icon=":material/show_chart:"):
+        show_chart(posterior_lines(tokens, weights, experts, looks), "posterior")
+        show_chart(average_weights(weights, experts, looks), "posterior_mean")
 
 
 if __name__ == "__main__":

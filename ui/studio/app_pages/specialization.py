@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from ui.present.charts.colours import read_looks
+from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.present.text.measures import table_measure_words
 from ui.studio.analysis.affinity_view import show_affinity
 from ui.studio.analysis.retention_view import COMPARED, show_retention
-from ui.studio.analysis.token_comparison_view import choose_cell, show_contrast
+from ui.studio.analysis.token_comparison_view import Cell, choose_cell, show_cell, show_passages
 from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example_specialization
-from ui.widgets.address import choose_one
+from ui.widgets.address import choose_one, write_text
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
@@ -30,6 +32,7 @@ from workbench.registry.database import reading
 
 ALL = "All experts"
 _AT_FIRST = 12  # experts that are compared until others are chosen
+_MOST = 50  # rows and columns of the heatmap
 
 
 def show() -> None:
@@ -44,9 +47,10 @@ def show() -> None:
         )
         show_example_specialization()
         return
-    mixture, split = _draw_choices(names)
+    columns = st.columns([3, 2, 7], vertical_alignment="bottom")
+    mixture, split = _draw_choices(columns[0], columns[1], names)
     view = choose_one(
-        st.segmented_control,
+        columns[2].segmented_control,
         "View",
         list(_VIEWS),
         default=next(iter(_VIEWS)),
@@ -62,28 +66,58 @@ def show() -> None:
 
 
 def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
-    _show_scores(scores)
-    st.caption(plain(scores.measured))
+    """The story: the heatmap, a cell of it, and a passage behind the cell. What is chosen stands in the address."""
+    first = st.container(border=True)
+    with first:
+        scores = _within_limit(scores)
+    shown = scores.at_home_somewhere()
+    if not shown.domains:
+        with first:
+            _show_table(scores)
+    else:
+        looks = read_looks()
+        left, right = st.columns([5, 8])
+        with left, st.container(border=True):
+            cell = show_cell(shown, looks)
+        with first:
+            _show_scores(scores, looks, cell)
+        if cell:
+            with right, st.container(border=True):
+                show_passages(shown, cell, split)
     _show_missing_scores(mixture, split, scores)
-    has_homes = bool(scores.at_home_somewhere().domains)
-    if has_homes:
+    with st.expander("How this is measured", icon=":material/straighten:"):
         _show_reading_guide(scores)
-    if scores.accuracy_is_known():
-        where = "in the table and on a cell" if has_homes else "in the table"
-        st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
-    if has_homes:
-        show_contrast(scores, split)
+
+
+def _within_limit(scores: Scores) -> Scores:
+    """At most 50 rows and columns, with a field that brings others to the front."""
+    whole = len(scores.experts), len(scores.domains)
+    if max(whole) <= _MOST:
+        return scores
+    search = write_text(st.text_input, "Find an expert or a domain", key="specialization.search")
+    scores = scores.at_most(_MOST, search)
+    st.caption(
+        f"{len(scores.experts):,} of {whole[0]:,} experts and {len(scores.domains):,} of {whole[1]:,} domains: "
+        "those with the greatest ratios. What you search for comes first."
+    )
+    return scores
 
 
 def _show_reading_guide(scores: Scores) -> None:
-    if out_of_domain := scores.without_own_expert():
+    st.caption(plain(scores.measured))
+    has_homes = bool(scores.at_home_somewhere().domains)
+    if out_of_domain := scores.without_own_expert() if has_homes else []:
         st.caption(
             plain(f"Only in the table, because no expert here was trained on these alone: {listed(out_of_domain)}.")
         )
-    st.caption(
-        "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
-        "Colours follow their logarithm, and end at the 95th percentile, so that an outlier does not hide the others."
-    )
+    if has_homes:
+        st.caption(
+            "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
+            "Colours follow their logarithm, and end at the 95th percentile, so that an outlier does not hide others."
+        )
+    if scores.accuracy_is_known():
+        where = "in the table and on a cell" if has_homes else "in the table"
+        st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
 
 
 def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
@@ -142,14 +176,20 @@ _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
 }
 
 
-def _show_scores(scores: Scores) -> None:
+def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
+    """The first part: the heatmap. A click takes up a cell."""
+    shown = scores.at_home_somewhere()
+
     def choose() -> None:
         if place := clicked("specialization"):
-            choose_cell(scores, expert_place=place[1], domain_place=place[0])
+            choose_cell((shown.experts[place[1]], shown.domains[place[0]]))
 
-    if scores.at_home_somewhere().domains:
-        show_chart(specialization(scores, read_looks()), "specialization", choose)
-        return
+    picture = specialization(scores, looks, cell)
+    show_chart(replace(picture, title=f"1 · {picture.title}"), "specialization", choose)
+
+
+def _show_table(scores: Scores) -> None:
+    """What there is to see without an in-domain expert."""
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
     )
@@ -171,13 +211,10 @@ def _how_to_score(mixture: str | None) -> str:
     return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture or 'MIXTURE'}`."
 
 
-def _draw_choices(names: list[str]) -> tuple[str | None, str]:
-    columns = st.columns([3, 1], vertical_alignment="bottom")
-    choice = choose_one(
-        columns[0].selectbox, "Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go
-    )
+def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, str]:
+    choice = choose_one(left.selectbox, "Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
     split = choose_one(
-        columns[1].segmented_control,
+        right.segmented_control,
         "Held-out text",
         ["test", "dev"],
         default="test",

@@ -1,0 +1,76 @@
+"""The pages Specialization and Posteriors in a Chromium: a cell leads to its passages, a text to its tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_accessibility import FITS, PHONE, SETTLED, TABLET, WIDE
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+SLOW = 120_000  # milliseconds, for an answer of a server that has just been started
+HEIGHT = "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
+
+
+def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, page: Page, chromium: Browser) -> None:
+    page.set_viewport_size(WIDE)
+    page.goto(f"{servers.studio}/specialization")
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    usual = page.get_by_role("heading", name="2 ·").inner_text()
+    assert page.evaluate(HEIGHT) <= 1.6 * WIDE["height"]
+
+    page.get_by_role("button", name="Next cell").click()
+    expect(page.get_by_role("heading", name="2 ·")).not_to_have_text(usual)
+    chosen = page.get_by_role("heading", name="2 ·").inner_text()
+    page.get_by_role("radio", name="Best", exact=True).click()
+    expect(page.get_by_role("heading", name="3 · The passage where it wins most")).to_be_visible()
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    words = page.locator(".tv-text").inner_text()
+
+    page.reload()
+    expect(page.get_by_role("heading", name="2 ·")).to_have_text(chosen, timeout=SLOW)
+    expect(page.get_by_role("heading", name="3 · The passage where it wins most")).to_be_visible(timeout=SLOW)
+    expect(page.locator(".tv-text")).to_have_text(words, use_inner_text=True, timeout=SLOW)
+    field = page.get_by_test_id("stSelectbox").filter(has_text="Expert").last
+    expect(field.locator("input")).to_have_value(chosen.removeprefix("2 · ").split(" reading ")[0])
+
+    box = page.locator(".stPlotlyChart .plot").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + box["height"] * 0.25)  # the first expert on the second
+    expect(page.get_by_role("heading", name="2 ·")).to_have_text("2 · first/code reading law")
+
+    for size in (TABLET, PHONE):
+        page.set_viewport_size(size)
+        page.wait_for_selector(SETTLED)
+        assert page.evaluate(FITS), size
+
+
+def test_a_text_with_markup_is_read_token_by_token_and_a_reload_reads_it_again(servers: Any, page: Page) -> None:
+    text = "def f(x):\n    return <img src=x onerror=alert(1)>\nThe tenant shall pay the rent."
+    page.set_viewport_size(WIDE)
+    page.goto(f"{servers.studio}/posteriors")
+    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("button", name="Show the posterior").click()
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    plain = "(one) => [...one.querySelectorAll('.tv-token')].map((token) => token.textContent).join('')"
+    assert page.locator(".tv-text").evaluate(plain) == text
+    assert page.locator(".token-view img").count() == 0
+    assert page.evaluate(HEIGHT) <= 1.6 * WIDE["height"]
+
+    page.locator(".tv-text").focus()
+    page.keyboard.press("Home")
+    first = page.locator(".token-view table").inner_text()
+    page.keyboard.press("End")
+    assert page.locator(".token-view table").inner_text() != first
+
+    page.reload()
+    expect(page.get_by_label("Text", exact=True)).to_have_value(text, timeout=SLOW)
+    expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    assert page.locator(".tv-text").evaluate(plain) == text
+
+    for size in (TABLET, PHONE):
+        page.set_viewport_size(size)
+        page.wait_for_selector(SETTLED)
+        assert page.evaluate(FITS), size

@@ -1,0 +1,450 @@
+"""A text by token: tinted by leading expert or by difference, with the strip of weights and the numbers of a token.
+
+`draw_tokens` of the script depends on nothing but a root element and the data, and may be called again with longer
+data while text is written. The studio mounts it as a component (`show_tokens`); the playground gives `HTML`, `CSS` and
+`SCRIPT_OF_GRADIO` to `gr.HTML`. Tokens and names are user data: they are set as text, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from workbench.palette import GREY, Look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Part = Literal["strip", "legend", "text", "detail"]
+Weights = Sequence[Sequence[float]]  # token × expert
+SHOWN = 7  # experts that are drawn one by one; all others are one
+FULL_NATS = 3.0  # the difference at which a tint is at its strongest
+
+
+class Drawn(TypedDict):
+    """An expert as it is drawn."""
+
+    name: str
+    mark: str
+    colour: str
+    letters: str
+
+
+class TokenData(TypedDict, total=False):
+    """What the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
+
+    label: str  # what the text is, for screen readers
+    parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token
+    titles: Mapping[Part, str]  # a part without one joins the part before it, if that has one
+    captions: Mapping[Part, str]
+    tokens: Sequence[str]
+    experts: Sequence[Drawn]
+    weights: Weights  # token × drawn expert
+    leads: Sequence[int]  # the drawn expert that leads at each token
+    shares: Sequence[float]  # the weight of the leading expert, which may be one of the others
+    differences: Sequence[float]  # nats
+    sides: Sequence[str]  # the expert, and the one that it is compared with
+
+
+def weight_data(
+    tokens: Sequence[str],
+    weights: Weights,
+    experts: Sequence[str],
+    looks: Sequence[Look],
+    *,
+    label: str = "Words coloured by their leading expert",
+    parts: Sequence[Part] = ("text", "strip", "legend"),
+    titles: Mapping[Part, str] | None = None,
+    captions: Mapping[Part, str] | None = None,
+) -> TokenData:
+    """The data of tokens and the weight of each expert at each of them; `looks` has one for each expert.
+
+    The seven experts with the greatest mean weight keep their own colour. All others are one, in grey.
+    """
+    kept = _most_weighty(weights, len(experts))
+    rest = [place for place in range(len(experts)) if place not in kept]
+    drawn = [_drawn(experts[place], looks[place]) for place in kept]
+    if rest:
+        drawn.append({"name": f"{len(rest)} others", "mark": "+", "colour": GREY, "letters": "#000000"})
+    leading = [max(range(len(row)), key=row.__getitem__) for row in weights]
+    place_of = {place: number for number, place in enumerate(kept)}
+    return {
+        "label": label,
+        "parts": list(parts),
+        "titles": dict(titles or {}),
+        "captions": dict(captions or {}),
+        "tokens": list(tokens),
+        "experts": drawn,
+        "weights": [
+            [round(row[place], 4) for place in kept] + ([round(sum(row[place] for place in rest), 4)] if rest else [])
+            for row in weights
+        ],
+        "leads": [place_of.get(place, len(kept)) for place in leading],
+        "shares": [round(row[place], 4) for row, place in zip(weights, leading, strict=True)],
+    }
+
+
+def difference_data(
+    tokens: Sequence[str],
+    differences: Sequence[float],
+    expert: str,
+    rival: str,
+    parts: Sequence[Part] = ("text", "legend"),
+) -> TokenData:
+    """The data of tokens and how much better than its rival an expert predicted each (nats)."""
+    return {
+        "label": f"Where {expert} is better and worse than {rival}",
+        "parts": list(parts),
+        "titles": {},
+        "captions": {},
+        "tokens": list(tokens),
+        "differences": [round(value, 4) for value in differences],
+        "sides": [expert, rival],
+    }
+
+
+def show_tokens(data: TokenData, key: str) -> None:
+    """Draws them in the studio."""
+    _component()(key=key, data=dict(data))
+
+
+@cache
+def _component() -> Callable[..., Any]:
+    import streamlit as st
+
+    made: Callable[..., Any] = st.components.v2.component("token_view", html=HTML, css=CSS, js=SCRIPT_OF_STREAMLIT)
+    return made
+
+
+def _most_weighty(weights: Weights, num_experts: int) -> list[int]:
+    """The places of the experts that are drawn one by one, in their order."""
+    if num_experts <= SHOWN + 1:  # one other expert is drawn as well as named
+        return list(range(num_experts))
+    sums = [sum(column) for column in zip(*weights, strict=True)] or [0.0] * num_experts
+    return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:SHOWN])
+
+
+def _drawn(name: str, look: Look) -> Drawn:
+    return {"name": name, "mark": look.mark, "colour": look.colour, "letters": look.letters}
+
+
+HTML = '<div class="token-view"></div>\n'
+
+CSS = """
+.token-view { position: relative; display: flex; flex-direction: column; gap: 10px; font-size: 14.5px;
+  color: inherit; }
+.token-view section { min-width: 0; }
+.token-view section.titled { border: 1px solid color-mix(in srgb, currentColor 20%, transparent);
+  border-radius: 6px; padding: 12px 14px; }
+.token-view h2 { font-size: 17px; font-weight: 600; margin: 0 0 4px; padding: 0; line-height: 1.3; }
+.token-view p { margin: 0 0 6px; font-size: 13.5px; line-height: 1.4; }
+.token-view .tv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.75; border-radius: 4px; }
+.token-view .tv-differences { max-height: 200px; overflow-y: auto; }
+.token-view .tv-text:focus-visible { outline: 2px solid currentColor; outline-offset: 3px; }
+.token-view .tv-token { border-bottom: 2.5px solid transparent; padding-bottom: 1px; cursor: default; }
+.token-view .tv-token.tv-here { outline: 2px solid currentColor; outline-offset: -1px; border-radius: 2px; }
+.token-view .tv-worse { background: color-mix(in srgb, #c03a2b var(--tv-tint), transparent);
+  border-bottom-color: #c03a2b; }
+.token-view .tv-better { background: color-mix(in srgb, #2e9a63 var(--tv-tint), transparent);
+  border-bottom: 4px double #2e9a63; padding-bottom: 0; }
+.token-view sup { font-size: 12px; font-weight: 700; line-height: 0; padding: 0 1px 0 2px; user-select: none; }
+.token-view .tv-mark { display: inline-block; min-width: 12px; padding: 0 4px; margin-right: 6px;
+  border-radius: 4px; font-size: 12px; font-weight: 700; line-height: 17px; text-align: center; }
+.token-view .tv-strip { position: relative; cursor: crosshair; }
+.token-view .tv-runs { position: relative; height: 19px; }
+.token-view .tv-runs .tv-mark { position: absolute; transform: translateX(-50%); margin: 0; }
+.token-view svg { display: block; width: 100%; height: var(--tv-strip-height, 28px); border-radius: 4px; }
+.token-view section.titled svg { height: 74px; }
+.token-view .tv-pointer { position: absolute; top: 17px; bottom: 0; width: 2px; background: currentColor;
+  pointer-events: none; }
+.token-view ul { display: flex; flex-wrap: wrap; gap: 2px 18px; list-style: none; margin: 6px 0 0; padding: 0;
+  font-size: 13.5px; }
+.token-view li { margin: 0; padding: 0; overflow-wrap: anywhere; }
+.token-view code { font-size: 13px; white-space: pre-wrap; overflow-wrap: anywhere;
+  background: color-mix(in srgb, currentColor 8%, transparent); color: inherit; border-radius: 4px;
+  padding: 1px 6px; }
+.token-view table { width: 100%; border: 0; border-collapse: collapse; font-size: 13.5px; }
+.token-view :is(th, td) { text-align: left; font-weight: 400; padding: 3px 6px; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 15%, transparent); overflow-wrap: anywhere; }
+.token-view td:last-child { text-align: right; white-space: nowrap; width: 5em; font-variant-numeric: tabular-nums;
+  }
+.token-view .tv-bar { width: 50%; }
+.token-view .tv-bar div { height: 8px; border-radius: 4px; min-width: 1px; }
+.token-view .tv-float { position: fixed; z-index: 1000; width: 260px; padding: 8px 10px; border-radius: 6px;
+  pointer-events: none; background: var(--tv-page, Canvas);
+  border: 1px solid color-mix(in srgb, currentColor 40%, transparent); box-shadow: 0 3px 12px rgb(0 0 0 / 25%); }
+.token-view .tv-float .tv-bar { display: none; }
+.token-view .tv-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
+  white-space: nowrap; }
+"""
+
+
+DRAW = """
+function drawTokens(root, data) {
+  const SVG = "http://www.w3.org/2000/svg", COLUMNS = 160;
+  const make = (tag, name, text) => {
+    const one = document.createElement(tag);
+    if (name) one.className = name;
+    if (text !== undefined) one.textContent = text;
+    return one;
+  };
+  const minus = (text) => text.replace("-", "\\u2212");
+  const percent = (share) => share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`;
+  const nats = (value) => minus((value > 0 ? "+" : "") + value.toFixed(2)) + " nats";
+  const tint = (share) => `${(8 + 22 * Math.min(1, Math.max(0, share))).toFixed(1)}%`;
+  const visible = (text) => text.replaceAll("\\n", "\\u23ce").replaceAll("\\t", "\\u21e5");
+  const tokens = (data && data.tokens) || [], weights = (data && data.weights) || null;
+  const experts = (data && data.experts) || [], differences = (data && data.differences) || [];
+  const chip = (expert) => {
+    const one = make("span", "tv-mark", expert.mark || "\\u25cf");
+    one.style.background = expert.mark ? expert.colour : "none";
+    one.style.color = expert.mark ? expert.letters : expert.colour;
+    one.setAttribute("aria-hidden", "true");
+    return one;
+  };
+
+  // The frame is made once for the same parts, so that focus and selection outlive new tokens.
+  const wanted = JSON.stringify([data && data.parts, data && data.titles, data && data.captions, !!weights]);
+  let state = root.tokenView;
+  if (!state || state.wanted !== wanted || !root.contains(state.text)) {
+    root.replaceChildren();
+    state = root.tokenView = {wanted, keys: [], nodes: [], at: -1};
+    state.text = make("div", "tv-text");
+    state.strip = make("div", "tv-strip");
+    state.legend = make("ul");
+    state.detail = make("div");
+    state.now = make("span", "tv-hidden");
+    state.now.setAttribute("role", "status");
+    for (const part of (data && data.parts) || []) {
+      const title = (data.titles || {})[part], last = root.lastElementChild;
+      const section = title || !last || !last.classList.contains("titled") ? make("section") : last;
+      if (title) {
+        section.classList.add("titled");
+        section.append(make("h2", "", title));
+      }
+      if ((data.captions || {})[part]) section.append(make("p", "", data.captions[part]));
+      section.append(state[part]);
+      root.append(section);
+    }
+    root.append(state.now);
+    if (!state.detail.isConnected && !root.contains(state.detail)) {
+      state.detail.className = "tv-float";
+      state.detail.hidden = true;
+      root.append(state.detail);
+      state.floats = true;
+    }
+    state.text.tabIndex = 0;
+    state.text.setAttribute("role", "group");
+  }
+  state.text.classList.toggle("tv-differences", !weights);
+  state.text.setAttribute("aria-label", `${(data && data.label) || "Text"}. Arrow keys go from token to token.`);
+
+  // Words: what is as before stays as it is.
+  const leads = (data && data.leads) || [], shares = (data && data.shares) || [];
+  const keyOf = (at) => {
+    if (!weights) return `${tokens[at]}|${differences[at]}`;
+    const expert = experts[leads[at]], isFirst = at === 0 || leads[at] !== leads[at - 1];
+    return JSON.stringify([tokens[at], expert, shares[at], isFirst]);
+  };
+  let same = 0;
+  while (same < tokens.length && state.keys[same] === keyOf(same)) same += 1;
+  for (const nodes of state.nodes.splice(same)) nodes.forEach((one) => one.remove());
+  state.keys.length = same;
+  for (let at = same; at < tokens.length; at += 1) {
+    const token = make("span", "tv-token", tokens[at]), nodes = [token];
+    token.dataset.at = at;
+    if (weights) {
+      const expert = experts[leads[at]];
+      token.style.background = `color-mix(in srgb, ${expert.colour} ${tint(shares[at])}, transparent)`;
+      token.style.borderBottomColor = expert.colour;
+      if (expert.mark && (at === 0 || leads[at] !== leads[at - 1])) {
+        nodes.unshift(make("sup", "", expert.mark));
+        nodes[0].setAttribute("aria-hidden", "true");
+      }
+    } else if (Math.abs(differences[at]) >= 0.005) {
+      token.classList.add(differences[at] < 0 ? "tv-worse" : "tv-better");
+      token.style.setProperty("--tv-tint", tint(Math.abs(differences[at]) / FULL_NATS));
+    }
+    state.text.append(...nodes);
+    state.nodes.push(nodes);
+    state.keys.push(keyOf(at));
+  }
+
+  const means = experts.map((_, place) => weights.reduce((sum, row) => sum + row[place], 0) / (weights.length || 1));
+
+  if (weights && root.contains(state.strip)) {
+    const count = Math.min(weights.length, COLUMNS), columns = [];
+    for (let place = 0; place < count; place += 1) {
+      const from = Math.round(place * weights.length / count), to = Math.round((place + 1) * weights.length / count);
+      columns.push(experts.map((_, one) => {
+        let sum = 0;
+        for (let at = from; at < to; at += 1) sum += weights[at][one];
+        return sum / (to - from);
+      }));
+    }
+    const picture = document.createElementNS(SVG, "svg");
+    picture.setAttribute("viewBox", `0 0 ${count || 1} 1`);
+    picture.setAttribute("preserveAspectRatio", "none");
+    picture.setAttribute("role", "img");
+    const order = experts.map((_, place) => place).sort((a, b) => means[b] - means[a]);
+    const named = order.map((place) => `${experts[place].name} ${percent(means[place])}`).join(", ");
+    picture.setAttribute("aria-label", `Weight of each expert from the first token to the last. Mean: ${named}`);
+    let below = new Array(count).fill(0);
+    for (const one of order) {
+      const above = below.map((base, place) => Math.min(1, base + columns[place][one]));
+      if (above.some((top, place) => top - below[place] > 0.002)) {
+        const there = above.map((top, place) => `L${place} ${(1 - top).toFixed(3)}H${place + 1}`).join("");
+        const back = below.map((base, place) => `L${place + 1} ${(1 - base).toFixed(3)}H${place}`).reverse().join("");
+        const area = document.createElementNS(SVG, "path");
+        area.setAttribute("fill", experts[one].colour);
+        area.setAttribute("d", `M0 ${(1 - below[0]).toFixed(3)}${there}${back}Z`);
+        picture.append(area);
+      }
+      below = above;
+    }
+    const runs = make("div", "tv-runs");
+    runs.setAttribute("aria-hidden", "true");
+    const leaders = columns.map((column) => column.indexOf(Math.max(...column)));
+    for (let start = 0; start < count;) {
+      let end = start;
+      while (end < count && leaders[end] === leaders[start]) end += 1;
+      if (end - start >= count / 20) {
+        const mark = chip(experts[leaders[start]]);
+        mark.style.left = `${100 * (start + end) / 2 / count}%`;
+        runs.append(mark);
+      }
+      start = end;
+    }
+    state.pointer = make("div", "tv-pointer");
+    state.strip.replaceChildren(runs, picture, state.pointer);
+  }
+
+  if (root.contains(state.legend)) {
+    if (weights) {
+      const led = experts.map((_, place) => leads.filter((one) => one === place).length);
+      state.legend.replaceChildren(...experts.map((expert, place) => {
+        const one = make("li");
+        one.append(chip(expert), `${expert.name}: leads at ${led[place]} of ${tokens.length}`);
+        return one;
+      }));
+    } else {
+      const sample = (name, words) => {
+        const one = make("li"), shown = make("span", `tv-token ${name}`, "line");
+        shown.style.setProperty("--tv-tint", "20%");
+        one.append(shown, ` ${words}`);
+        return one;
+      };
+      state.legend.replaceChildren(sample("tv-worse", "solid: worse"), sample("tv-better", "double: better"));
+    }
+  }
+
+  const rows = (at) => {
+    if (!weights) {
+      const verb = differences[at] < 0 ? "less" : "more";
+      return [[null, `${data.sides[0]} gives it ${verb} probability than ${data.sides[1]}`, nats(differences[at]), 0]];
+    }
+    const order = experts.map((_, place) => place).sort((a, b) => weights[at][b] - weights[at][a]);
+    return order.map((one) => [experts[one], experts[one].name, percent(weights[at][one]), weights[at][one]]);
+  };
+  const fill = (at) => {
+    const table = make("table"), title = make("p");
+    title.append(make("code", "", visible(tokens[at])), ` token ${at + 1} of ${tokens.length}`);
+    for (const [expert, words, number, share] of rows(at)) {
+      const row = table.insertRow(), head = make("th");
+      head.scope = "row";
+      if (expert) head.append(chip(expert));
+      head.append(words);
+      row.append(head);
+      if (expert) {
+        const bar = make("div"), cell = make("td", "tv-bar");
+        bar.style.background = expert.colour;
+        bar.style.width = `${(100 * share).toFixed(1)}%`;
+        cell.append(bar);
+        row.append(cell);
+      }
+      row.append(make("td", "", number));
+    }
+    state.detail.replaceChildren(title, table);
+  };
+  const place = (at) => {
+    const box = state.nodes[at][state.nodes[at].length - 1].getBoundingClientRect(), own = state.detail;
+    own.hidden = false;
+    own.style.background = state.page || (state.page = pageColour());
+    const size = own.getBoundingClientRect();
+    const left = Math.max(4, Math.min(box.left, window.innerWidth - size.width - 8));
+    const top = box.bottom + 6 + size.height < window.innerHeight ? box.bottom + 6 : box.top - size.height - 6;
+    // A parent with a transform moves what is fixed: corrected by where it came to stand.
+    own.style.left = "0px";
+    own.style.top = "0px";
+    const origin = own.getBoundingClientRect();
+    own.style.left = `${left - origin.left}px`;
+    own.style.top = `${Math.max(4, top) - origin.top}px`;
+  };
+  const pageColour = () => {
+    for (let one = root; one; one = one.parentElement || (one.getRootNode() && one.getRootNode().host)) {
+      const colour = getComputedStyle(one).backgroundColor;
+      if (colour && !/^(transparent|rgba\\(.*, 0\\))$/.test(colour)) return colour;
+    }
+    return "Canvas";
+  };
+  const choose = (at, isSpoken) => {
+    if (at < 0 || at >= tokens.length) return;
+    const old = state.nodes[state.at];
+    if (old) old[old.length - 1].classList.remove("tv-here");
+    state.at = at;
+    state.nodes[at][state.nodes[at].length - 1].classList.add("tv-here");
+    if (state.pointer) state.pointer.style.left = `calc(${100 * (at + 0.5) / tokens.length}% - 1px)`;
+    fill(at);
+    if (state.floats) place(at);
+    if (isSpoken) {
+      const words = rows(at).slice(0, 3).map(([, name, number]) => `${name} ${number}`).join(", ");
+      state.now.textContent = `${visible(tokens[at])}: ${words}`;
+      state.nodes[at][state.nodes[at].length - 1].scrollIntoView({block: "nearest"});
+    }
+  };
+  const leave = () => { if (state.floats) state.detail.hidden = true; };
+
+  state.text.onmouseover = (event) => {
+    const token = event.target.closest("[data-at]");
+    if (token) choose(Number(token.dataset.at));
+  };
+  state.text.onmouseleave = leave;
+  state.text.onblur = leave;
+  state.text.onfocus = () => { if (state.text.matches(":focus-visible")) choose(Math.max(0, state.at), true); };
+  state.text.onkeydown = (event) => {
+    const last = tokens.length - 1;
+    const to = {ArrowRight: Math.min(last, state.at + 1), ArrowLeft: Math.max(0, state.at - 1), Home: 0, End: last};
+    if (event.key === "Escape") leave();
+    if (!(event.key in to) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    choose(to[event.key], true);
+  };
+  state.strip.onmousemove = (event) => {
+    const box = state.strip.getBoundingClientRect();
+    choose(Math.floor((event.clientX - box.left) / box.width * tokens.length));
+  };
+  state.strip.onmouseleave = leave;
+
+  if (state.at >= tokens.length) state.at = -1;
+  if (!state.floats && tokens.length) choose(state.at < 0 ? tokens.length - 1 : state.at);
+  else if (state.at >= 0 && !state.detail.hidden) choose(state.at);
+  if (state.pointer) state.pointer.hidden = state.at < 0;
+}
+""".replace("FULL_NATS", str(FULL_NATS))
+
+SCRIPT_OF_STREAMLIT = (
+    DRAW
+    + """
+export default ({parentElement, data}) => drawTokens(parentElement.querySelector(".token-view"), data);
+"""
+)
+
+SCRIPT_OF_GRADIO = (
+    DRAW
+    + """
+const draw = () => drawTokens(element.querySelector(".token-view"), props.value);
+watch("value", draw);
+draw();
+"""
+)
