@@ -40,6 +40,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     operations.watch(state)
     for module in (operations, models, completions, insight, comparisons, jobs, registry):
         app.include_router(module.router)
+    app.include_router(comparisons.ratings)
     add_handlers(app)
     add_schema(app)
     app.add_api_route("/favicon.ico", _icon, include_in_schema=False)

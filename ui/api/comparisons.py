@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from ui.api.deps import State
+from ui.present.ratings_csv import ratings_csv
+from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import (
     ComparisonCard,
     ComparisonPage,
@@ -15,10 +18,13 @@ from workbench.answers.history import (
     NewComparison,
     NewVote,
 )
+from workbench.answers.ratings import RatingTables
 from workbench.registry import comparisons
 from workbench.registry.database import reading, transaction
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
+ratings = APIRouter(prefix="/v1/workbench/ratings")
+CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 MOST = 200  # of one answer
 Search = Annotated[str, Query(max_length=1000, description="Words that must stand in the prompt or in an answer.")]
 Named = Annotated[str, Query(max_length=200)]
@@ -91,3 +97,17 @@ def withdraw_vote(id: str, state: State, a: Letter = "A", b: Letter = "B") -> Co
     """Deletes the vote on two answers."""
     with transaction(state.settings) as session:
         return comparisons.withdraw_vote(session, id, a, b)
+
+
+@ratings.get("", response_model=RatingTables, responses=CSV)
+def show_ratings(
+    state: State,
+    domain: Annotated[str, Query(max_length=200, description="Only prompts of this domain.")] = "",
+    blind_only: Annotated[bool, Query(description="Only votes before which the names were hidden.")] = False,
+    by_name: Annotated[bool, Query(description="Count all setups that had one name as one model.")] = False,
+    format: Annotated[Literal["json", "csv"], Query(description="csv: one row for each model and table.")] = "json",
+) -> RatingTables | Response:
+    """Bradley-Terry ratings by the votes, with 95 % intervals, on all prompts and by domain."""
+    with reading(state.settings) as session:
+        answer = rating_tables(session, domain=domain, blind_only=blind_only, by_name=by_name)
+    return Response(ratings_csv(answer), media_type="text/csv") if format == "csv" else answer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from workbench.settings import Settings
 from workbench.verification import read_answer, verify
 
 PATH = "/v1/workbench/comparisons"
+RATINGS = "/v1/workbench/ratings"
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3, "seed": 11, "return_token_ids": True}
 
 
@@ -236,3 +239,24 @@ def test_text_that_is_too_old_is_not_shown(api: TestClient, settings: Settings) 
     with reading(settings) as session:
         assert comparisons.list_comparisons(session, history_days=1e-9).total == 0
         assert comparisons.list_comparisons(session, history_days=1).total == 1
+
+
+def test_votes_become_ratings_as_json_and_csv(api: TestClient) -> None:
+    assert api.get(RATINGS).json()["tables"][0]["num_votes"] == 0
+    for number in range(12):
+        path = f"{PATH}/{store(api)['id']}/vote"
+        api.post(path, json={"choice": "a" if number % 4 else "b", "is_blind": number == 1})
+    overall, code = api.get(RATINGS).json()["tables"]
+    assert (overall["domain"], code["domain"]) == ("", "code")
+    best, other = overall["rows"]
+    assert (best["label"], best["wins"], best["losses"]) == ("both", 9, 3)
+    assert best["rating"] - other["rating"] == pytest.approx(400 * math.log10(3))
+    assert overall["num_blind"] == 1
+    assert api.get(RATINGS, params={"blind_only": True}).json()["tables"][0]["num_votes"] == 1
+    response = api.get(RATINGS, params={"format": "csv", "domain": "code"})
+    assert response.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(response.text.splitlines()))
+    assert [(row["domain"], row["label"], float(row["rating"])) for row in rows] == [
+        ("code", "both", best["rating"]),
+        ("code", "both without both/law", other["rating"]),
+    ]
