@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
 from workbench.answers.posteriors import Manifest
-from workbench.answers.verification import ChoiceReplay, Verification
+from workbench.answers.verification import AnswerVerification, ChoiceReplay, ComparisonVerification, Verification
 from workbench.errors import BadSpec
+from workbench.mixture_request import MixtureRequest
 from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
         agrees=all(choice.first_difference is None for choice in choices),
         changed=_changed(answer.manifest, plan.manifest()),
         choices=choices,
+    )
+
+
+def verify_comparison(
+    stored: Mapping[str, StoredAnswer], plan: Callable[[MixtureRequest], GenerationPlan], stream: Stream
+) -> ComparisonVerification:
+    """Generates every answer of a comparison again, by their letters."""
+    results = {letter: verify(answer, plan(answer.request()), stream) for letter, answer in stored.items()}
+    return ComparisonVerification(
+        agrees=all(one.agrees for one in results.values()),
+        answers=[AnswerVerification(letter=letter, **dict(one)) for letter, one in results.items()],
     )
 
 

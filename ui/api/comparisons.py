@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ui.api.deps import State
+from ui.api.completions import CLIENT_LEFT
+from ui.api.deps import Gone, State, unless_gone
 from ui.present.ratings_csv import ratings_csv
 from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import (
@@ -19,8 +21,10 @@ from workbench.answers.history import (
     NewVote,
 )
 from workbench.answers.ratings import RatingTables
+from workbench.answers.verification import ComparisonVerification
 from workbench.registry import comparisons
 from workbench.registry.database import reading, transaction
+from workbench.verification import verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")
@@ -83,6 +87,17 @@ def delete_comparison(id: str, state: State) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
     with transaction(state.settings) as session:
         return comparisons.delete_comparison(session, id)
+
+
+@router.post("/{id}/verify", response_model=ComparisonVerification)
+async def verify(id: str, request: Request, state: State) -> ComparisonVerification | Response:
+    """Generates every answer of a comparison again by its manifest, and compares the tokens."""
+    stored = comparisons.replayable(await run_in_threadpool(show_comparison, id, state))
+    host = state.generations
+    try:
+        return await unless_gone(request, state.slots.call(verify_comparison, stored, host.plan, host.stream))
+    except Gone:
+        return Response(status_code=CLIENT_LEFT)
 
 
 @router.post("/{id}/vote")

@@ -76,6 +76,12 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     return _card(row)
 
 
+def require_letters(num_answers: int) -> None:
+    """Raises BadComparison for too few or too many answers."""
+    if not 2 <= num_answers <= len(LETTERS):
+        raise BadComparison(f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models.")
+
+
 def _prompt(new: NewComparison) -> str:
     return new.messages[-1].content if new.messages else new.prompt
 
@@ -191,6 +197,21 @@ def _row(session: Session, id: str) -> Comparison:
     if len(rows) != 1:
         raise NotFound("comparison", id, _known(session))
     return rows[0]
+
+
+def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
+    """One answer of a comparison. Raises NotFound."""
+    for answer in card.answers:
+        if answer.letter == letter:
+            return answer
+    raise NotFound("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
+
+
+def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
+    """The answers by their letters, as `workbench.verification` makes them again. Raises BadComparison without text."""
+    if not card.has_text:
+        raise BadComparison(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
+    return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
 
 
 # votes -----------------------------------------------------------------------------------------------

@@ -70,6 +70,23 @@ def test_a_permalink_holds_what_makes_the_text_again(
         assert not verify(stored, generations.plan(stored.request()), generations.stream).agrees
 
 
+def test_a_comparison_is_verified_over_http(api: TestClient, host: Any) -> None:
+    path = f"{PATH}/{store(api)['id']}"
+    result = api.post(f"{path}/verify").json()
+    assert result["agrees"]
+    assert [(one["letter"], one["choices"][0]["first_difference"]) for one in result["answers"]] == [
+        ("A", None),
+        ("B", None),
+    ]
+    host.first_id = 7
+    result = api.post(f"{path}/verify").json()
+    assert not result["agrees"]
+    assert result["answers"][1]["choices"][0]["first_difference"] == 0
+    api.post(f"{path}/vote", json={"choice": "tie"})
+    api.delete(PATH)
+    assert api.post(f"{path}/verify").status_code == 400
+
+
 def test_tokens_have_their_leading_expert_and_weights(api: TestClient) -> None:
     first = store(api)["answers"][0]
     assert first["text"] == " sea0 sea1 sea2"
