@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0013"
-down_revision = "0011"
+down_revision = "0012"
 
 WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
