@@ -50,7 +50,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=_changed(answer.manifest, plan.manifest()),
+        changed=changed_since(answer.manifest, plan.manifest()),
         choices=choices,
     )
 
@@ -76,11 +76,15 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def _changed(stored: Manifest, now: Manifest) -> list[str]:
+def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+    """What of a manifest is not as it was: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
+    taking_part = {one.name for one in now.experts}
+    changed += [f"expert {name}, which is disabled" for name in hashes if name not in taking_part]
     changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []
     changed += ["clustering"] if stored.clustering_sha256 != now.clustering_sha256 else []
+    changed += [f"precision {stored.precision}, now {now.precision}"] if stored.precision != now.precision else []
     versions = {**stored.versions, **now.versions}
     return changed + [
         f"{name} {stored.versions.get(name, 'unknown')}, now {now.versions.get(name, 'unknown')}"

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.present.ratings_csv import ratings_csv
+from workbench import permalinks
 from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import (
     ComparisonCard,
@@ -19,6 +20,7 @@ from workbench.answers.history import (
     Letter,
     NewComparison,
     NewVote,
+    OpenedLink,
 )
 from workbench.answers.ratings import RatingTables
 from workbench.answers.verification import ComparisonVerification
@@ -87,6 +89,12 @@ def delete_comparison(id: str, state: State) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
     with transaction(state.settings) as session:
         return comparisons.delete_comparison(session, id)
+
+
+@router.get("/{id}/link")
+def open_link(id: str, state: State) -> OpenedLink:
+    """What a link to a comparison opens: the request that makes each text again, and what of it differs today."""
+    return permalinks.open_link(show_comparison(id, state), state.generations.plan)
 
 
 @router.post("/{id}/verify", response_model=ComparisonVerification)

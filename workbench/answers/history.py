@@ -144,6 +144,24 @@ class ComparisonCard(ComparisonHead):
     answers: list[ComparedAnswerCard]
 
 
+class LinkedAnswer(Answer):
+    """One answer of a comparison that is opened by its link."""
+
+    letter: Letter
+    request: dict[str, Any] = Field(
+        description="The body for /v1/completions, or of a conversation for /v1/chat/completions, that makes the text."
+    )
+    changed: list[str] = Field(description="What makes the text and is not as it was: files, packages, precision.")
+    problem: str = Field(description="Why the text cannot be made today; empty if it can.")
+
+
+class OpenedLink(Answer):
+    """A comparison that is opened by its link: what makes each text again, and what of it differs today."""
+
+    comparison: ComparisonCard
+    answers: list[LinkedAnswer]
+
+
 class ComparisonPage(Answer):
     """Comparisons, the newest first."""
 

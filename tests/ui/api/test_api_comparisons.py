@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from ui.api.app import create_app
 from ui.generation.model_host import ModelHost
 from workbench.registry import comparisons
-from workbench.registry.database import get_engine, reading
+from workbench.registry.database import get_engine, reading, transaction
+from workbench.registry.experts import set_enabled
+from workbench.registry.mixtures import delete_mixture
 from workbench.settings import Settings
+from workbench.tables import ComparedAnswer
 from workbench.verification import read_answer, verify
 
 PATH = "/v1/workbench/comparisons"
@@ -85,6 +89,58 @@ def test_a_comparison_is_verified_over_http(api: TestClient, host: Any) -> None:
     api.post(f"{path}/vote", json={"choice": "tie"})
     api.delete(PATH)
     assert api.post(f"{path}/verify").status_code == 400
+
+
+def test_a_link_opens_the_requests_that_make_the_texts_again(api: TestClient) -> None:
+    opened = api.get(f"{PATH}/{store(api)['id']}/link").json()
+    assert [(one["letter"], one["changed"], one["problem"]) for one in opened["answers"]] == [
+        ("A", [], ""),
+        ("B", [], ""),
+    ]
+    for one, answer in zip(opened["answers"], opened["comparison"]["answers"], strict=True):
+        again = api.post("/v1/completions", json=one["request"]).json()
+        assert again["choices"][0]["token_ids"] == answer["choices"][0]["token_ids"]
+        assert {**again["manifest"], "sampling": None} == {**answer["manifest"], "sampling": None}
+        assert again["manifest"]["sampling"]["seed"] == 11
+
+
+def test_a_link_keeps_sampling_seeds_and_the_length_of_a_stopped_answer(api: TestClient) -> None:
+    sampling = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.01, "logit_bias": {"7": -1.5}}
+    answer = complete(api, **sampling, n=2, presence_penalty=0.5, max_tokens=9)
+    answer["choices"] = answer["choices"][1:]
+    stopped = json.loads(json.dumps(answer))
+    stopped["choices"][0] |= {"finish_reason": None, "token_ids": [0, 1]}
+    id = api.post(PATH, json={"prompt": "the sea", "answers": [answer, stopped]}).json()["id"]
+    whole, part = (one["request"] for one in api.get(f"{PATH}/{id}/link").json()["answers"])
+    assert {name: whole[name] for name in sampling} == sampling
+    assert (whole["seed"], whole["presence_penalty"], whole["max_tokens"]) == (12, 0.5, 9)
+    assert part["max_tokens"] == 2
+    assert api.post("/v1/completions", json=whole).status_code == 200
+
+
+def test_a_link_names_what_differs_today(api: TestClient, settings: Settings) -> None:
+    id = store(api)["id"]
+    with transaction(settings) as session:
+        row = session.scalars(select(ComparedAnswer).where(ComparedAnswer.position == 0)).one()
+        experts = [{**one, "sha256": "0" * 64} for one in row.manifest["experts"][:1]] + row.manifest["experts"][1:]
+        row.manifest = {**row.manifest, "experts": experts, "precision": "bf16"}
+        set_enabled(session, ["both/law"], False)
+    changed = [one["changed"] for one in api.get(f"{PATH}/{id}/link").json()["answers"]]
+    assert changed == [["expert both/code", "expert both/law, which is disabled", "precision bf16, now stored"], []]
+    with transaction(settings) as session:
+        delete_mixture(session, "both")
+    problems = [one["problem"] for one in api.get(f"{PATH}/{id}/link").json()["answers"]]
+    assert all("both" in problem for problem in problems)
+
+
+def test_a_link_to_a_conversation_asks_for_an_answer_in_it(api: TestClient) -> None:
+    messages = [{"role": "user", "content": "where is the harbour"}]
+    body = {"model": "both", "messages": messages, "max_tokens": 2, "return_token_ids": True}
+    answer = api.post("/v1/chat/completions", json=body).json()
+    id = api.post(PATH, json={"messages": messages, "answers": [answer]}).json()["id"]
+    [one] = api.get(f"{PATH}/{id}/link").json()["answers"]
+    again = api.post("/v1/chat/completions", json=one["request"]).json()
+    assert again["choices"][0]["token_ids"] == answer["choices"][0]["token_ids"]
 
 
 def test_tokens_have_their_leading_expert_and_weights(api: TestClient) -> None:

@@ -66,6 +66,18 @@ def test_an_answer_goes_to_verify_and_all_are_verified(
 
 
 @pytest.mark.usefixtures("fake")
+def test_a_link_is_shown_with_what_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    id = made(capsys)
+    assert main(["comparison", "link", id[:8]]) == 0
+    shown = capsys.readouterr().out
+    assert f"/play/?r={id}\n" in shown
+    assert "Answer B: Nothing has changed." in shown
+    assert main(["mixture", "delete", "both"]) == 0
+    capsys.readouterr()
+    assert "both" in run(capsys, "link", id)["answers"][0]["problem"]
+
+
+@pytest.mark.usefixtures("fake")
 def test_votes_are_cast_withdrawn_and_rated(capsys: pytest.CaptureFixture[str]) -> None:
     ids = [made(capsys) for _ in range(12)]
     for place, id in enumerate(ids):

@@ -39,6 +39,8 @@ from workbench.tables import (
     Base,
     Cluster,
     Clustering,
+    ComparedAnswer,
+    Comparison,
     Corpus,
     Domain,
     Evaluation,
@@ -46,6 +48,7 @@ from workbench.tables import (
     Job,
     Mixture,
     Report,
+    Vote,
 )
 
 fork = get_context("fork")
@@ -294,6 +297,30 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
     }
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(text("UPDATE experts SET mark = 'Py'"))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_registry_from_before_comparisons_keeps_its_rows_and_takes_votes() -> None:
+    with database.transaction() as session:
+        session.add(Corpus(name="sea", source={}))
+        row = Comparison(prompt="the sea", domain="sea", domain_source="user", messages=[{"role": "user"}])
+        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
+        row.votes = [Vote(first=0, second=1, choice="tie", is_blind=True)]
+        session.add(row)
+    downgraded("0012")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not tables & {"comparisons", "compared_answers", "votes"}
+    database.migrate()
+    with database.transaction() as session:
+        assert session.scalars(select(Corpus.name)).all() == ["sea"]
+        assert session.scalars(select(Comparison)).all() == session.scalars(select(Vote)).all() == []
+        row = Comparison(prompt="again")
+        row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
+        row.votes = [Vote(first=0, second=1, choice="first")]
+        session.add(row)
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.add(Vote(comparison_id=session.scalars(select(Comparison.id)).one(), first=0, second=1, choice="tie"))
 
 
 FLAT = {

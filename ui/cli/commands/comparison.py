@@ -188,6 +188,24 @@ def show(
         say(harmless(chosen.text))
 
 
+@app.command("link")
+def link(comparison: ComparisonId, as_json: Json = False) -> None:
+    """Show the link to a comparison, and what makes its texts that differs today."""
+    from ui.addresses import playground_address
+    from workbench.permalinks import open_link
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    opened = open_link(_card(comparison), ModelHost(settings).plan)
+    if as_json:
+        print_json(opened)
+        return
+    say(f"{playground_address(settings)}?r={opened.comparison.id}")
+    for one in opened.answers:
+        changes = f"Changed since: {', '.join(one.changed)}." if one.changed else "Nothing has changed."
+        say(f"Answer {one.letter}: {one.problem or changes}")
+
+
 @app.command("verify")
 def verify(comparison: ComparisonId, as_json: Json = False) -> None:
     """Generate the answers of a comparison again, and compare the tokens."""
