@@ -302,7 +302,7 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
 @pytest.mark.usefixtures("home")
 def test_a_registry_from_before_comparisons_keeps_its_rows_and_takes_votes() -> None:
     with database.transaction() as session:
-        session.add(Corpus(name="sea", source={}))
+        session.add(Corpus(name="sea", source=""))
         row = Comparison(prompt="the sea", domain="sea", domain_source="user", messages=[{"role": "user"}])
         row.answers = [ComparedAnswer(position=place, model="m", setup_sha256="0" * 64) for place in range(2)]
         row.votes = [Vote(first=0, second=1, choice="tie", is_blind=True)]
