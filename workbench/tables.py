@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    CheckConstraint,
     Double,
     ForeignKey,
     Index,
@@ -257,6 +258,20 @@ class Prior(Base):
     shares: Mapped[dict[str, Any]] = mapped_column(default=dict)  # expert id -> share; together 1
     source: Mapped[dict[str, Any]] = mapped_column(default=dict)  # mixture, domain, split, blocks …; empty: by hand
     created_at: Mapped[float] = mapped_column(default=time.time)
+
+
+class Alias(Base):
+    """A name such as law@production that means one expert or one mixture, until it is moved to another."""
+
+    __tablename__ = "aliases"
+    __table_args__ = (CheckConstraint("(expert_id IS NULL) <> (mixture_id IS NULL)", name="one_target"),)
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    expert_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
+    mixture_id: Mapped[str | None] = mapped_column(ForeignKey("mixtures.id"))
+    updated_at: Mapped[float] = mapped_column(default=time.time)
+
+    expert: Mapped[Expert | None] = relationship()
+    mixture: Mapped[Mixture | None] = relationship()
 
 
 class Evaluation(Base):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ui.api.deps import State
-from workbench.registry import clusterings, corpora, experts, mixtures, priors, seeds
+from ui.api.schemas import AliasTarget
+from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds
 from workbench.registry.card_lists import (
+    AliasList,
     ClusteringList,
     CorpusList,
     DomainList,
@@ -15,8 +17,8 @@ from workbench.registry.card_lists import (
     PriorList,
     SeedList,
 )
-from workbench.registry.cards import ExpertCard, MixtureCard
-from workbench.registry.database import reading
+from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard
+from workbench.registry.database import reading, transaction
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -47,6 +49,36 @@ def show_mixture(name: str, state: State) -> MixtureCard:
     """One mixture, by its name."""
     with reading(state.settings) as session:
         return mixtures.get_mixture(session, name)
+
+
+@router.get("/aliases")
+def list_aliases(state: State) -> AliasList:
+    """Every alias with the model that it means."""
+    with reading(state.settings) as session:
+        return AliasList(data=aliases.list_aliases(session))
+
+
+@router.get("/aliases/{name:path}")
+def show_alias(name: str, state: State) -> AliasCard:
+    """One alias, such as law@production."""
+    with reading(state.settings) as session:
+        return aliases.get_alias(session, name)
+
+
+@router.put("/aliases/{name:path}")
+def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
+    """Sets an alias of a mixture or an expert; an existing one is moved."""
+    with transaction(state.settings) as session:
+        return aliases.set_alias(session, name, body.model)
+
+
+@router.delete("/aliases/{name:path}")
+def delete_alias(name: str, state: State) -> AliasCard:
+    """Deletes an alias, not its model; the answer is what it meant."""
+    with transaction(state.settings) as session:
+        card = aliases.get_alias(session, name)
+        aliases.delete_alias(session, name)
+    return card
 
 
 @router.get("/domains")

@@ -514,6 +514,12 @@ class PosteriorRequest(Mixed):
     text: str = Field(min_length=1, description="The text to read.")
 
 
+class AliasTarget(RequestBody):
+    """The model that an alias shall mean."""
+
+    model: str = Field(max_length=200, description="Name of a mixture or an expert, or an alias of it.")
+
+
 class MixRequest(RequestBody):
     """POST /v1/workbench/mix."""
 

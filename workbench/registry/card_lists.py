@@ -6,6 +6,7 @@ from typing import Literal
 
 from workbench.answers.base import Answer
 from workbench.registry.cards import (
+    AliasCard,
     ClusteringCard,
     CorpusCard,
     DomainCard,
@@ -41,6 +42,12 @@ class ExpertList(ListAnswer):
     """All experts."""
 
     data: list[ExpertCard]
+
+
+class AliasList(ListAnswer):
+    """All aliases."""
+
+    data: list[AliasCard]
 
 
 class MixtureList(ListAnswer):

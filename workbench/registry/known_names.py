@@ -7,10 +7,22 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.tables import Clustering, Comparison, Corpus, Domain, Expert, Job, Mixture, Prior, Report, SeedModel
+from workbench.tables import (
+    Alias,
+    Clustering,
+    Comparison,
+    Corpus,
+    Domain,
+    Expert,
+    Job,
+    Mixture,
+    Prior,
+    Report,
+    SeedModel,
+)
 
 NameKind = Literal[
-    "corpus", "domain", "seed", "expert", "mixture", "prior", "clustering", "job", "report", "comparison"
+    "corpus", "domain", "seed", "expert", "mixture", "prior", "clustering", "job", "report", "comparison", "alias"
 ]
 
 _ID_DIGITS = 8  # as lists show ids
@@ -25,6 +37,7 @@ _COLUMNS = {
     "job": Job.id,
     "report": Report.id,
     "comparison": Comparison.id,
+    "alias": Alias.name,
 }
 
 

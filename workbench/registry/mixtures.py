@@ -14,6 +14,7 @@ from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, ensure_free
+from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
@@ -102,9 +103,10 @@ def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[Mixtur
 
 
 def delete_mixture(session: Session, name: str) -> None:
-    """Deletes a mixture, not its experts. Raises InUse if a job needs it."""
+    """Deletes a mixture, not its experts. Raises InUse if an alias or a job needs it."""
     row = mixture_row(session, name)
-    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture", "retrained"], [name])})
+    jobs = unfinished_jobs(session, ["mixture", "retrained"], [row.name])
+    refuse_if_used("mixture", name, {"alias": aliases_of(session, row), "job": jobs})
     session.delete(row)
 
 

@@ -19,6 +19,7 @@ from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list
+    "alias list": ("alias", "_COLUMNS"),
     "cluster list": ("cluster", "_COLUMNS"),
     "comparison list": ("comparison", "_COLUMNS"),
     "corpus domains": ("corpus", "_DOMAIN_COLUMNS"),
