@@ -35,6 +35,7 @@ from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 from workbench.store.ownership import find_registry_id, registry_id
 from workbench.tables import (
+    Alias,
     Artifact,
     Base,
     Cluster,
@@ -321,6 +322,27 @@ def test_a_registry_from_before_comparisons_keeps_its_rows_and_takes_votes() -> 
         session.add(row)
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.add(Vote(comparison_id=session.scalars(select(Comparison.id)).one(), first=0, second=1, choice="tie"))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_registry_from_before_aliases_keeps_its_models_and_takes_aliases() -> None:
+    with database.transaction() as session:
+        mixture = Mixture(name="mix")
+        session.add_all([mixture, Alias(name="mix@production", mixture=mixture)])
+    downgraded("0013")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert connection.execute("SELECT name FROM mixtures").fetchall() == [("mix",)]
+    assert "aliases" not in tables
+    database.migrate()
+    with database.transaction() as session:
+        mixture = session.scalars(select(Mixture)).one()
+        assert session.scalars(select(Alias)).all() == []
+        session.add(Alias(name="mix@production", mixture=mixture))
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.add(Alias(name="nothing@production"))
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(text("DELETE FROM mixtures"))
 
 
 FLAT = {

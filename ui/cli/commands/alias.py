@@ -9,13 +9,17 @@ import typer
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, lists, name_column
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, shown
+from ui.cli.output import day, print_done
 from workbench.registry.cards import AliasCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 AliasName = Annotated[
     str, typer.Argument(help="Alias, such as law@production.", metavar="ALIAS", autocompletion=names_of("alias"))
+]
+Model = Annotated[
+    str,
+    typer.Argument(help="Mixture or expert, or an alias of it.", autocompletion=names_of("mixture", "expert", "alias")),
 ]
 _COLUMNS = (
     name_column(),
@@ -39,12 +43,7 @@ def list_all() -> list[AliasCard]:
 @app.command("set")
 def set_one(
     alias: AliasName,
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Mixture or expert, or an alias of it.", autocompletion=names_of("mixture", "expert", "alias")
-        ),
-    ],
+    model: Model,
     as_json: Json = False,
 ) -> None:
     """Set an alias of a mixture or an expert; an existing one is moved."""
@@ -53,7 +52,7 @@ def set_one(
 
     with transaction() as session:
         card = set_alias(session, alias, model)
-    print_done(card, f"{shown(card.name)} means the {card.kind} {shown(card.model)}.", as_json)
+    print_done(card, f"“{card.name}” means the {card.kind} “{card.model}”.", as_json)
 
 
 @app.command("delete")

@@ -84,7 +84,8 @@ _COLUMNS = (
 def list_all(
     search: Annotated[str, typer.Option(help="Words that must stand in the prompt or in an answer.")] = "",
     model: Annotated[
-        str, typer.Option(help="Only comparisons with this model.", autocompletion=names_of("mixture", "expert"))
+        str,
+        typer.Option(help="Only comparisons with this model.", autocompletion=names_of("mixture", "expert", "alias")),
     ] = "",
     domain: Annotated[str, typer.Option(help="Only prompts of this domain.", autocompletion=names_of("domain"))] = "",
 ) -> list[ComparisonHead]:
@@ -108,7 +109,7 @@ def create(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     models: Annotated[
         list[str],
-        typer.Argument(help="Two to four mixtures or experts.", autocompletion=names_of("mixture", "expert")),
+        typer.Argument(help="Two to four mixtures or experts.", autocompletion=names_of("mixture", "expert", "alias")),
     ],
     domain: PromptDomain = "",
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
