@@ -83,6 +83,8 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from WAITED.items()
     if (path, method) == (SUBMITTING, "post"):
         yield 422, "The spec cannot work; the message has every reason."
+    if method == "put":
+        yield 422, "The name cannot be used; the message has the reason."
 
 
 def _refusal(sentence: str) -> dict[str, Any]:
