@@ -141,7 +141,9 @@ def call(client: TestClient, line: str) -> Response:
     if "-d" not in words:
         return client.get(url)
     method = words[words.index("-X") + 1] if "-X" in words else "POST"
-    return client.request(method, url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"})
+    return client.request(
+        method, url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"}
+    )
 
 
 def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ui.api.deps import State
-from ui.api.schemas import AliasTarget
+from ui.api.schemas import AliasTarget, MixtureCopy
 from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds
 from workbench.registry.card_lists import (
     AliasList,
@@ -49,6 +49,13 @@ def show_mixture(name: str, state: State) -> MixtureCard:
     """One mixture, by its name."""
     with reading(state.settings) as session:
         return mixtures.get_mixture(session, name)
+
+
+@router.post("/mixtures/{name:path}/copy", status_code=201)
+def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
+    """Copies a mixture as it is now: its experts, weights, switches and gate."""
+    with transaction(state.settings) as session:
+        return mixtures.copy_mixture(session, name, body.name)
 
 
 @router.get("/aliases")

@@ -83,7 +83,7 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from WAITED.items()
     if (path, method) == (SUBMITTING, "post"):
         yield 422, "The spec cannot work; the message has every reason."
-    if method == "put":
+    if method == "put" or path.endswith("/copy"):
         yield 422, "The name cannot be used; the message has the reason."
 
 

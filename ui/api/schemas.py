@@ -514,6 +514,12 @@ class PosteriorRequest(Mixed):
     text: str = Field(min_length=1, description="The text to read.")
 
 
+class MixtureCopy(RequestBody):
+    """What a copy of a mixture shall be called."""
+
+    name: str = Field("", max_length=200, description="Left out: the next free name, such as duo.2.")
+
+
 class AliasTarget(RequestBody):
     """The model that an alias shall mean."""
 

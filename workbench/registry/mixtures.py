@@ -13,7 +13,7 @@ from engine.mixing.gate_type import GateConfig
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
-from workbench.names import by_name, ensure_free
+from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
@@ -93,6 +93,24 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     row.members, row.gate, row.notes = _members(experts, weights), dump_gate(spec.gate), ""
     session.flush()
     return _card(row)
+
+
+def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard:
+    """A new mixture that is as another one is now; without a name it gets the next free one, such as duo.2.
+
+    Raises NameTaken or BadSpec for the name of the copy.
+    """
+    row = mixture_row(session, name)
+    new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
+    ensure_free(session, Mixture, "mixture", new_name)
+    copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes)
+    copied.members = [
+        MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
+        for one in row.members
+    ]
+    session.add(copied)
+    session.flush()
+    return _card(copied)
 
 
 def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:

@@ -56,6 +56,17 @@ def test_a_job_keeps_the_model_that_an_alias_meant(api: TestClient) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_spec")
 
 
+def test_a_copy_takes_the_alias_while_the_mixture_is_changed(api: TestClient) -> None:
+    copies = "/v1/workbench/mixtures/both/copy"
+    answer = api.post(copies, json={})
+    assert (answer.status_code, answer.json()["name"]) == (201, "both.2")
+    api.put(f"{PATH}/{LIVE}", json={"model": "both.2"})
+    assert model_of(api) == "both.2"
+    assert api.post(copies, json={"name": "both.2"}).status_code == 409
+    assert api.post(copies, json={"name": LIVE}).status_code == 422
+    assert api.post("/v1/workbench/mixtures/nobody/copy", json={}).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("name", "body", "status"),
     [

@@ -37,6 +37,14 @@ def test_an_alias_is_set_used_moved_and_deleted(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("mixed")
+def test_a_mixture_is_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "mixture", "copy", "both")["name"] == "both.2"
+    assert main(["mixture", "copy", "both", "best"]) == 0
+    assert capsys.readouterr().out == "“best” is a copy of “both”.\n"
+    assert run(capsys, "mixture", "show", "best")["members"] == run(capsys, "mixture", "show", "both")["members"]
+
+
+@pytest.mark.usefixtures("mixed")
 def test_an_export_is_queued_with_the_name_of_the_expert(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["alias", "set", LIVE, "both/law"]) == 0
     capsys.readouterr()
