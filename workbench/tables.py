@@ -274,6 +274,15 @@ class Alias(Base):
     mixture: Mapped[Mixture | None] = relationship()
 
 
+class SavedView(Base):
+    """A name of an address in the studio."""
+
+    __tablename__ = "saved_views"
+    name: Mapped[str] = mapped_column(String(120), primary_key=True)
+    address: Mapped[str] = mapped_column(Text)  # /experts?method=lora
+    updated_at: Mapped[float] = mapped_column(default=time.time)
+
+
 class Evaluation(Base):
     """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from ui.api.deps import State
-from ui.api.schemas import AliasTarget, MixtureCopy
-from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds
+from ui.api.schemas import AliasTarget, MixtureCopy, ViewAddress
+from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
     ClusteringList,
@@ -16,8 +18,9 @@ from workbench.registry.card_lists import (
     MixtureList,
     PriorList,
     SeedList,
+    ViewList,
 )
-from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard
+from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
 from workbench.registry.database import reading, transaction
 
 router = APIRouter(prefix="/v1/workbench")
@@ -86,6 +89,36 @@ def delete_alias(name: str, state: State) -> AliasCard:
         card = aliases.get_alias(session, name)
         aliases.delete_alias(session, name)
     return card
+
+
+@router.get("/views")
+def list_views(
+    state: State, page: Annotated[str, Query(max_length=200, description="Only of this page, such as /experts.")] = ""
+) -> ViewList:
+    """Every saved view with its address in the studio."""
+    with reading(state.settings) as session:
+        return ViewList(data=views.list_views(session, page))
+
+
+@router.get("/views/{name:path}")
+def show_view(name: str, state: State) -> ViewCard:
+    """One saved view."""
+    with reading(state.settings) as session:
+        return views.get_view(session, name)
+
+
+@router.put("/views/{name:path}")
+def save_view(name: str, body: ViewAddress, state: State) -> ViewCard:
+    """Saves the address of a page with all that is chosen on it; a view of this name is replaced."""
+    with transaction(state.settings) as session:
+        return views.save_view(session, name, body.address)
+
+
+@router.delete("/views/{name:path}")
+def delete_view(name: str, state: State) -> ViewCard:
+    """Deletes a saved view; the answer is what it was."""
+    with transaction(state.settings) as session:
+        return views.delete_view(session, name)
 
 
 @router.get("/domains")

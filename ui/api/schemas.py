@@ -520,6 +520,12 @@ class MixtureCopy(RequestBody):
     name: str = Field("", max_length=200, description="Left out: the next free name, such as duo.2.")
 
 
+class ViewAddress(RequestBody):
+    """The address that a view shall have."""
+
+    address: str = Field(max_length=2000, description="In the studio, such as /experts?method=lora.")
+
+
 class AliasTarget(RequestBody):
     """The model that an alias shall mean."""
 

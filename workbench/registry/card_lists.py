@@ -16,6 +16,7 @@ from workbench.registry.cards import (
     MixtureCard,
     PriorCard,
     SeedCard,
+    ViewCard,
 )
 
 
@@ -48,6 +49,12 @@ class AliasList(ListAnswer):
     """All aliases."""
 
     data: list[AliasCard]
+
+
+class ViewList(ListAnswer):
+    """Saved views."""
+
+    data: list[ViewCard]
 
 
 class MixtureList(ListAnswer):

@@ -157,6 +157,12 @@ class AliasCard(Card):
     updated_at: float  # when it was set or moved
 
 
+class ViewCard(Card):
+    name: str
+    address: str  # in the studio, such as /experts?method=lora
+    updated_at: float
+
+
 class ReportCard(Card):
     id: str
     kind: str

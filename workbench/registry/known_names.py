@@ -18,11 +18,23 @@ from workbench.tables import (
     Mixture,
     Prior,
     Report,
+    SavedView,
     SeedModel,
 )
 
 NameKind = Literal[
-    "corpus", "domain", "seed", "expert", "mixture", "prior", "clustering", "job", "report", "comparison", "alias"
+    "corpus",
+    "domain",
+    "seed",
+    "expert",
+    "mixture",
+    "prior",
+    "clustering",
+    "job",
+    "report",
+    "comparison",
+    "alias",
+    "view",
 ]
 
 _ID_DIGITS = 8  # as lists show ids
@@ -38,6 +50,7 @@ _COLUMNS = {
     "report": Report.id,
     "comparison": Comparison.id,
     "alias": Alias.name,
+    "view": SavedView.name,
 }
 
 

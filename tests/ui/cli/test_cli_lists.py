@@ -32,6 +32,7 @@ LISTS = {  # the columns of each list
     "replicate list": ("replicate", "_COLUMNS"),
     "report list": ("report", "_COLUMNS"),
     "seed list": ("seed", "_COLUMNS"),
+    "view list": ("view", "_COLUMNS"),
 }
 SHAPES = (Column("Name", lambda row: row[0]), Column("Stale experts", lambda row: row[1]))
 

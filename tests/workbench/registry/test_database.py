@@ -49,6 +49,7 @@ from workbench.tables import (
     Job,
     Mixture,
     Report,
+    SavedView,
     Vote,
 )
 
@@ -343,6 +344,21 @@ def test_a_registry_from_before_aliases_keeps_its_models_and_takes_aliases() -> 
         session.add(Alias(name="nothing@production"))
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(text("DELETE FROM mixtures"))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_registry_from_before_saved_views_keeps_its_aliases_and_takes_views() -> None:
+    with database.transaction() as session:
+        session.add_all([Alias(name="mix@production", mixture=Mixture(name="mix")), SavedView(name="a", address="/")])
+    downgraded("0014")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert connection.execute("SELECT name FROM aliases").fetchall() == [("mix@production",)]
+    assert "saved_views" not in tables
+    database.migrate()
+    with database.transaction() as session:
+        assert session.scalars(select(Alias.name)).all() == ["mix@production"]
+        session.add(SavedView(name="a", address="/experts"))
 
 
 FLAT = {
