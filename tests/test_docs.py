@@ -140,7 +140,10 @@ def call(client: TestClient, line: str) -> Response:
     [url] = [word for word in words if word.startswith("http://")]
     if "-d" not in words:
         return client.get(url)
-    return client.post(url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"})
+    method = words[words.index("-X") + 1] if "-X" in words else "POST"
+    return client.request(
+        method, url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"}
+    )
 
 
 def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:

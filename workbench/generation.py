@@ -26,9 +26,10 @@ from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import CacheUse, LoadedBase
-from workbench.errors import NoModel, NotFound
+from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
+from workbench.registry.aliases import model_row
 from workbench.registry.cluster_routing import Route, find_route
 from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
@@ -208,8 +209,7 @@ def _find_model(session: Session, name: str) -> _Model:
         return _Model(name, members, load_gate(mixture.gate))
     expert = session.scalar(select(Expert).where(Expert.name == name))
     if expert is None:
-        of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
-        raise NoModel(name, *of_both)
+        return _find_model(session, model_row(session, name).name)  # an alias
     return _Model(name, [_Member(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
 
 

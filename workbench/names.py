@@ -12,7 +12,9 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.spec_base import Name
-from workbench.tables import Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
+from workbench.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
+
+ALIAS_SIGN = "@"  # between the two parts of an alias
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -21,11 +23,22 @@ Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clusteri
 
 
 def by_name(session: Session, table: type[Row], what: str, name: str, *options: ORMOption) -> Row:
-    """The row called `name`, loaded with these options; raises NotFound with the existing names."""
+    """The row called `name`, of experts and mixtures also by an alias, loaded with these options.
+
+    Raises NotFound with the existing names.
+    """
     row = session.scalar(select(table).options(*options).where(table.name == name))
+    row = aliased_row(session, table, name) if row is None else row
     if row is None:
         raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
     return row
+
+
+def aliased_row(session: Session, table: type[Row], name: str) -> Row | None:
+    """The expert or the mixture that an alias means; None for another name."""
+    alias = session.get(Alias, name) if ALIAS_SIGN in name else None
+    row = alias and (alias.expert or alias.mixture)
+    return row if isinstance(row, table) else None
 
 
 def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
@@ -46,11 +59,16 @@ def free_name(name: str, joint: str, taken: Collection[str]) -> str:
 
 
 def not_a_cli_name(what: str, name: str) -> str:
-    """The reason why nothing new may be called `name`; empty if it may. Existing names stay."""
+    """The reason why no new `what` may be called `name`; empty if it may. Existing names stay."""
     if name.startswith("-") or name in (".", ".."):
         return (
             f"“{name}” cannot be the name of a new {what}: the command line would take it for an option or a folder. A "
             "name must not begin with “-” or be “.” or “..”."
+        )
+    if ALIAS_SIGN in name and what in ("expert", "mixture"):
+        return (
+            f"“{name}” cannot be the name of a new {what}: “{ALIAS_SIGN}” is the sign of an alias. Name it without, "
+            f"and set the alias with `workbench alias set {name} NAME`."
         )
     return ""
 

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
 from workbench.answers.posteriors import Manifest
-from workbench.answers.verification import ChoiceReplay, Verification
+from workbench.answers.verification import AnswerVerification, ChoiceReplay, ComparisonVerification, Verification
 from workbench.errors import BadSpec
 from workbench.mixture_request import MixtureRequest
+from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
     from workbench.generation import GenerationPlan
 
 MAX_BYTES = 256 << 20
-NUM_SEEDS = 2**64
 Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token | Done]]
-
-
-class StoredChoice(BaseModel):
-    """One text of a stored answer."""
-
-    index: int
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
-
-
-class StoredAnswer(BaseModel):
-    """What is read of a stored completion, or of a stored answer in a conversation."""
-
-    manifest: Manifest
-    choices: list[StoredChoice]
-
-    def request(self) -> MixtureRequest:
-        """The request for the same experts, weights, parts and gate."""
-        experts = self.manifest.experts
-        return MixtureRequest(
-            self.manifest.model,
-            [one.name for one in experts],
-            {one.name: one.weight for one in experts},
-            self.manifest.gate,
-            parts={one.name: one.parts for one in experts if one.parts is not None},
-        )
-
-    def sampling(self, choice: StoredChoice) -> SamplingConfig:
-        """How the tokens of a choice were drawn; no more of them than it has."""
-        given = dict(self.manifest.sampling or {})
-        given["logit_bias"] = {int(token): bias for token, bias in given.get("logit_bias", {}).items()}
-        first = SamplingConfig(**given)
-        seed = None if first.seed is None else (first.seed + choice.index % self.manifest.n) % NUM_SEEDS
-        return replace(first, seed=seed, max_tokens=max(1, len(choice.token_ids or ())), num_candidates=0)
 
 
 def read_answer(path: Path) -> StoredAnswer:
@@ -85,8 +50,19 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=_changed(answer.manifest, plan.manifest()),
+        changed=changed_since(answer.manifest, plan.manifest()),
         choices=choices,
+    )
+
+
+def verify_comparison(
+    stored: Mapping[str, StoredAnswer], plan: Callable[[MixtureRequest], GenerationPlan], stream: Stream
+) -> ComparisonVerification:
+    """Generates every answer of a comparison again, by their letters."""
+    results = {letter: verify(answer, plan(answer.request()), stream) for letter, answer in stored.items()}
+    return ComparisonVerification(
+        agrees=all(one.agrees for one in results.values()),
+        answers=[AnswerVerification(letter=letter, **dict(one)) for letter, one in results.items()],
     )
 
 
@@ -100,11 +76,15 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def _changed(stored: Manifest, now: Manifest) -> list[str]:
+def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+    """What of a manifest is not as it was: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
+    taking_part = {one.name for one in now.experts}
+    changed += [f"expert {name}, which is disabled" for name in hashes if name not in taking_part]
     changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []
     changed += ["clustering"] if stored.clustering_sha256 != now.clustering_sha256 else []
+    changed += [f"precision {stored.precision}, now {now.precision}"] if stored.precision != now.precision else []
     versions = {**stored.versions, **now.versions}
     return changed + [
         f"{name} {stored.versions.get(name, 'unknown')}, now {now.versions.get(name, 'unknown')}"

@@ -25,6 +25,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.names import ensure_free
 from workbench.plans import Step
 from workbench.registry import database
+from workbench.registry.aliases import model_name
 from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
 from workbench.registry.cluster_domains import domain_names, former_domains
 from workbench.registry.clusterings import clustering_row
@@ -110,6 +111,7 @@ def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list
     settings = settings or get_settings()
     storage = get_storage(settings)
     with database.reading(settings) as session:
+        spec = _without_alias(session, spec)
         candidates = (
             parent_candidates(session, storage, spec.clustering, spec.branch_from) if spec.branch_from else None
         )
@@ -205,7 +207,13 @@ def _was_edited(session: Session, spec: TrainClusters, names: Sequence[str]) -> 
     return bool(former_domains(clustering_row(session, spec.clustering))) or session.scalar(left.limit(1)) is not None
 
 
+def _without_alias(session: Session, spec: TrainClusters) -> TrainClusters:
+    """The spec with the name of the mixture that an alias means now."""
+    return spec.model_copy(update={"branch_from": spec.branch_from and model_name(session, spec.branch_from)})
+
+
 def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+    spec = _without_alias(session, spec)
     row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
     new = [branch.domain for branch in branches if branch.makes_domain]
     if new:

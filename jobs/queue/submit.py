@@ -22,7 +22,7 @@ from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.job_records.preconditions import validate_against_registry
+from workbench.job_records.preconditions import validate_against_registry, without_aliases
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
@@ -46,6 +46,7 @@ def submit(
     settings = settings or get_settings()
     checked = _validated(spec)
     with database.transaction(settings) as session:
+        checked = without_aliases(session, checked)
         validate_against_registry(session, checked)
         job_id = rows.create_job(session, checked, title=title, after=after, priority=priority)
     call_workers(settings, [job_id])
@@ -62,6 +63,7 @@ def run_now(
     settings = settings or get_settings()
     checked, owner = _validated(spec), new_owner()
     with database.transaction(settings) as session:
+        checked = without_aliases(session, checked)
         validate_against_registry(session, checked)
         job_id = rows.create_job(session, checked, title=title)
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)

@@ -20,8 +20,9 @@ def list_models(state: State) -> ModelList:
 
 @router.get("/v1/models/{name:path}")
 def show_model(name: str, state: State) -> Model:
-    """One mixture or expert, by its name."""
+    """One mixture or expert, by its name or an alias."""
     models = {model.id: model for model in known_models(state.settings)}
+    models = {alias: model for model in models.values() for alias in model.aliases} | models
     if name not in models:
         raise NotFound("model", name, models)
     return models[name]

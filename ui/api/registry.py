@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from ui.api.deps import State
-from workbench.registry import clusterings, corpora, experts, mixtures, priors, seeds
+from ui.api.schemas import AliasTarget, MixtureCopy, ViewAddress
+from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds, views
 from workbench.registry.card_lists import (
+    AliasList,
     ClusteringList,
     CorpusList,
     DomainList,
@@ -14,9 +18,10 @@ from workbench.registry.card_lists import (
     MixtureList,
     PriorList,
     SeedList,
+    ViewList,
 )
-from workbench.registry.cards import ExpertCard, MixtureCard
-from workbench.registry.database import reading
+from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
+from workbench.registry.database import reading, transaction
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -47,6 +52,73 @@ def show_mixture(name: str, state: State) -> MixtureCard:
     """One mixture, by its name."""
     with reading(state.settings) as session:
         return mixtures.get_mixture(session, name)
+
+
+@router.post("/mixtures/{name:path}/copy", status_code=201)
+def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
+    """Copies a mixture as it is now: its experts, weights, switches and gate."""
+    with transaction(state.settings) as session:
+        return mixtures.copy_mixture(session, name, body.name)
+
+
+@router.get("/aliases")
+def list_aliases(state: State) -> AliasList:
+    """Every alias with the model that it means."""
+    with reading(state.settings) as session:
+        return AliasList(data=aliases.list_aliases(session))
+
+
+@router.get("/aliases/{name:path}")
+def show_alias(name: str, state: State) -> AliasCard:
+    """One alias, such as law@production."""
+    with reading(state.settings) as session:
+        return aliases.get_alias(session, name)
+
+
+@router.put("/aliases/{name:path}")
+def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
+    """Sets an alias of a mixture or an expert; an existing one is moved."""
+    with transaction(state.settings) as session:
+        return aliases.set_alias(session, name, body.model)
+
+
+@router.delete("/aliases/{name:path}")
+def delete_alias(name: str, state: State) -> AliasCard:
+    """Deletes an alias, not its model; the answer is what it meant."""
+    with transaction(state.settings) as session:
+        card = aliases.get_alias(session, name)
+        aliases.delete_alias(session, name)
+    return card
+
+
+@router.get("/views")
+def list_views(
+    state: State, page: Annotated[str, Query(max_length=200, description="Only of this page, such as /experts.")] = ""
+) -> ViewList:
+    """Every saved view with its address in the studio."""
+    with reading(state.settings) as session:
+        return ViewList(data=views.list_views(session, page))
+
+
+@router.get("/views/{name:path}")
+def show_view(name: str, state: State) -> ViewCard:
+    """One saved view."""
+    with reading(state.settings) as session:
+        return views.get_view(session, name)
+
+
+@router.put("/views/{name:path}")
+def save_view(name: str, body: ViewAddress, state: State) -> ViewCard:
+    """Saves the address of a page with all that is chosen on it; a view of this name is replaced."""
+    with transaction(state.settings) as session:
+        return views.save_view(session, name, body.address)
+
+
+@router.delete("/views/{name:path}")
+def delete_view(name: str, state: State) -> ViewCard:
+    """Deletes a saved view; the answer is what it was."""
+    with transaction(state.settings) as session:
+        return views.delete_view(session, name)
 
 
 @router.get("/domains")

@@ -79,10 +79,12 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from GIVEN.items()
     if "requestBody" in operation:
         yield from SENT.items()
-    if path in GENERATING or path.endswith("/metrics"):
+    if path in GENERATING or path.endswith(("/metrics", "/verify")):
         yield from WAITED.items()
     if (path, method) == (SUBMITTING, "post"):
         yield 422, "The spec cannot work; the message has every reason."
+    if method == "put" or path.endswith("/copy"):
+        yield 422, "The name cannot be used; the message has the reason."
 
 
 def _refusal(sentence: str) -> dict[str, Any]:

@@ -224,18 +224,16 @@ def number(value: str) -> float | None:
 
 def members_of(model: str) -> Members:
     """The experts that can take part in a mixture; a lone expert is its own only one."""
-    from workbench.errors import NoModel
+    from workbench.registry.aliases import model_row
     from workbench.registry.database import reading
-    from workbench.registry.experts import list_experts
-    from workbench.registry.mixtures import list_mixtures
+    from workbench.registry.experts import get_expert
+    from workbench.registry.mixtures import get_mixture
+    from workbench.tables import Expert
 
     with reading() as session:
-        mixtures, experts = list_mixtures(session), list_experts(session)
-    mixture = next((one for one in mixtures if one.name == model), None)
-    if mixture is None:
-        expert = next((one for one in experts if one.name == model), None)
-        if expert is None:
-            raise NoModel(model, [one.name for one in mixtures], [one.name for one in experts])
-        return Members({model: expert.domain}, [model])
+        row = model_row(session, model)
+        if isinstance(row, Expert):
+            return Members({row.name: get_expert(session, row.name).domain}, [row.name])
+        mixture = get_mixture(session, row.name)
     enabled = [one for one in mixture.members if one.enabled]
     return Members({one.expert: one.domain for one in enabled}, [one.expert for one in enabled if one.active])

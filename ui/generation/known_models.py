@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
 from workbench.answers.server import Model
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
 
 def known_models(settings: Settings) -> list[Model]:
     """Mixtures first, then experts that are enabled."""
+    from workbench.registry.aliases import list_aliases
     from workbench.registry.database import reading
     from workbench.registry.experts import list_experts
     from workbench.registry.mixtures import list_mixtures
 
     with reading(settings) as session:
-        mixtures, experts = list_mixtures(session), list_experts(session)
-    return [
+        mixtures, experts, aliases = list_mixtures(session), list_experts(session), list_aliases(session)
+    named: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for alias in aliases:
+        named[alias.kind, alias.model].append(alias.name)
+    models = [
         *(_mixture(card) for card in mixtures),
         *(
             _model(card.name, card.created_at, "expert", [card.name], {card.name: card})
@@ -29,6 +34,7 @@ def known_models(settings: Settings) -> list[Model]:
             if card.enabled
         ),
     ]
+    return [model.model_copy(update={"aliases": named[model.kind, model.id]}) for model in models]
 
 
 def _mixture(card: MixtureCard) -> Model:

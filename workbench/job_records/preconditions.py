@@ -6,8 +6,9 @@ What unfinished jobs will create counts as existing, so that a chain of jobs can
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,7 +17,8 @@ from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind, Thing, What
-from workbench.names import not_a_cli_name
+from workbench.names import ALIAS_SIGN, not_a_cli_name
+from workbench.registry.aliases import model_name
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
@@ -84,6 +86,21 @@ class RegistryForecast:
             for what, name in dict.fromkeys(kind.requires(spec))
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain)
         ]
+
+
+def without_aliases(session: Session, spec: Spec) -> Spec:
+    """The spec with the names of the models that its aliases mean now: each attempt looks models up by name."""
+    required = [name for what, name in kind_of(spec).requires(spec) if what in ("expert", "mixture")]
+    meant = {name: model_name(session, name) for name in required if ALIAS_SIGN in name}
+    given = spec.model_dump(mode="json")
+    fields = {name: _replaced(value, meant) for name, value in given.items()}
+    return parse_spec(fields) if fields != given else spec
+
+
+def _replaced(value: Any, meant: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_replaced(one, meant) for one in value]
+    return meant.get(value, value) if isinstance(value, str) else value
 
 
 def kind_of(spec: Spec) -> Kind[Spec]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from workbench.answers.base import Answer
 from workbench.registry.cards import (
+    AliasCard,
     ClusteringCard,
     CorpusCard,
     DomainCard,
@@ -15,6 +16,7 @@ from workbench.registry.cards import (
     MixtureCard,
     PriorCard,
     SeedCard,
+    ViewCard,
 )
 
 
@@ -41,6 +43,18 @@ class ExpertList(ListAnswer):
     """All experts."""
 
     data: list[ExpertCard]
+
+
+class AliasList(ListAnswer):
+    """All aliases."""
+
+    data: list[AliasCard]
+
+
+class ViewList(ListAnswer):
+    """Saved views."""
+
+    data: list[ViewCard]
 
 
 class MixtureList(ListAnswer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -148,6 +148,19 @@ class PriorCard(Card):
     shares: dict[str, float]  # expert name -> share; deleted experts are left out
     source: dict[str, Any]  # mixture, domain, split, num_blocks, block_size, evidence; empty: given by hand
     created_at: float
+
+
+class AliasCard(Card):
+    name: str
+    model: str  # name of the expert or mixture that it means
+    kind: Literal["expert", "mixture"]
+    updated_at: float  # when it was set or moved
+
+
+class ViewCard(Card):
+    name: str
+    address: str  # in the studio, such as /experts?method=lora
+    updated_at: float
 
 
 class ReportCard(Card):

@@ -14,6 +14,7 @@ from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
 from workbench.expert_looks import choose_look
 from workbench.names import by_name, clean_name, ensure_free
+from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.seeds import copies_of, made_of
@@ -204,8 +205,8 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
-    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture or a job needs it. A
-    composition needs none of its source experts: it has its own copies, and keeps their names.
+    Raises InUse if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs it.
+    A composition needs none of its source experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, users_of(session, name))
@@ -235,6 +236,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
+        "alias": aliases_of(session, row),
         "job": _jobs(session, row),
     }
 

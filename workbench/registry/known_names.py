@@ -7,9 +7,35 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, Report, SeedModel
+from workbench.tables import (
+    Alias,
+    Clustering,
+    Comparison,
+    Corpus,
+    Domain,
+    Expert,
+    Job,
+    Mixture,
+    Prior,
+    Report,
+    SavedView,
+    SeedModel,
+)
 
-NameKind = Literal["corpus", "domain", "seed", "expert", "mixture", "prior", "clustering", "job", "report"]
+NameKind = Literal[
+    "corpus",
+    "domain",
+    "seed",
+    "expert",
+    "mixture",
+    "prior",
+    "clustering",
+    "job",
+    "report",
+    "comparison",
+    "alias",
+    "view",
+]
 
 _ID_DIGITS = 8  # as lists show ids
 _COLUMNS = {
@@ -22,14 +48,17 @@ _COLUMNS = {
     "clustering": Clustering.name,
     "job": Job.id,
     "report": Report.id,
+    "comparison": Comparison.id,
+    "alias": Alias.name,
+    "view": SavedView.name,
 }
 
 
 def names_from(session: Session, kind: NameKind, start: str, limit: int = 50) -> list[str]:
-    """Names in alphabetical order; of jobs and reports the first digits of their ids."""
+    """Names in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
     column = _COLUMNS[kind]
     statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(limit)
     names = session.scalars(statement)
-    if kind in ("job", "report"):
+    if kind in ("job", "report", "comparison"):
         return [name[: max(_ID_DIGITS, len(start))] for name in names]
     return list(names)

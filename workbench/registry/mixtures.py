@@ -13,8 +13,9 @@ from engine.mixing.gate_type import GateConfig
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
-from workbench.names import by_name, ensure_free
+from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.number_format import change
+from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
@@ -95,6 +96,24 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     return _card(row)
 
 
+def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard:
+    """A new mixture that is as another one is now; without a name it gets the next free one, such as duo.2.
+
+    Raises NameTaken or BadSpec for the name of the copy.
+    """
+    row = mixture_row(session, name)
+    new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
+    ensure_free(session, Mixture, "mixture", new_name)
+    copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes)
+    copied.members = [
+        MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
+        for one in row.members
+    ]
+    session.add(copied)
+    session.flush()
+    return _card(copied)
+
+
 def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:
     return [
         MixtureMember(expert=expert, position=position, weight=weight)
@@ -103,9 +122,10 @@ def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[Mixtur
 
 
 def delete_mixture(session: Session, name: str) -> None:
-    """Deletes a mixture, not its experts. Raises InUse if a job needs it."""
+    """Deletes a mixture, not its experts. Raises InUse if an alias or a job needs it."""
     row = mixture_row(session, name)
-    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture", "retrained"], [name])})
+    jobs = unfinished_jobs(session, ["mixture", "retrained"], [row.name])
+    refuse_if_used("mixture", name, {"alias": aliases_of(session, row), "job": jobs})
     session.delete(row)
 
 

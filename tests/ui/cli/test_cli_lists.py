@@ -19,7 +19,9 @@ from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list
+    "alias list": ("alias", "_COLUMNS"),
     "cluster list": ("cluster", "_COLUMNS"),
+    "comparison list": ("comparison", "_COLUMNS"),
     "corpus domains": ("corpus", "_DOMAIN_COLUMNS"),
     "corpus list": ("corpus", "_COLUMNS"),
     "expert list": ("expert", "_COLUMNS"),
@@ -30,6 +32,7 @@ LISTS = {  # the columns of each list
     "replicate list": ("replicate", "_COLUMNS"),
     "report list": ("report", "_COLUMNS"),
     "seed list": ("seed", "_COLUMNS"),
+    "view list": ("view", "_COLUMNS"),
 }
 SHAPES = (Column("Name", lambda row: row[0]), Column("Stale experts", lambda row: row[1]))
 

@@ -44,6 +44,25 @@ def test_weights_are_equal_unless_given(world: World) -> None:
     assert [one.weight for one in mix(world, "law", "news").members] == [1.0, 1.0]
 
 
+def test_a_copy_stays_as_the_mixture_was(world: World) -> None:
+    world.experts("law", "news", "code")
+    mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=PosteriorGateConfig(top_k=2))
+    before = mixtures.set_active(world.session, "mix", "news", False)
+    first, second = (mixtures.copy_mixture(world.session, "mix") for _ in range(2))
+    assert (first.name, second.name) == ("mix.2", "mix.3")
+    mixtures.arrange(world.session, "mix", ["news"], {"news": 9.0})
+    mixtures.set_gate(world.session, "mix", PosteriorGateConfig(top_k=1))
+    mixtures.remove_member(world.session, "mix", "law")
+    kept = mixtures.get_mixture(world.session, "mix.2")
+    assert (kept.members, kept.gate) == (before.members, before.gate)
+    with pytest.raises(InUse, match=r"mix\.2"):
+        experts.delete_expert(world.session, "law")
+    assert mixtures.copy_mixture(world.session, "mix", "best").members[0].expert == "code"
+    for name, error in (("best", NameTaken), ("a,b", BadSpec), ("mix@best", BadSpec)):
+        with pytest.raises(error):
+            mixtures.copy_mixture(world.session, "mix", name)
+
+
 def test_strangers_do_not_mix_and_all_reasons_are_told(world: World) -> None:
     world.experts("law", "news")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)

@@ -128,10 +128,16 @@ def grid(
 @app.command("forgetting")
 def forgetting(
     before: Annotated[
-        str, typer.Argument(help="The mixture or expert before training.", autocompletion=names_of("mixture", "expert"))
+        str,
+        typer.Argument(
+            help="The mixture or expert before training.", autocompletion=names_of("mixture", "expert", "alias")
+        ),
     ],
     after: Annotated[
-        str, typer.Argument(help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert"))
+        str,
+        typer.Argument(
+            help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert", "alias")
+        ),
     ],
     split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "test",
     as_json: Json = False,

@@ -95,7 +95,8 @@ class Generated:
 @takes_gate
 def generate(
     model: Annotated[
-        str, typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert"))
+        str,
+        typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert", "alias")),
     ],
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",

@@ -375,6 +375,21 @@ def serve_config(
     say(f"{config.lost} Start them: sh {shlex.quote(str(folder / SCRIPT))}")
 
 
+@app.command("copy")
+def copy(
+    name: MixtureName,
+    new_name: Annotated[str, typer.Argument(help="Name of the copy; left out: the next free one, as in NAME.2.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Copy a mixture as it is now: its experts, weights, switches and gate."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import copy_mixture
+
+    with transaction() as session:
+        card = copy_mixture(session, name, new_name)
+    print_done(card, f"“{card.name}” is a copy of “{name}”.", as_json)
+
+
 @app.command("delete")
 def delete(name: MixtureName, as_json: Json = False) -> None:
     """Delete a mixture; its experts are kept."""

@@ -1,0 +1,27 @@
+"""A plan that branches from an alias uses the mixture that it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.plans import clusterings
+from workbench.errors import NotFound
+from workbench.registry.database import transaction
+from workbench.request_specs import TrainClusters
+from workbench.tables import Alias, Mixture
+
+
+@pytest.mark.usefixtures("home")
+def test_branches_are_planned_from_the_mixture_that_an_alias_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    with transaction() as session:
+        session.add(Alias(name="duo@production", mixture=Mixture(name="duo.2")))
+
+    def candidates(*given: Any) -> None:
+        raise NotFound("clustering", given[2], where=f"with candidates of {given[3]}")
+
+    monkeypatch.setattr(clusterings, "parent_candidates", candidates)
+    spec = TrainClusters(clustering="topics", name="new", branch_from="duo@production")
+    with pytest.raises(NotFound, match=r"candidates of duo\.2 "):
+        clusterings.plan_training(spec)

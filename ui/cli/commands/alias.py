@@ -1,0 +1,66 @@
+"""Aliases: names such as law@production that mean an expert or a mixture, and can be moved to another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.cli.completion import names_of
+from ui.cli.listing import Column, lists, name_column
+from ui.cli.options import Json
+from ui.cli.output import day, print_done
+from workbench.registry.cards import AliasCard
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+AliasName = Annotated[
+    str, typer.Argument(help="Alias, such as law@production.", metavar="ALIAS", autocompletion=names_of("alias"))
+]
+Model = Annotated[
+    str,
+    typer.Argument(help="Mixture or expert, or an alias of it.", autocompletion=names_of("mixture", "expert", "alias")),
+]
+_COLUMNS = (
+    name_column(),
+    Column("Model", lambda alias: alias.model),
+    Column("Kind", lambda alias: alias.kind),
+    Column("Set", lambda alias: alias.updated_at, day),
+)
+
+
+@app.command("list")
+@lists(_COLUMNS, empty="There is no alias yet. Set one with: workbench alias set NAME@ALIAS MODEL", noun="alias")
+def list_all() -> list[AliasCard]:
+    """List aliases with the models that they mean."""
+    from workbench.registry.aliases import list_aliases
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return list_aliases(session)
+
+
+@app.command("set")
+def set_one(
+    alias: AliasName,
+    model: Model,
+    as_json: Json = False,
+) -> None:
+    """Set an alias of a mixture or an expert; an existing one is moved."""
+    from workbench.registry.aliases import set_alias
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        card = set_alias(session, alias, model)
+    print_done(card, f"“{card.name}” means the {card.kind} “{card.model}”.", as_json)
+
+
+@app.command("delete")
+def delete(alias: AliasName, as_json: Json = False) -> None:
+    """Delete an alias; its model is kept."""
+    from workbench.registry.aliases import delete_alias
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        delete_alias(session, alias)
+    print_done({"deleted": alias}, f"“{alias}” is deleted; its model is kept.", as_json)

@@ -1,0 +1,59 @@
+"""Saved views: names of addresses in the studio, such as the experts of one method."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.cli.completion import names_of
+from ui.cli.listing import Column, lists, name_column
+from ui.cli.options import Json
+from ui.cli.output import day, print_done
+from workbench.registry.cards import ViewCard
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+ViewName = Annotated[str, typer.Argument(help="Name of a saved view.", autocompletion=names_of("view"))]
+_COLUMNS = (
+    name_column(),
+    Column("Address", lambda view: view.address),
+    Column("Saved", lambda view: view.updated_at, day),
+)
+
+
+@app.command("list")
+@lists(_COLUMNS, empty="There is no saved view yet. Save one with: workbench view save NAME /experts", noun="view")
+def list_all() -> list[ViewCard]:
+    """List saved views with their addresses."""
+    from workbench.registry.database import reading
+    from workbench.registry.views import list_views
+
+    with reading() as session:
+        return list_views(session)
+
+
+@app.command("save")
+def save(
+    name: ViewName,
+    address: Annotated[str, typer.Argument(help="Address in the studio, such as /experts?method=lora.")],
+    as_json: Json = False,
+) -> None:
+    """Save the address of a page with all that is chosen on it; a view of this name is replaced."""
+    from workbench.registry.database import transaction
+    from workbench.registry.views import save_view
+
+    with transaction() as session:
+        card = save_view(session, name, address)
+    print_done(card, f"“{card.name}” is saved: {card.address}", as_json)
+
+
+@app.command("delete")
+def delete(name: ViewName, as_json: Json = False) -> None:
+    """Delete a saved view."""
+    from workbench.registry.database import transaction
+    from workbench.registry.views import delete_view
+
+    with transaction() as session:
+        card = delete_view(session, name)
+    print_done(card, f"“{card.name}” is deleted.", as_json)
