@@ -6,6 +6,7 @@ WorkbenchError
 ├── NameTaken        names are unique within a kind
 ├── BadSpec          an invalid spec; holds all complaints
 ├── BadSettings      invalid environment variables; names each
+├── BadComparison    answers that cannot be stored or compared
 ├── InUse            something else depends on it
 ├── NoRegistry       there is no registry, or it is of another version
 │   └── RegistryUnavailable  the database does not answer; retrying may help
@@ -99,6 +100,10 @@ def validation_message(fault: Mapping[str, Any]) -> str:
 
 def _wanted(fault: Mapping[str, Any]) -> str:
     return validation_message(fault).replace("Input should be", "must be", 1)
+
+
+class BadComparison(WorkbenchError):
+    """Answers that cannot be stored, or a vote on none of them."""
 
 
 class InUse(WorkbenchError):

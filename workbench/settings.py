@@ -89,6 +89,13 @@ class Settings(BaseSettings):
         le=1 << 50,
         description="Bytes of keys and values that running generations may hold; one always runs.",
     )
+    history_days: float = Field(
+        365.0,
+        ge=0,
+        le=36_500,
+        description="Days for which prompts and answers that were compared are stored; 0: they are not stored at all. "
+        "Votes stay, without any text.",
+    )
     trackers: str = Field(
         "",
         description="Trackers that curves are sent to as well, separated by commas: tensorboard, trackio, wandb, "

@@ -369,3 +369,50 @@ class Metric(Base):
     name: Mapped[str] = mapped_column(String(160), primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
     value: Mapped[float]
+
+
+class Comparison(Base):
+    """One prompt with the answers of up to four models, side by side. Without its text it only holds votes together."""
+
+    __tablename__ = "comparisons"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    prompt: Mapped[str] = mapped_column(Text, default="")  # of a conversation its last message
+    messages: Mapped[list[Any]] = mapped_column(default=list)  # [{"role", "content"}]; empty for a completion
+    has_text: Mapped[bool] = mapped_column(default=True)  # False: prompt and answers are not stored, or no longer
+    domain: Mapped[str] = mapped_column(String(200), default="")  # a name, which outlives the domain; empty: none
+    domain_source: Mapped[str] = mapped_column(String(16), default="")  # user | posterior | empty
+    domain_weights: Mapped[dict[str, Any]] = mapped_column(default=dict)  # domain -> weight after the prompt
+    created_at: Mapped[float] = mapped_column(default=time.time, index=True)
+
+    answers: Mapped[list[ComparedAnswer]] = relationship(
+        order_by="ComparedAnswer.position", cascade="all, delete-orphan"
+    )
+    votes: Mapped[list[Vote]] = relationship(order_by="Vote.created_at", cascade="all, delete-orphan")
+
+
+class ComparedAnswer(Base):
+    """One model's answer in a comparison, with what makes it again."""
+
+    __tablename__ = "compared_answers"
+    comparison_id: Mapped[str] = mapped_column(ForeignKey("comparisons.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # 0 is A
+    model: Mapped[str] = mapped_column(String(200))  # a name, which outlives the mixture or expert
+    variant: Mapped[str] = mapped_column(String(300), default="")  # how the request differed from the stored model
+    setup_sha256: Mapped[str] = mapped_column(String(64))  # of files, weights and gate
+    text: Mapped[str] = mapped_column(Text, default="")
+    manifest: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    tokens: Mapped[dict[str, Any]] = mapped_column(default=dict)  # ids of prompt and answer, experts and their weights
+
+
+class Vote(Base):
+    """Which of two answers of a comparison is better; one vote for each pair."""
+
+    __tablename__ = "votes"
+    __table_args__ = (UniqueConstraint("comparison_id", "first", "second"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    comparison_id: Mapped[str] = mapped_column(ForeignKey("comparisons.id"))
+    first: Mapped[int]  # position of an answer, smaller than `second`
+    second: Mapped[int]
+    choice: Mapped[str] = mapped_column(String(16))  # first | second | tie | both_bad
+    is_blind: Mapped[bool] = mapped_column(default=False)  # whether the names were hidden until the vote
+    created_at: Mapped[float] = mapped_column(default=time.time)

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from engine.config import SamplingConfig
 from engine.errors import EngineError
 from engine.events import Done, Token
 from workbench.answers.posteriors import Manifest
-from workbench.answers.verification import ChoiceReplay, Verification
+from workbench.answers.verification import AnswerVerification, ChoiceReplay, ComparisonVerification, Verification
 from workbench.errors import BadSpec
 from workbench.mixture_request import MixtureRequest
+from workbench.stored_answer import StoredAnswer, StoredChoice
 
 if TYPE_CHECKING:
     from workbench.generation import GenerationPlan
 
 MAX_BYTES = 256 << 20
-NUM_SEEDS = 2**64
 Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token | Done]]
-
-
-class StoredChoice(BaseModel):
-    """One text of a stored answer."""
-
-    index: int
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
-
-
-class StoredAnswer(BaseModel):
-    """What is read of a stored completion, or of a stored answer in a conversation."""
-
-    manifest: Manifest
-    choices: list[StoredChoice]
-
-    def request(self) -> MixtureRequest:
-        """The request for the same experts, weights, parts and gate."""
-        experts = self.manifest.experts
-        return MixtureRequest(
-            self.manifest.model,
-            [one.name for one in experts],
-            {one.name: one.weight for one in experts},
-            self.manifest.gate,
-            parts={one.name: one.parts for one in experts if one.parts is not None},
-        )
-
-    def sampling(self, choice: StoredChoice) -> SamplingConfig:
-        """How the tokens of a choice were drawn; no more of them than it has."""
-        given = dict(self.manifest.sampling or {})
-        given["logit_bias"] = {int(token): bias for token, bias in given.get("logit_bias", {}).items()}
-        first = SamplingConfig(**given)
-        seed = None if first.seed is None else (first.seed + choice.index % self.manifest.n) % NUM_SEEDS
-        return replace(first, seed=seed, max_tokens=max(1, len(choice.token_ids or ())), num_candidates=0)
 
 
 def read_answer(path: Path) -> StoredAnswer:
@@ -87,6 +52,17 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
         agrees=all(choice.first_difference is None for choice in choices),
         changed=_changed(answer.manifest, plan.manifest()),
         choices=choices,
+    )
+
+
+def verify_comparison(
+    stored: Mapping[str, StoredAnswer], plan: Callable[[MixtureRequest], GenerationPlan], stream: Stream
+) -> ComparisonVerification:
+    """Generates every answer of a comparison again, by their letters."""
+    results = {letter: verify(answer, plan(answer.request()), stream) for letter, answer in stored.items()}
+    return ComparisonVerification(
+        agrees=all(one.agrees for one in results.values()),
+        answers=[AnswerVerification(letter=letter, **dict(one)) for letter, one in results.items()],
     )
 
 

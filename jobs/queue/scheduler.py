@@ -28,6 +28,7 @@ from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.backups import back_up_daily
+from workbench.registry.comparisons import delete_history
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 
@@ -79,6 +80,14 @@ class Scheduler:
             self._swept_at = now
             with _reported():
                 sweep(self._settings)
+            with _reported():
+                forget_old(self._settings)
+
+
+def forget_old(settings: Settings) -> None:
+    """Deletes the text of comparisons that is older than `history_days`."""
+    with database.transaction(settings) as session:
+        delete_history(session, older_than_days=settings.history_days)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class FakeHost:
         self.open = self.most_open = 0
         self.sampling = SamplingConfig()  # of the last answer
         self.seeds: list[int | None] = []  # of all answers
+        self.first_id = 0  # of the tokens that it says
         self.is_unlikely = False  # whether what it says is never the most probable
         self._lock = threading.Lock()
 
@@ -116,7 +117,7 @@ class FakeHost:
             others = [Candidate(100 + rank, f"other{rank}", -1.0 - rank) for rank in range(sampling.num_candidates)]
             own = [] if self.is_unlikely else [Candidate(number, text, -0.5)]
             candidates = [*own, *others][: sampling.num_candidates]
-            yield Token(number, text, -0.5, self._weights(plan), _gates(plan), candidates)
+            yield Token(self.first_id + number, text, -0.5, self._weights(plan), _gates(plan), candidates)
         yield Done("length", len(prompt.split()), sampling.max_tokens)
 
     def _weights(self, plan: GenerationPlan) -> dict[str, float]:

@@ -79,7 +79,7 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from GIVEN.items()
     if "requestBody" in operation:
         yield from SENT.items()
-    if path in GENERATING or path.endswith("/metrics"):
+    if path in GENERATING or path.endswith(("/metrics", "/verify")):
         yield from WAITED.items()
     if (path, method) == (SUBMITTING, "post"):
         yield 422, "The spec cannot work; the message has every reason."

@@ -21,3 +21,16 @@ class Verification(Answer):
     agrees: bool
     changed: list[str] = Field(description="What of the manifest is not as it was.")
     choices: list[ChoiceReplay]
+
+
+class AnswerVerification(Verification):
+    """The same for one answer of a comparison."""
+
+    letter: str
+
+
+class ComparisonVerification(Answer):
+    """Whether all answers of a comparison can be made again."""
+
+    agrees: bool
+    answers: list[AnswerVerification]

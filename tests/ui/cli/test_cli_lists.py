@@ -20,6 +20,7 @@ from workbench.registry.database import transaction
 
 LISTS = {  # the columns of each list
     "cluster list": ("cluster", "_COLUMNS"),
+    "comparison list": ("comparison", "_COLUMNS"),
     "corpus domains": ("corpus", "_DOMAIN_COLUMNS"),
     "corpus list": ("corpus", "_COLUMNS"),
     "expert list": ("expert", "_COLUMNS"),

@@ -32,11 +32,12 @@ def verify(
     if as_json:
         print_json(result)
     else:
-        _show(result)
+        print_verification(result)
     raise typer.Exit(0 if result.agrees else 1)
 
 
-def _show(result: Verification) -> None:
+def print_verification(result: Verification) -> None:
+    """What changed since, and the first token of each choice that differs."""
     for change in result.changed:
         say(f"Changed since: {change}.")
     for choice in result.choices:

@@ -1,0 +1,21 @@
+"""Ratings as text: a number, its interval, and a dash where the votes say neither."""
+
+from __future__ import annotations
+
+from workbench.answers.ratings import Rating
+
+
+def rating_text(row: Rating) -> str:
+    """The rating without decimals, such as 1,043."""
+    return "—" if row.rating is None else f"{row.rating:,.0f}"
+
+
+def interval_text(row: Rating) -> str:
+    """The interval, such as 1,004–1,081; a bound that the votes do not give is in words."""
+    if row.rating is None:
+        return "—"
+    if row.low is None and row.high is None:
+        return "no bound"
+    if row.low is None:
+        return f"at most {row.high:,.0f}"
+    return f"at least {row.low:,.0f}" if row.high is None else f"{row.low:,.0f}–{row.high:,.0f}"

@@ -1,0 +1,253 @@
+"""Ratings of models by votes on their answers: Bradley-Terry, by all prompts and by domain."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session, aliased
+
+from workbench.answers.ratings import RatedPair, Rating, RatingTable, RatingTables
+from workbench.registry.comparisons import label
+from workbench.tables import ComparedAnswer, Comparison, Vote
+
+if TYPE_CHECKING:
+    from engine.statistics.bradley_terry import Votes
+
+LEAST_VOTES = 10  # of a model, or of a pair
+_SHOWN_DIGITS = 8  # of a setup's hash, where two models have one name
+
+
+@dataclass(frozen=True)
+class _Player:
+    """A model as it was at the vote: two setups of one name are two players."""
+
+    model: str
+    variant: str
+    setup: str
+
+
+@dataclass(frozen=True)
+class _Ballot:
+    """One vote: who won, or None."""
+
+    comparison: str
+    domain: str
+    first: _Player
+    second: _Player
+    choice: str
+    is_blind: bool
+
+    @property
+    def winner(self) -> _Player | None:
+        return {"first": self.first, "second": self.second}.get(self.choice)
+
+    @property
+    def players(self) -> tuple[_Player, _Player]:
+        return self.first, self.second
+
+
+def rating_tables(
+    session: Session, *, domain: str = "", blind_only: bool = False, by_name: bool = False
+) -> RatingTables:
+    """Ratings on all prompts and by domain, or of one domain alone.
+
+    With `by_name` all setups that had one name count as one model. Votes on two equal setups say nothing and are left
+    out.
+    """
+    ballots = [one for one in _ballots(session, by_name) if one.is_blind or not blind_only]
+    by_domain: dict[str, list[_Ballot]] = defaultdict(list)
+    for ballot in ballots:
+        by_domain[ballot.domain].append(ballot)
+    names = [domain] if domain else ["", *sorted(name for name in by_domain if name)]
+    tables = [_table(name, by_domain[name] if name else ballots) for name in names]
+    return RatingTables(tables=tables, least_votes=LEAST_VOTES, is_blind_only=blind_only)
+
+
+def _ballots(session: Session, by_name: bool) -> list[_Ballot]:
+    first, second = aliased(ComparedAnswer), aliased(ComparedAnswer)
+    sides = [column for side in (first, second) for column in (side.model, side.variant, side.setup_sha256)]
+    statement = (
+        select(Vote.comparison_id, Comparison.domain, Vote.choice, Vote.is_blind, *sides)
+        .join(Comparison, Comparison.id == Vote.comparison_id)
+        .join(first, (first.comparison_id == Vote.comparison_id) & (first.position == Vote.first))
+        .join(second, (second.comparison_id == Vote.comparison_id) & (second.position == Vote.second))
+        .order_by(Vote.created_at, Vote.id)
+    )
+    ballots = [
+        _Ballot(comparison, domain, _player(six[:3], by_name), _player(six[3:], by_name), choice, is_blind)
+        for comparison, domain, choice, is_blind, *six in session.execute(statement)
+    ]
+    return [one for one in ballots if one.first != one.second]
+
+
+def _player(columns: Sequence[str], by_name: bool) -> _Player:
+    model, variant, setup = columns
+    return _Player(model, variant, "" if by_name else setup)
+
+
+def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
+    players = list(dict.fromkeys(player for ballot in ballots for player in ballot.players))
+    labels = _labels(players)
+    rows, sentence = _rated(players, labels, ballots)
+    return RatingTable(
+        domain=domain,
+        sentence=sentence,
+        num_votes=len(ballots),
+        num_blind=sum(one.is_blind for one in ballots),
+        num_both_bad=sum(one.choice == "both_bad" for one in ballots),
+        rows=sorted(rows, key=lambda row: (row.rating is None, -(row.rating or 0.0), row.label)),
+        pairs=_pairs(labels, ballots),
+    )
+
+
+def _labels(players: Iterable[_Player]) -> dict[_Player, str]:
+    """The label of each player, with its setup where two have the same."""
+    plain = {player: label(player.model, player.variant) for player in players}
+    number = Counter(plain.values())
+    return {
+        player: text if number[text] == 1 else f"{text} ({player.setup[:_SHOWN_DIGITS]})"
+        for player, text in plain.items()
+    }
+
+
+def _rated(
+    players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]
+) -> tuple[list[Rating], str]:
+    """A row for each player, and what the votes say of the two best."""
+    if not players:
+        return [], "There is no vote yet."
+    rated = _ratable(players, ballots)
+    if len(rated) < 2:
+        return [_row(one, labels[one], ballots) for one in players], _without_ratings(players, labels, ballots)
+    from engine.statistics.bradley_terry import rate
+
+    fitted = rate(_votes(rated, ballots))
+    numbers = {
+        player: (float(fitted.ratings[place]), _finite(fitted.low[place]), _finite(fitted.high[place]))
+        for place, player in enumerate(rated)
+    }
+    best, second = (int(place) for place in np.argsort(-fitted.ratings, kind="stable")[:2])
+    low, _ = fitted.difference(best, second)
+    sentence = "{} is better than {}" if low > 0 else "The votes do not separate {} from {}"
+    rows = [_row(one, labels[one], ballots, numbers.get(one)) for one in players]
+    return rows, sentence.format(labels[rated[best]], labels[rated[second]])
+
+
+def _ratable(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> list[_Player]:
+    """The largest group of players with enough votes that wins link in both directions."""
+    from engine.statistics.bradley_terry import connected
+
+    enough = [player for player in players if _num_votes(player, ballots) >= LEAST_VOTES]
+    votes = _votes(enough, ballots)
+    if not enough or not len(votes.shares):
+        return []
+    groups = connected(votes.wins())
+    return [player for player, group in zip(enough, groups, strict=True) if group == np.bincount(groups).argmax()]
+
+
+def _votes(players: Sequence[_Player], ballots: Sequence[_Ballot]) -> Votes:
+    """The votes on two of these players; those on one prompt's answers are a cluster."""
+    from engine.statistics.bradley_terry import Votes
+
+    places = {player: place for place, player in enumerate(players)}
+    among = [one for one in ballots if one.first in places and one.second in places]
+    clusters = {id: place for place, id in enumerate(dict.fromkeys(one.comparison for one in among))}
+    return Votes(
+        np.array([clusters[one.comparison] for one in among], np.int64),
+        np.array([places[one.first] for one in among], np.int64),
+        np.array([places[one.second] for one in among], np.int64),
+        np.array([0.5 if one.winner is None else float(one.winner == one.first) for one in among]),
+        len(players),
+    )
+
+
+def _num_votes(player: _Player, ballots: Sequence[_Ballot]) -> int:
+    return sum(player in one.players for one in ballots)
+
+
+def _row(
+    player: _Player,
+    name: str,
+    ballots: Sequence[_Ballot],
+    numbers: tuple[float, float | None, float | None] | None = None,
+) -> Rating:
+    own = [one for one in ballots if player in one.players]
+    wins, ties = sum(one.winner == player for one in own), sum(one.winner is None for one in own)
+    rating, low, high = numbers or (None, None, None)
+    losses = len(own) - wins - ties
+    return Rating(
+        label=name,
+        model=player.model,
+        num_votes=len(own),
+        wins=wins,
+        losses=losses,
+        ties=ties,
+        rating=rating,
+        low=low,
+        high=high,
+        why="" if numbers else _why(len(own), wins, losses, ties),
+    )
+
+
+def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
+    """Why a player has no rating."""
+    if num_votes < LEAST_VOTES:
+        return f"not enough votes: {num_votes} of {LEAST_VOTES}"
+    if not ties and not losses:
+        return "won every vote: the votes give no upper bound"
+    if not ties and not wins:
+        return "lost every vote: the votes give no lower bound"
+    return "no chain of wins links it to the rated models in both directions"
+
+
+def _without_ratings(players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> str:
+    """What is said where no two players can be rated."""
+    if len(ballots) < LEAST_VOTES or len(players) > 2:
+        return f"Not enough votes to rate two models: each needs {LEAST_VOTES}, and wins and losses"
+    winner = max(players, key=lambda player: sum(one.winner == player for one in ballots))
+    other = next(player for player in players if player != winner)
+    return f"{labels[winner]} has won every vote against {labels[other]}: by how much it is better is not known"
+
+
+def _pairs(labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> list[RatedPair]:
+    by_pair: dict[frozenset[_Player], list[_Ballot]] = defaultdict(list)
+    for ballot in ballots:
+        by_pair[frozenset(ballot.players)].append(ballot)
+    pairs = [_pair(labels, sorted(two, key=labels.__getitem__), own) for two, own in by_pair.items()]
+    return sorted(pairs, key=lambda pair: (-(pair.wins_a + pair.wins_b + pair.ties + pair.both_bad), pair.a, pair.b))
+
+
+def _pair(labels: dict[_Player, str], two: Sequence[_Player], ballots: Sequence[_Ballot]) -> RatedPair:
+    wins_a, wins_b = (sum(one.winner == player for one in ballots) for player in two)
+    share, low, high = _share(wins_a, wins_a + wins_b)
+    both_bad = sum(one.choice == "both_bad" for one in ballots)
+    return RatedPair(
+        a=labels[two[0]],
+        b=labels[two[1]],
+        wins_a=wins_a,
+        wins_b=wins_b,
+        ties=len(ballots) - wins_a - wins_b - both_bad,
+        both_bad=both_bad,
+        share_a=share,
+        low=low,
+        high=high,
+    )
+
+
+def _share(wins: int, decided: int) -> tuple[float | None, float | None, float | None]:
+    """The share of wins with its exact interval; nothing below `LEAST_VOTES`."""
+    from scipy.stats import binomtest
+
+    if decided < LEAST_VOTES:
+        return None, None, None
+    interval = binomtest(wins, decided).proportion_ci()
+    return wins / decided, float(interval.low), float(interval.high)
+
+
+def _finite(bound: float) -> float | None:
+    return float(bound) if np.isfinite(bound) else None

@@ -1,0 +1,373 @@
+"""Comparisons of answers: stored, searched, shown and deleted. All their text is data.
+
+Only what is named in `NewComparison` is stored, so no header, token or user of a request. Text older than
+`history_days` is removed; votes stay, with the manifests of the answers, which hold no text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
+from sqlalchemy.orm import Session, selectinload
+
+from engine.errors import EngineError
+from workbench.answers.history import (
+    LETTERS,
+    MOST_TOKENS,
+    SHOWN_EXPERTS,
+    Choice,
+    ComparedAnswerCard,
+    ComparisonCard,
+    ComparisonHead,
+    ComparisonPage,
+    HistoryDeletion,
+    NewAnswer,
+    NewComparison,
+    NewVote,
+    StoredTokens,
+    Turn,
+    VoteCard,
+)
+from workbench.answers.posteriors import Manifest
+from workbench.errors import BadComparison, NotFound
+from workbench.gate_configs import load_gate
+from workbench.names import by_name
+from workbench.registry.prompt_domains import domain_weights, leading_domain
+from workbench.registry.setups import setup_sha256, variant_of
+from workbench.registry.valid_text import plain
+from workbench.stored_answer import StoredAnswer
+from workbench.tables import ComparedAnswer, Comparison, Domain, Vote
+
+EXCERPT = 300  # characters of a prompt in a list
+DAY_SECONDS = 86_400.0
+_BATCH = 500  # rows of one statement
+_CHOICES: dict[Choice, str] = {"a": "first", "b": "second", "tie": "tie", "both_bad": "both_bad"}
+_SWAPPED: dict[Choice, Choice] = {"a": "b", "b": "a", "tie": "tie", "both_bad": "both_bad"}
+
+
+# storing ---------------------------------------------------------------------------------------------
+
+
+def store_comparison(session: Session, new: NewComparison, history_days: float = 1.0) -> ComparisonCard:
+    """Stores a prompt and its answers; with `history_days` 0 nothing of their text.
+
+    Raises BadComparison for an answer that could not be made again, NotFound for an unknown domain.
+    """
+    for answer in new.answers:
+        _require_replayable(answer)
+    if new.domain:
+        by_name(session, Domain, "domain", new.domain)
+    weights, has_text = domain_weights(session, new.answers), history_days > 0
+    domain = new.domain or leading_domain(weights)
+    row = Comparison(
+        prompt=plain(_prompt(new)) if has_text else "",
+        messages=[{"role": one.role, "content": plain(one.content)} for one in new.messages] if has_text else [],
+        has_text=has_text,
+        domain=domain,
+        domain_source="user" if new.domain else "posterior" if domain else "",
+        domain_weights=weights,
+    )
+    row.answers = [_answer_row(session, place, answer, has_text) for place, answer in enumerate(new.answers)]
+    session.add(row)
+    session.flush()
+    return _card(row)
+
+
+def require_letters(num_answers: int) -> None:
+    """Raises BadComparison for too few or too many answers."""
+    if not 2 <= num_answers <= len(LETTERS):
+        raise BadComparison(f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models.")
+
+
+def _prompt(new: NewComparison) -> str:
+    return new.messages[-1].content if new.messages else new.prompt
+
+
+def _require_replayable(answer: NewAnswer) -> None:
+    """Raises BadComparison unless `workbench verify` could make the answer again."""
+    try:
+        load_gate(answer.manifest.gate)
+        if answer.manifest.sampling is None or not answer.manifest.experts:
+            raise ValueError
+        choice = {"index": answer.index, "token_ids": answer.token_ids, "prompt_token_ids": answer.prompt_token_ids}
+        stored = StoredAnswer.model_validate({"manifest": answer.manifest.model_dump(), "choices": [choice]})
+        stored.sampling(stored.choices[0])
+    except (ValueError, TypeError, ArithmeticError, EngineError):
+        raise BadComparison(
+            f"The answer of “{answer.manifest.model}” cannot be stored: its manifest does not say how it was made.",
+            "Send the answer as the API gave it, made with return_token_ids.",
+        ) from None
+
+
+def _answer_row(session: Session, place: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
+    return ComparedAnswer(
+        position=place,
+        model=answer.manifest.model[:200],
+        variant=variant_of(session, answer.manifest)[:300],
+        setup_sha256=setup_sha256(answer.manifest),
+        text=plain(answer.text) if has_text else "",
+        manifest=answer.manifest.model_dump(mode="json"),
+        tokens=_tokens(answer) if has_text else {},
+    )
+
+
+def _tokens(answer: NewAnswer) -> dict[str, Any]:
+    """Ids and weights of an answer, bounded: `MOST_TOKENS` tokens, and the weights of `SHOWN_EXPERTS` experts."""
+    weights = (answer.expert_weights or [])[: min(MOST_TOKENS, len(answer.token_ids))]
+    places = {one.name: place for place, one in enumerate(answer.manifest.experts)}
+    totals = {name: sum(one.get(name, 0.0) for one in weights) for name in places}
+    experts = sorted(totals, key=lambda name: -totals[name])[:SHOWN_EXPERTS] if weights else []
+    return {
+        "index": answer.index,
+        "finish_reason": answer.finish_reason,
+        "num_tokens": len(answer.token_ids),
+        "token_ids": answer.token_ids[:MOST_TOKENS],
+        "prompt_token_ids": answer.prompt_token_ids,
+        "experts": experts,
+        "weights": [[round(one.get(name, 0.0), 4) for name in experts] for one in weights],
+        "leading": [places.get(max(one, key=one.__getitem__), -1) if one else -1 for one in weights],
+    }
+
+
+# reading ---------------------------------------------------------------------------------------------
+
+
+def list_comparisons(
+    session: Session,
+    *,
+    search: str = "",
+    model: str = "",
+    domain: str = "",
+    limit: int = 50,
+    offset: int = 0,
+    history_days: float = 1.0,
+) -> ComparisonPage:
+    """The history, the newest first. Each word of `search` must stand in the prompt or in an answer."""
+    matching = select(Comparison).where(Comparison.has_text, *_matches(search, model, domain))
+    matching = matching.where(Comparison.created_at > _oldest(history_days))
+    total = session.scalar(select(func.count()).select_from(matching.subquery())) or 0
+    page = matching.order_by(Comparison.created_at.desc(), Comparison.id).limit(limit).offset(offset)
+    return ComparisonPage(data=_heads(session, page), total=total, history_days=history_days)
+
+
+def _matches(search: str, model: str, domain: str) -> list[ColumnElement[bool]]:
+    conditions = [
+        or_(
+            Comparison.prompt.icontains(word, autoescape=True),
+            Comparison.answers.any(ComparedAnswer.text.icontains(word, autoescape=True)),
+        )
+        for word in plain(search).split()[:20]
+    ]
+    conditions += [Comparison.answers.any(ComparedAnswer.model == plain(model))] if model else []
+    return conditions + ([Comparison.domain == plain(domain)] if domain else [])
+
+
+def _heads(session: Session, page: Select[Comparison]) -> list[ComparisonHead]:
+    """The comparisons of a page, without reading the tokens of their answers."""
+    answers = selectinload(Comparison.answers).load_only(ComparedAnswer.model, ComparedAnswer.variant)
+    return [
+        ComparisonHead(**{**_head(row), "prompt": row.prompt[:EXCERPT]})
+        for row in session.scalars(page.options(answers, selectinload(Comparison.votes)))
+    ]
+
+
+def get_comparison(session: Session, id: str, history_days: float = 1.0) -> ComparisonCard:
+    """One comparison by its id or a unique prefix of it. Raises NotFound, also where its text is no longer stored."""
+    row = _row(session, id)
+    if row.has_text and row.created_at <= _oldest(history_days):
+        raise NotFound("comparison", id, _known(session))
+    return _card(row)
+
+
+def _oldest(history_days: float) -> float:
+    return time.time() - history_days * DAY_SECONDS
+
+
+def _known(session: Session) -> Sequence[str]:
+    newest = select(Comparison.id).where(Comparison.has_text).order_by(Comparison.created_at.desc())
+    return session.scalars(newest.limit(20)).all()
+
+
+def _row(session: Session, id: str) -> Comparison:
+    matching = select(Comparison).where(Comparison.id.startswith(plain(id), autoescape=True))
+    rows = session.scalars(matching.limit(2)).all()
+    if len(rows) != 1:
+        raise NotFound("comparison", id, _known(session))
+    return rows[0]
+
+
+def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
+    """One answer of a comparison. Raises NotFound."""
+    for answer in card.answers:
+        if answer.letter == letter:
+            return answer
+    raise NotFound("answer", letter, [one.letter for one in card.answers], where=f"in comparison {card.id[:8]}")
+
+
+def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
+    """The answers by their letters, as `workbench.verification` makes them again. Raises BadComparison without text."""
+    if not card.has_text:
+        raise BadComparison(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
+    return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
+
+
+# votes -----------------------------------------------------------------------------------------------
+
+
+def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
+    """Records a vote on two answers. Another vote on the same two replaces it, and is not blind any more.
+
+    Raises NotFound for a comparison, an answer or a domain that does not exist, BadComparison for a pair of one.
+    """
+    row = _row(session, id)
+    first, second, choice = _pair(row, new)
+    before = _vote_on(row, first, second)
+    if new.domain:
+        by_name(session, Domain, "domain", new.domain)
+        row.domain, row.domain_source = new.domain, "user"
+    if before is None:
+        row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))
+    else:
+        before.choice, before.is_blind, before.created_at = _CHOICES[choice], False, time.time()
+    session.flush()
+    return _card(row)
+
+
+def withdraw_vote(session: Session, id: str, a: str = "A", b: str = "B") -> ComparisonCard:
+    """Deletes the vote on two answers. Raises NotFound if there is none."""
+    row = _row(session, id)
+    first, second = sorted((_place(row, a), _place(row, b)))
+    existing = _vote_on(row, first, second)
+    if existing is None:
+        voted = [f"{LETTERS[one.first]} and {LETTERS[one.second]}" for one in row.votes]
+        raise NotFound("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
+    row.votes.remove(existing)
+    session.flush()
+    return _card(row)
+
+
+def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:
+    """The positions of a vote's two answers, the smaller first, and the choice that fits them."""
+    first, second = _place(row, new.a), _place(row, new.b)
+    if first == second:
+        raise BadComparison(f"A vote needs two answers, got {new.a} twice.", "Name another answer.")
+    return (first, second, new.choice) if first < second else (second, first, _SWAPPED[new.choice])
+
+
+def _place(row: Comparison, letter: str) -> int:
+    place = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= place < len(row.answers):
+        raise NotFound("answer", letter, LETTERS[: len(row.answers)], where=f"in comparison {row.id[:8]}")
+    return place
+
+
+def _vote_on(row: Comparison, first: int, second: int) -> Vote | None:
+    return next((one for one in row.votes if (one.first, one.second) == (first, second)), None)
+
+
+# deleting --------------------------------------------------------------------------------------------
+
+
+def delete_comparison(session: Session, id: str) -> HistoryDeletion:
+    """Deletes a comparison with its votes."""
+    row = _row(session, id)
+    num_votes = len(row.votes)
+    session.delete(row)
+    return HistoryDeletion(num_comparisons=1, num_votes=num_votes)
+
+
+def delete_history(session: Session, *, older_than_days: float = 0.0, with_votes: bool = False) -> HistoryDeletion:
+    """Deletes the text of comparisons. Those with votes stay without it, unless `with_votes`."""
+    old: ColumnElement[bool] = Comparison.created_at <= _oldest(older_than_days)
+    if not with_votes:
+        unvoted = and_(~Comparison.votes.any(), Comparison.created_at <= _oldest(max(1.0, older_than_days)))
+        old = and_(old, or_(Comparison.has_text, unvoted))  # one without text may wait a day for its vote
+    ids = session.scalars(select(Comparison.id).where(old)).all()
+    return HistoryDeletion(num_comparisons=len(ids), num_votes=_delete(session, ids, with_votes))
+
+
+def _delete(session: Session, ids: Sequence[str], with_votes: bool) -> int:
+    """Deletes comparisons, or the text of those that have votes; returns the number of deleted votes."""
+    num_votes = 0
+    for start in range(0, len(ids), _BATCH):
+        some = ids[start : start + _BATCH]
+        voted = (
+            set()
+            if with_votes
+            else set(session.scalars(select(Vote.comparison_id).where(Vote.comparison_id.in_(some))))
+        )
+        full = [id for id in some if id not in voted]
+        num_votes += session.scalar(select(func.count()).select_from(Vote).where(Vote.comparison_id.in_(full))) or 0
+        for table, column in ((Vote, Vote.comparison_id), (ComparedAnswer, ComparedAnswer.comparison_id)):
+            session.execute(delete(table).where(column.in_(full)))
+        session.execute(delete(Comparison).where(Comparison.id.in_(full)))
+        for row in session.scalars(select(Comparison).where(Comparison.id.in_(voted))):
+            _remove_text(row)
+    session.flush()
+    return num_votes
+
+
+def _remove_text(row: Comparison) -> None:
+    row.prompt, row.messages, row.has_text = "", [], False
+    for answer in row.answers:
+        answer.text, answer.tokens = "", {}
+
+
+# cards -----------------------------------------------------------------------------------------------
+
+
+def _head(row: Comparison) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "created_at": row.created_at,
+        "prompt": row.prompt,
+        "is_chat": bool(row.messages),
+        "models": [label(one.model, one.variant) for one in row.answers],
+        "domain": row.domain,
+        "votes": [_vote_card(one) for one in row.votes],
+    }
+
+
+def label(model: str, variant: str) -> str:
+    """A model with how the request changed it."""
+    return f"{model} {variant}".strip()
+
+
+def _vote_card(row: Vote) -> VoteCard:
+    choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
+    letters = {"a": LETTERS[row.first], "b": LETTERS[row.second]}
+    return VoteCard(**letters, choice=choice, is_blind=row.is_blind, created_at=row.created_at)
+
+
+def _card(row: Comparison) -> ComparisonCard:
+    return ComparisonCard(
+        **_head(row),
+        has_text=row.has_text,
+        messages=[Turn(**one) for one in row.messages],
+        domain_source=row.domain_source,
+        domain_weights=row.domain_weights,
+        answers=[_answer_card(one) for one in row.answers],
+    )
+
+
+def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
+    tokens = row.tokens
+    choice = (
+        {name: tokens[name] for name in ("index", "finish_reason", "token_ids", "prompt_token_ids")} if tokens else {}
+    )
+    return ComparedAnswerCard(
+        letter=LETTERS[row.position],
+        model=row.model,
+        variant=row.variant,
+        setup_sha256=row.setup_sha256,
+        text=row.text,
+        manifest=Manifest(**row.manifest),
+        choices=[StoredTokens(text=row.text, **choice)] if choice else [],
+        num_tokens=tokens.get("num_tokens", 0),
+        experts=tokens.get("experts", []),
+        weights=tokens.get("weights", []),
+        leading=tokens.get("leading", []),
+    )
