@@ -50,7 +50,7 @@ def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verifi
     choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
     return Verification(
         agrees=all(choice.first_difference is None for choice in choices),
-        changed=_changed(answer.manifest, plan.manifest()),
+        changed=changed_since(answer.manifest, plan.manifest()),
         choices=choices,
     )
 
@@ -76,7 +76,8 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
     )
 
 
-def _changed(stored: Manifest, now: Manifest) -> list[str]:
+def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+    """What differs from the manifest of a stored answer: files and versions."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
     changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []

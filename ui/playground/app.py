@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from ui.playground.arena import Arena, pairs_of
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ui.generation.app_state import AppState
+    from workbench.answers.history import Choice
 
 PATH = "/play"
 HERE = Path(__file__).parent
 PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
+VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
@@ -74,6 +77,19 @@ class Pane:
 
 
 @dataclass(frozen=True)
+class ArenaParts:
+    """The components of votes and history."""
+
+    pair: gr.Radio
+    votes: dict[Choice, gr.Button]
+    ratings: gr.HTML
+    link: gr.HTML
+    search: gr.Textbox
+    history: gr.HTML
+    open_history: gr.Button
+
+
+@dataclass(frozen=True)
 class Page:
     """The components that all panes share."""
 
@@ -87,6 +103,7 @@ class Page:
     sampling: list[Any]
     panes: list[Pane]
     memory: gr.State
+    arena: ArenaParts
 
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `player.Round.of`."""
@@ -103,13 +120,15 @@ def build(state: AppState) -> gr.Blocks:
     blocks = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
     with blocks:
         page = _layout()
-        _wire(Player(state), blocks, page)
+        _wire(Player(state), Arena(state), blocks, page)
+        _wire_arena(Arena(state), page)
     blocks.queue(default_concurrency_limit=None, api_open=False)
     return blocks
 
 
 def _layout() -> Page:
     sampling = _sampling_drawer()
+    search, history = _history_drawer()
     with gr.Column(elem_id="play"):
         with gr.Row(elem_id="bar"):
             gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
@@ -117,13 +136,29 @@ def _layout() -> Page:
             count = gr.Radio([2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
             blind = gr.Checkbox(False, label="Blind", elem_id="blind")
             gr.HTML("", elem_classes="space")
+            link = gr.HTML("", elem_id="permalink", apply_default_css=False)
+            open_history = gr.Button("History", size="sm", elem_id="open-history")
+            open_history.click(None, js=_drawer("history"), **PRIVATE)
             gr.Button("Sampling", size="sm", elem_id="open-sampling").click(None, js=_drawer("sampling"), **PRIVATE)
+            gr.Button("Copy link", size="sm", elem_id="copy-link").click(
+                None, js="() => window.workbench.link()", **PRIVATE
+            )
         legend = gr.HTML("", elem_id="legend", apply_default_css=False)
         shown = gr.Radio(list(LETTERS), value="A", label="Shown pane", elem_id="shown", elem_classes="segments")
         shown.change(None, shown, js="(letter) => { document.body.dataset.pane = letter; }", **PRIVATE)
         count.change(None, count, js="(number) => { document.body.dataset.panes = number; }", **PRIVATE)
         with gr.Row(elem_id="panes"):
             panes = [_pane(letter) for letter in LETTERS]
+        with gr.Row(elem_id="vote"):
+            gr.HTML('<span id="question">Which answer is better?</span>', apply_default_css=False)
+            pair = gr.Radio(
+                pairs_of(2), value="A–B", label="Pair", visible=False, elem_id="pair", elem_classes="segments"
+            )
+            votes: dict[Choice, gr.Button] = {
+                choice: gr.Button(words, size="sm", elem_id=f"vote-{choice.replace('_', '-')}")
+                for choice, words in VOTES.items()
+            }
+            ratings = gr.HTML("", elem_id="ratings", apply_default_css=False)
         with gr.Row(elem_id="ask"):
             prompt = gr.Textbox(
                 FIRST_PROMPT, label="Prompt", show_label=False, lines=3, max_lines=3, elem_id="prompt", autofocus=True
@@ -132,7 +167,8 @@ def _layout() -> Page:
                 generate = gr.Button("Generate", variant="primary", elem_id="generate", size="md")
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
-    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory)
+    arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
+    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena)
 
 
 def _drawer(name: str) -> str:
@@ -152,6 +188,13 @@ def _sampling_drawer() -> list[Any]:
             gr.Number(1, precision=0, minimum=0, label="Seed", info=OPTION_HELP["seed"]),
             gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
         ]
+
+
+def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
+    with gr.Sidebar("History", position="left", open=False, elem_id="history", width=340):
+        gr.HTML("<h2>History</h2>", apply_default_css=False)
+        search = gr.Textbox(label="Search", placeholder="Words of a prompt or an answer")
+        return search, gr.HTML("", elem_id="found", apply_default_css=False)
 
 
 def _pane(letter: str) -> Pane:
@@ -180,21 +223,26 @@ def _pane(letter: str) -> Pane:
     return Pane(model, chips, parts, following, answer, again)
 
 
-def _wire(player: Player, blocks: gr.Blocks, page: Page) -> None:
+def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
     inputs, outputs = page.inputs(), [*page.answers(), page.memory]
     # One event for all panes: the browser starts the second of two events only after the first has ended.
     running: list[Any] = [
         page.generate.click(player.play, [page.memory, *inputs], outputs, trigger_mode="once", **PRIVATE)
     ]
+    page.generate.click(None, page.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
     for place, pane in enumerate(page.panes):
         again = partial(player.play, only=place)
         running.append(pane.again.click(again, [page.memory, *inputs], outputs, **PRIVATE))
         pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
+    for one in running:
+        one.success(arena.store, [page.memory, *inputs], [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+    choices = [component for pane in page.panes for component in pane.inputs()]
+    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *choices]
+    loading = blocks.load(player.load, None, opened, **PRIVATE)
+    loading.then(player.legend, inputs, page.legend, **PRIVATE)
+    running.append(loading.then(player.replay, page.memory, outputs, **PRIVATE))
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
     stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], page.answers(), page.answers(), **PRIVATE)
-    choices = [component for pane in page.panes for component in pane.inputs()]
-    loading = blocks.load(player.load, None, [page.prompt, *choices], **PRIVATE)
-    loading.then(player.legend, inputs, page.legend, **PRIVATE)
     while_typing = [page.prompt.input, *(pane.chips.input for pane in page.panes)]
     changes = [*(pane.model.change for pane in page.panes), *(pane.parts.input for pane in page.panes)]
     following = [pane.next for pane in page.panes]
@@ -207,3 +255,24 @@ def _wire(player: Player, blocks: gr.Blocks, page: Page) -> None:
         trigger_mode="always_last",
         **PRIVATE,
     )
+
+
+def _wire_arena(arena: Arena, page: Page) -> None:
+    inputs, parts = page.inputs(), page.arena
+    revealed = [page.memory, *page.answers(), *(one for pane in page.panes for one in pane.inputs()), parts.ratings]
+    for choice, button in parts.votes.items():
+        vote = button.click(partial(arena.vote, choice), [page.memory, parts.pair, *inputs], revealed, **PRIVATE)
+        vote.success(None, js="() => window.workbench.voted()", **PRIVATE)
+    page.count.change(_pairs, page.count, parts.pair, **PRIVATE)
+    gr.on(
+        [parts.search.input, parts.open_history.click],
+        arena.history,
+        parts.search,
+        parts.history,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+
+
+def _pairs(count: int) -> Any:
+    return gr.update(choices=pairs_of(count), value="A–B", visible=count > 2)

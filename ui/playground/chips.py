@@ -12,6 +12,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.palette import look_of
 
 if TYPE_CHECKING:
+    from workbench.answers.posteriors import Manifest
     from workbench.registry.cards import ExpertCard, MixtureCard
 
 MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them
@@ -83,6 +84,21 @@ def _chip(name: str, mark: str, number: int, is_on: bool, weight: float) -> dict
         "weight": round(weight, 2),
         "stored": round(weight, 2),
     }
+
+
+def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]:
+    """The chips as they were in a stored answer."""
+    if manifest is None:
+        return chips
+    given = {one.name: one.weight for one in manifest.experts}
+    largest = max(given.values(), default=1.0) or 1.0
+    experts = [
+        {**one, "on": True, "weight": round(given[one["name"]] / largest, 2)}
+        if one["name"] in given
+        else {**one, "on": False}
+        for one in chips["experts"]
+    ]
+    return {**chips, "experts": experts}
 
 
 def request_of(

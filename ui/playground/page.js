@@ -22,6 +22,13 @@
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
     put,
     say,
+    link: () => {
+      const link = one("#permalink a");
+      return link ? put(new URL(link.getAttribute("href"), location.origin + location.pathname).href, "Link copied.")
+        : say("There is no link yet: generate first, with the history on.");
+    },
+    hide: (blind) => { document.body.classList.toggle("blind", blind); },
+    voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },
     drawer: (name) => {
       const drawer = one(`#${name}`);
       drawer.querySelector(".toggle-button").click();
@@ -73,6 +80,13 @@
     } else if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey && event.key in VOTES) {
       one(`#vote-${VOTES[event.key]}`)?.click();
     }
+  }, true);
+
+  // Links stay in the theme that the page was opened with.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="?r="]');
+    const theme = new URLSearchParams(location.search).get("__theme");
+    if (link && theme) link.setAttribute("href", `${link.getAttribute("href").split("&")[0]}&__theme=${theme}`);
   }, true);
 
   // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.

@@ -20,16 +20,19 @@ from engine.events import Done, Token
 from ui.generation.ablation import without_each
 from ui.generation.known_models import known_models
 from ui.generation.model_host import new_seed
-from ui.playground.chips import chips_of, request_of
+from ui.playground.chips import chips_as, chips_of, request_of
 from ui.playground.pacing import newest_of
-from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html
+from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest
+from workbench.stored_answer import StoredAnswer
+from workbench.verification import changed_since
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from ui.generation.app_state import AppState
+    from workbench.answers.history import ComparedAnswerCard, ComparisonCard
     from workbench.answers.server import Model
     from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
@@ -92,6 +95,7 @@ class Memory:
     turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     order: tuple[int, ...] = ()  # of a blind round: the pane whose model stands behind each letter; empty: not blind
     comparison: str = ""  # the id of what is stored
+    replayed: str = ""  # the id of what the address asks for
 
     def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
@@ -106,11 +110,21 @@ class Memory:
         return replace(self, answers={**self.answers, place: answer}, turns=turns)
 
 
-Frame = Answer | str  # an answer so far, or the sentence of a problem
+@dataclass(frozen=True)
+class Stored:
+    """A stored text that cannot be made again, and why."""
+
+    text: str
+    problem: str
+
+
+Frame = Answer | Stored | str  # an answer so far, a stored text, or the sentence of a problem
 
 
 def frame_html(frame: Frame) -> str:
     """The HTML of a pane."""
+    if isinstance(frame, Stored):
+        return stored_html(frame.text) + problem_html(frame.problem)
     return problem_html(frame) if isinstance(frame, str) else answer_html(frame)
 
 
@@ -123,22 +137,39 @@ class Player:
     # what is offered ---------------------------------------------------------------------------------
 
     def load(self, request: gr.Request) -> list[Any]:
-        """The prompt and the models that exist now; the address may give the prompt and the first two models."""
+        """The prompt and the models that exist now; the address may give prompt and models, or a stored comparison.
+
+        The outputs are the memory, those of `Opening.updates`, and the inputs of each pane.
+        """
         try:
             models = known_models(self._state.settings)
+            query = dict(request.query_params)
+            card = self._comparison(query["r"]) if query.get("r") else None
         except Problem as problem:
             raise gr.Error(problem_text(problem)) from None
         if not models:
             gr.Info(NO_MODELS)
-        query = dict(request.query_params)
         names = [model.id for model in models]
         choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
         sides = first_choice(models, query, self._mixtures())
-        updates = [gr.update(value=query.get("prompt") or self.first_prompt(sides[0]))]
-        for side in (*sides, *sides):
+        wanted = [*sides, *sides] if card is None else opened_models(card)
+        panes: list[Any] = []
+        for place, side in enumerate(wanted):
             known = side if side in names else None
-            updates += [gr.update(choices=choices, value=known), *self.switches_of(known)]
-        return updates
+            chips, parts = self.switches_of(known)
+            manifest = card.answers[place].manifest if card is not None and place < len(card.answers) else None
+            panes += [gr.update(choices=choices, value=known), chips_as(chips, manifest), parts]
+        if card is not None:
+            return [Memory(replayed=card.id), *opened(card), *panes]
+        prompt = query.get("prompt") or self.first_prompt(sides[0])
+        return [Memory(), *[gr.skip()] * 2, prompt, *[gr.skip()] * 5, *panes]
+
+    def _comparison(self, id: str) -> ComparisonCard:
+        from workbench.registry.comparisons import get_comparison
+        from workbench.registry.database import reading
+
+        with reading(self._state.settings) as session:
+            return get_comparison(session, id, self._state.settings.history_days)
 
     def _mixtures(self) -> list[str]:
         """The names of all mixtures, the most useful first."""
@@ -195,9 +226,7 @@ class Player:
 
     # answers -----------------------------------------------------------------------------------------
 
-    async def play(
-        self, memory: Memory, *values: Any, only: int | None = None
-    ) -> AsyncGenerator[list[Any], None]:
+    async def play(self, memory: Memory, *values: Any, only: int | None = None) -> AsyncGenerator[list[Any], None]:
         """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory."""
         try:
             request = Round.of(values)
@@ -209,15 +238,49 @@ class Player:
         places = [only] if only is not None else list(range(len(request.panes)))
         memory = self._begun(memory, request, only)
         streams = [self.answer(request, place, memory) for place in places]
+        async with aclosing(self._drawn(memory, places, streams)) as drawn:
+            async for update in drawn:
+                yield update
+
+    async def replay(self, memory: Memory) -> AsyncGenerator[list[Any], None]:
+        """The answers of a stored comparison, made again; each ends with what differs. Outputs as of `play`."""
+        if not memory.replayed:
+            yield [gr.skip()] * (NUM_PANES + 1)
+            return
+        card = await run_in_threadpool(self._comparison, memory.replayed)
+        streams = [self._again(card, place) for place in range(len(card.answers))]
+        memory = replace(memory, comparison=card.id)
+        async with aclosing(self._drawn(memory, list(range(len(streams))), streams)) as drawn:
+            async for update in drawn:
+                yield update
+
+    async def _again(self, card: ComparisonCard, place: int) -> AsyncGenerator[Frame, None]:
+        stored = card.answers[place]
+        try:
+            known = StoredAnswer.model_validate(stored.model_dump())
+            ids, choice = stored.choices[0].prompt_token_ids, known.choices[0]
+            sampling = known.sampling(choice)
+            turns = tuple(turn.model_dump() for turn in card.messages)
+            start = Answer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
+            async with aclosing(self._answers(known.request(), start, sampling, False, ids)) as answers:
+                async for answer in answers:
+                    is_over = answer.done is not None
+                    yield replace(answer, replayed=_differences(stored, answer)) if is_over else answer
+        except Problem as problem:
+            yield Stored(stored.text, problem_text(problem))
+
+    async def _drawn(
+        self, memory: Memory, places: Sequence[int], streams: Sequence[AsyncGenerator[Frame, None]]
+    ) -> AsyncGenerator[list[Any], None]:
+        """The streams of some panes as updates of all, few enough for a browser, and the memory of what has ended."""
         async with aclosing(newest_of(*streams)) as updates:
             async for new in updates:
                 frames = {places[at]: frame for at, frame in new.items()}
-                for place, frame in frames.items():
-                    if isinstance(frame, Answer) and frame.done:
-                        memory = memory.with_answer(place, frame)
+                ended = {place: one for place, one in frames.items() if isinstance(one, Answer) and one.done}
+                for place, answer in ended.items():
+                    memory = memory.with_answer(place, answer)
                 shown = {place: frame_html(frame) for place, frame in frames.items()}
-                yield [*(shown.get(place, gr.skip()) for place in range(NUM_PANES)), gr.skip()]
-        yield [*[gr.skip()] * NUM_PANES, memory]
+                yield [*(shown.get(place, gr.skip()) for place in range(NUM_PANES)), memory if ended else gr.skip()]
 
     def _begun(self, memory: Memory, request: Round, only: int | None) -> Memory:
         """The memory at the start of a round: a blind one draws who stands behind which letter."""
@@ -263,11 +326,17 @@ class Player:
         return request_of(pane.model, pane.chips, len(match.members) if match else 0, parts)
 
     async def _answers(
-        self, request: MixtureRequest, answer: Answer, sampling: SamplingConfig, without: bool
+        self,
+        request: MixtureRequest,
+        answer: Answer,
+        sampling: SamplingConfig,
+        without: bool,
+        ids: list[int] | None = None,
     ) -> AsyncGenerator[Answer, None]:
+        """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one."""
         generations, slots = self._state.generations, self._state.slots
         plan = await run_in_threadpool(generations.plan, request)
-        prompt = await run_in_threadpool(self._prompt, plan, answer)
+        prompt = ids or await run_in_threadpool(self._prompt, plan, answer)
         answer = await run_in_threadpool(self._begin, plan, answer, sampling)
         yield answer
         started = time.monotonic()
@@ -304,7 +373,7 @@ class Player:
     # while one types ---------------------------------------------------------------------------------
 
     async def read_next(self, *values: Any) -> AsyncGenerator[list[Any], None]:
-        """For each pane, the weights after the prompt and the most probable next tokens, as switches and sliders say."""
+        """For each pane, the weights after the prompt and the most probable next tokens, as the switches say."""
         request = Round.of(values)
         if request.is_blind or request.mode == CHAT:
             yield [""] * NUM_PANES
@@ -330,6 +399,32 @@ class Player:
                         yield next_html(event, looks)
         except Problem as problem:
             yield problem_html(problem_text(problem))
+
+
+def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
+    """What differs between a stored answer and the same made again."""
+    ids = stored.choices[0].token_ids
+    pairs = zip(ids, answer.token_ids, strict=False)
+    same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))
+    changed = changed_since(stored.manifest, answer.manifest)
+    since = f" Changed since: {'; '.join(changed)}." if changed else ""
+    if same == len(ids):
+        return f"The same text as stored.{since}"
+    return f"Differs from the stored text from token {same + 1}.{since}"
+
+
+def opened_models(card: ComparisonCard) -> list[str]:
+    """The models of all panes for a stored comparison."""
+    names = [one.manifest.model for one in card.answers]
+    return [names[place % len(names)] for place in range(NUM_PANES)]
+
+
+def opened(card: ComparisonCard) -> list[Any]:
+    """Mode, number of panes, prompt, and the sampling of the first answer."""
+    sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
+    prompt = card.messages[-1].content if card.messages else card.prompt
+    drawn = [sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed]
+    return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
 
 
 def first_choice(models: Sequence[Model], query: Mapping[str, str], useful: Sequence[str]) -> tuple[str, str]:

@@ -31,6 +31,7 @@ LEGEND = 7  # experts named in a line
 TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
 CONTINUES = " …</p>"  # generated text is escaped, so only a status line contains this
 
+
 @dataclass(frozen=True)
 class Answer:
     """An answer so far. `columns` are its experts, whose weights are the rows of `weights`.
@@ -152,6 +153,11 @@ def problem_html(sentence: str) -> str:
 def stopped_html(page: str) -> str:
     """A pane after Stop, with its status line ended."""
     return page.replace(CONTINUES, ". Stopped.</p>")
+
+
+def stored_html(text: str) -> str:
+    """The HTML of a stored text that is not made again."""
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
 
 
 def hint_html() -> str:
