@@ -18,7 +18,7 @@ from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
 from ui.playground.theme import theme
 from ui.playground.view import hint_html, stopped_html
-from ui.present.option_help import OPTION_HELP
+from ui.present.option_help import SAMPLING_HELP
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -181,11 +181,11 @@ def _sampling_drawer() -> list[Any]:
     with gr.Sidebar("Sampling", position="right", open=False, elem_id="sampling", width=340):
         gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
         return [
-            gr.Slider(1, 512, 96, step=1, label="Max tokens", info=OPTION_HELP["max_tokens"]),
-            gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=OPTION_HELP["temperature"]),
-            gr.Slider(0.05, 1, 1, step=0.05, label="Top p", info=OPTION_HELP["top_p"]),
-            gr.Slider(0, 200, 0, step=1, label="Top k", info=OPTION_HELP["top_k"]),
-            gr.Number(1, precision=0, minimum=0, label="Seed", info=OPTION_HELP["seed"]),
+            gr.Slider(1, 512, 96, step=1, label="Max tokens", info=SAMPLING_HELP["max_tokens"]),
+            gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SAMPLING_HELP["temperature"]),
+            gr.Slider(0.05, 1, 1, step=0.05, label="Top p", info=SAMPLING_HELP["top_p"]),
+            gr.Slider(0, 200, 0, step=1, label="Top k", info=SAMPLING_HELP["top_k"]),
+            gr.Number(1, precision=0, minimum=0, label="Seed", info=SAMPLING_HELP["seed"]),
             gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
         ]
 
