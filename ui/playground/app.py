@@ -14,6 +14,7 @@ import gradio as gr
 
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.chips import SCRIPT, TEMPLATE
+from ui.playground.grid import fill
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
 from ui.playground.theme import theme
@@ -90,6 +91,16 @@ class ArenaParts:
 
 
 @dataclass(frozen=True)
+class GridParts:
+    """The components of the X/Y grid."""
+
+    models: gr.Dropdown
+    prompts: gr.Textbox
+    run: gr.Button
+    cells: gr.HTML
+
+
+@dataclass(frozen=True)
 class Page:
     """The components that all panes share."""
 
@@ -104,6 +115,7 @@ class Page:
     panes: list[Pane]
     memory: gr.State
     arena: ArenaParts
+    grid: GridParts
 
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `player.Round.of`."""
@@ -122,6 +134,7 @@ def build(state: AppState) -> gr.Blocks:
         page = _layout()
         _wire(Player(state), Arena(state), blocks, page)
         _wire_arena(Arena(state), page)
+        _wire_grid(Player(state), page)
     blocks.queue(default_concurrency_limit=None, api_open=False)
     return blocks
 
@@ -129,6 +142,7 @@ def build(state: AppState) -> gr.Blocks:
 def _layout() -> Page:
     sampling = _sampling_drawer()
     search, history = _history_drawer()
+    grid = _grid_drawer()
     with gr.Column(elem_id="play"):
         with gr.Row(elem_id="bar"):
             gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
@@ -137,6 +151,7 @@ def _layout() -> Page:
             blind = gr.Checkbox(False, label="Blind", elem_id="blind")
             gr.HTML("", elem_classes="space")
             link = gr.HTML("", elem_id="permalink", apply_default_css=False)
+            gr.Button("X/Y grid", size="sm", elem_id="open-grid").click(None, js=_drawer("grid"), **PRIVATE)
             open_history = gr.Button("History", size="sm", elem_id="open-history")
             open_history.click(None, js=_drawer("history"), **PRIVATE)
             gr.Button("Sampling", size="sm", elem_id="open-sampling").click(None, js=_drawer("sampling"), **PRIVATE)
@@ -168,7 +183,7 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena)
+    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
 
 
 def _drawer(name: str) -> str:
@@ -195,6 +210,15 @@ def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
         gr.HTML("<h2>History</h2>", apply_default_css=False)
         search = gr.Textbox(label="Search", placeholder="Words of a prompt or an answer")
         return search, gr.HTML("", elem_id="found", apply_default_css=False)
+
+
+def _grid_drawer() -> GridParts:
+    with gr.Sidebar("X/Y grid", position="right", open=False, elem_id="grid", width="min(960px, 100vw)"):
+        gr.HTML("<h2>X/Y grid</h2>", apply_default_css=False)
+        models = gr.Dropdown([], multiselect=True, label="Mixtures and experts")
+        prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
+        run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
+        return GridParts(models, prompts, run, gr.HTML("", elem_id="cells", apply_default_css=False))
 
 
 def _pane(letter: str) -> Pane:
@@ -241,6 +265,11 @@ def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
     loading = blocks.load(player.load, None, opened, **PRIVATE)
     loading.then(player.legend, inputs, page.legend, **PRIVATE)
     running.append(loading.then(player.replay, page.memory, outputs, **PRIVATE))
+    for place, pane in enumerate(page.panes):
+        leaving = pane.chips.select(partial(player.leave_out, place=place), [page.count, *choices], choices, **PRIVATE)
+        without = leaving.then(partial(player.play, without_of=place), [page.memory, *inputs], outputs, **PRIVATE)
+        without.success(arena.store, [page.memory, *inputs], stored, **PRIVATE)
+        running.append(without)
     stopping = page.stop.click(None, cancels=running, **PRIVATE)
     stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], page.answers(), page.answers(), **PRIVATE)
     while_typing = [page.prompt.input, *(pane.chips.input for pane in page.panes)]
@@ -276,3 +305,11 @@ def _wire_arena(arena: Arena, page: Page) -> None:
 
 def _pairs(count: int) -> Any:
     return gr.update(choices=pairs_of(count), value="A–B", visible=count > 2)
+
+
+def _wire_grid(player: Player, page: Page) -> None:
+    filling = page.grid.run.click(
+        partial(fill, player), [page.grid.models, page.grid.prompts, *page.sampling], page.grid.cells, **PRIVATE
+    )
+    page.stop.click(None, cancels=[filling], **PRIVATE)
+    page.panes[0].model.change(lambda: gr.update(choices=player.names()), None, page.grid.models, **PRIVATE)

@@ -38,7 +38,10 @@ const changed = (place, field, to) => {
   const experts = props.value.experts.map((one, at) => at === place ? {...one, [field]: to} : one);
   props.value = {...props.value, experts};
 };
-const without = (place) => trigger("select", {name: props.value.experts[place].name});
+const without = (place) => {
+  props.value = {...props.value, without: props.value.experts[place].name};
+  trigger("select");
+};
 element.addEventListener("input", (event) => {
   const at = Number(event.target.dataset.place);
   if (event.target.type === "checkbox") changed(at, "on", event.target.checked);

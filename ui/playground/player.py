@@ -23,6 +23,7 @@ from ui.generation.model_host import new_seed
 from ui.playground.chips import chips_as, chips_of, request_of
 from ui.playground.pacing import newest_of
 from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
+from ui.playground.words_diff import diff_html
 from ui.present.charts.colours import read_looks
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest
@@ -204,6 +205,10 @@ class Player:
             gr.update(choices=choices, value=[value for _, value in choices], visible=bool(choices)),
         ]
 
+    def names(self) -> list[str]:
+        """The names of all models."""
+        return [model.id for model in known_models(self._state.settings)]
+
     def _model(self, name: str | None) -> Model | None:
         return next((one for one in known_models(self._state.settings) if one.id == name), None)
 
@@ -226,8 +231,13 @@ class Player:
 
     # answers -----------------------------------------------------------------------------------------
 
-    async def play(self, memory: Memory, *values: Any, only: int | None = None) -> AsyncGenerator[list[Any], None]:
-        """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory."""
+    async def play(
+        self, memory: Memory, *values: Any, only: int | None = None, without_of: int | None = None
+    ) -> AsyncGenerator[list[Any], None]:
+        """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory.
+
+        With `without_of`, the pane beside that one ends as a diff against it (see `leave_out`).
+        """
         try:
             request = Round.of(values)
         except (ValueError, TypeError):
@@ -236,11 +246,34 @@ class Player:
         if only is not None:
             request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
         places = [only] if only is not None else list(range(len(request.panes)))
+        if without_of is not None:
+            request = replace(request, is_blind=False)
         memory = self._begun(memory, request, only)
         streams = [self.answer(request, place, memory) for place in places]
         async with aclosing(self._drawn(memory, places, streams)) as drawn:
             async for update in drawn:
+                memory = update[-1] if isinstance(update[-1], Memory) else memory
                 yield update
+        if without_of is not None:
+            yield self._compared(memory, without_of, len(request.panes))
+
+    def leave_out(self, count: int, *values: Any, place: int) -> list[Any]:
+        """The inputs of the pane beside a pane: the same model without the expert whose chip asks for it."""
+        model, chips, parts = values[3 * place : 3 * place + 3]
+        experts = [{**one, "on": one["on"] and one["name"] != chips.get("without")} for one in chips["experts"]]
+        beside = _beside(place, int(count))
+        updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
+        updates[3 * beside : 3 * beside + 3] = [model, {"experts": experts, "open": False}, parts]
+        return updates
+
+    def _compared(self, memory: Memory, place: int, count: int) -> list[Any]:
+        """The pane beside one as a diff against it, if both have ended."""
+        updates: list[Any] = [gr.skip()] * (NUM_PANES + 1)
+        beside = _beside(place, count)
+        before, after = memory.answers.get(place), memory.answers.get(beside)
+        if before is not None and after is not None:
+            updates[beside] = answer_html(after, diff_html(before, after, LETTERS[place]))
+        return updates
 
     async def replay(self, memory: Memory) -> AsyncGenerator[list[Any], None]:
         """The answers of a stored comparison, made again; each ends with what differs. Outputs as of `play`."""
@@ -291,8 +324,8 @@ class Player:
             return replace(memory, turns={**turns, only: tuple(asked)}, comparison="")
         order = list(range(len(request.panes)))
         random.shuffle(order)
-        turns = memory.turns if request.mode == CHAT else {}
-        return Memory(turns=turns, order=tuple(order) if request.is_blind else ())
+        goes_on = request.mode == CHAT
+        return Memory(turns=memory.turns if goes_on else {}, order=tuple(order) if request.is_blind else ())
 
     async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
         """The growing answer of one pane, or the sentence of what went wrong."""
@@ -336,7 +369,7 @@ class Player:
         """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one."""
         generations, slots = self._state.generations, self._state.slots
         plan = await run_in_threadpool(generations.plan, request)
-        prompt = ids or await run_in_threadpool(self._prompt, plan, answer)
+        prompt: Prompt = ids if ids is not None else await run_in_threadpool(self._prompt, plan, answer)
         answer = await run_in_threadpool(self._begin, plan, answer, sampling)
         yield answer
         started = time.monotonic()
@@ -344,8 +377,8 @@ class Player:
             async for event in tokens:
                 answer = replace(answer.with_event(event), seconds=time.monotonic() - started)
                 if isinstance(event, Done):
-                    ids = await run_in_threadpool(generations.prompt_ids, plan, prompt)
-                    answer = replace(answer, prompt_ids=tuple(ids))
+                    read = await run_in_threadpool(generations.prompt_ids, plan, prompt)
+                    answer = replace(answer, prompt_ids=tuple(read))
                 yield answer
         if without and answer.texts and not answer.turns:
             async with aclosing(without_each(self._state, request, plan, answer.text)) as losses:
@@ -399,6 +432,11 @@ class Player:
                         yield next_html(event, looks)
         except Problem as problem:
             yield problem_html(problem_text(problem))
+
+
+def _beside(place: int, count: int) -> int:
+    """The pane at the right, or of the last one that at the left."""
+    return place + 1 if place + 1 < count else place - 1
 
 
 def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:

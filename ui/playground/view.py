@@ -91,8 +91,8 @@ class Answer:
         return sum(row[column] for row in self.weights) / max(1, len(self.weights))
 
 
-def answer_html(answer: Answer) -> str:
-    """The HTML of an answer."""
+def answer_html(answer: Answer, diff: str = "") -> str:
+    """The HTML of an answer; with the HTML of a diff in the place of its words, which then stand below it."""
     rest = html.escape(answer.done.text) if answer.done else ""
     if answer.is_blind:
         words = "".join(f'<span class="token">{html.escape(text)}</span>' for text in answer.texts)
@@ -100,9 +100,13 @@ def answer_html(answer: Answer) -> str:
     words, strip, colours = _tinted(answer)
     table = _weights_table(answer) if answer.weights else ""
     inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
+    text = _text(answer, words + rest)
+    if diff:
+        tints = f'<details class="more"><summary>Show tints</summary>{text}</details>'
+        text = f'<div class="generated diff" tabindex="0" role="group" aria-label="Differences">{diff}</div>{tints}'
     details = f"{colours}{table}{inside}{_manifest(answer.manifest)}"
     return (
-        f"{_text(answer, words + rest)}{strip}{_state(answer)}{losses_html(answer.without)}"
+        f"{text}{strip}{_state(answer)}{losses_html(answer.without)}"
         f'<details class="more"><summary>Weights and files</summary><div tabindex="0">{details}</div></details>'
     )
 
