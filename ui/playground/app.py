@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from ui.playground.arena import Arena, pairs_of
+from ui.playground.arena_view import link_html
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.grid import fill
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
@@ -120,7 +121,11 @@ class Page:
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `player.Round.of`."""
         shared = [self.mode, self.count, self.blind, self.prompt, *self.sampling]
-        return shared + [component for pane in self.panes for component in pane.inputs()]
+        return [*shared, *self.choices()]
+
+    def choices(self) -> list[Any]:
+        """The inputs of all panes."""
+        return [component for pane in self.panes for component in pane.inputs()]
 
     def answers(self) -> list[gr.HTML]:
         """What the answers are written into."""
@@ -248,47 +253,55 @@ def _pane(letter: str) -> Pane:
 
 
 def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
-    inputs, outputs = page.inputs(), [*page.answers(), page.memory]
+    running = [*_wire_rounds(player, arena, page), _wire_loading(player, blocks, page)]
+    answers = page.answers()
+    stopping = page.stop.click(None, cancels=running, **PRIVATE)
+    stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
+    _wire_typing(player, page)
+
+
+def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
+    """What generates; gives the events that Stop cancels."""
+    asked, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
+    choices = page.choices()
     # One event for all panes: the browser starts the second of two events only after the first has ended.
-    running: list[Any] = [
-        page.generate.click(player.play, [page.memory, *inputs], outputs, trigger_mode="once", **PRIVATE)
-    ]
+    running: list[Any] = [page.generate.click(player.play, asked, outputs, trigger_mode="once", **PRIVATE)]
     page.generate.click(None, page.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
     for place, pane in enumerate(page.panes):
-        again = partial(player.play, only=place)
-        running.append(pane.again.click(again, [page.memory, *inputs], outputs, **PRIVATE))
-        pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
-    for one in running:
-        one.success(arena.store, [page.memory, *inputs], [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
-    choices = [component for pane in page.panes for component in pane.inputs()]
-    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *choices]
-    loading = blocks.load(player.load, None, opened, **PRIVATE)
-    loading.then(player.legend, inputs, page.legend, **PRIVATE)
-    running.append(loading.then(player.replay, page.memory, outputs, **PRIVATE))
-    for place, pane in enumerate(page.panes):
+        running.append(pane.again.click(partial(player.play, only=place), asked, outputs, **PRIVATE))
         leaving = pane.chips.select(partial(player.leave_out, place=place), [page.count, *choices], choices, **PRIVATE)
-        without = leaving.then(partial(player.play, without_of=place), [page.memory, *inputs], outputs, **PRIVATE)
-        without.success(arena.store, [page.memory, *inputs], stored, **PRIVATE)
-        running.append(without)
-    stopping = page.stop.click(None, cancels=running, **PRIVATE)
-    stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], page.answers(), page.answers(), **PRIVATE)
-    while_typing = [page.prompt.input, *(pane.chips.input for pane in page.panes)]
-    changes = [*(pane.model.change for pane in page.panes), *(pane.parts.input for pane in page.panes)]
-    following = [pane.next for pane in page.panes]
-    gr.on([*while_typing, *changes], player.read_next, inputs, following, trigger_mode="always_last", **PRIVATE)
-    gr.on(
-        [page.count.change, *(pane.model.change for pane in page.panes)],
-        player.legend,
-        inputs,
-        page.legend,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
+        running.append(leaving.then(partial(player.play, without_of=place), asked, outputs, **PRIVATE))
+    for one in running:
+        one.success(arena.store, asked, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+    return running
+
+
+def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
+    """What an address opens; gives the event that makes a stored comparison again."""
+    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *page.choices()]
+    loading = blocks.load(player.load, None, opened, **PRIVATE)
+    loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
+    replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
+    replaying.success(lambda memory: link_html(memory.replayed), page.memory, page.arena.link, **PRIVATE)
+    return replaying
+
+
+def _wire_typing(player: Player, page: Page) -> None:
+    """What answers while one types, switches and drags; of many changes the last."""
+    inputs, panes = page.inputs(), page.panes
+    for pane in panes:
+        pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
+    models = [pane.model.change for pane in panes]
+    typed = [page.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
+    following = [pane.next for pane in panes]
+    gr.on([*typed, *models], player.read_next, inputs, following, trigger_mode="always_last", **PRIVATE)
+    shown = [page.count.change, *models]
+    gr.on(shown, player.legend, inputs, page.legend, trigger_mode="always_last", **PRIVATE)
 
 
 def _wire_arena(arena: Arena, page: Page) -> None:
     inputs, parts = page.inputs(), page.arena
-    revealed = [page.memory, *page.answers(), *(one for pane in page.panes for one in pane.inputs()), parts.ratings]
+    revealed = [page.memory, *page.answers(), *page.choices(), parts.ratings]
     for choice, button in parts.votes.items():
         vote = button.click(partial(arena.vote, choice), [page.memory, parts.pair, *inputs], revealed, **PRIVATE)
         vote.success(None, js="() => window.workbench.voted()", **PRIVATE)
