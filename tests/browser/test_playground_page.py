@@ -18,6 +18,7 @@ from ui.api.server import Server
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+LOADED = 40_000  # milliseconds: the first page after the start of the server
 SCREEN, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # Counts the updates of a pane, and says when the first and the last came.
 COUNT = """() => {
@@ -59,7 +60,7 @@ def free_port() -> int:
 
 def opened(page: Page, address: str) -> None:
     page.goto(address)
-    expect(page.locator("#chips-a .chip")).not_to_have_count(0)
+    expect(page.locator("#chips-a .chip")).not_to_have_count(0, timeout=LOADED)
     expect(page.locator("#next-a .next")).to_be_visible()
 
 
