@@ -262,17 +262,17 @@ def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
 
 def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
     """What generates; gives the events that Stop cancels."""
-    asked, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
+    wanted, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
     choices = page.choices()
     # One event for all panes: the browser starts the second of two events only after the first has ended.
-    running: list[Any] = [page.generate.click(player.play, asked, outputs, trigger_mode="once", **PRIVATE)]
+    running: list[Any] = [page.generate.click(player.play, wanted, outputs, trigger_mode="once", **PRIVATE)]
     page.generate.click(None, page.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
     for place, pane in enumerate(page.panes):
-        running.append(pane.again.click(partial(player.play, only=place), asked, outputs, **PRIVATE))
+        running.append(pane.again.click(partial(player.play, only=place), wanted, outputs, **PRIVATE))
         leaving = pane.chips.select(partial(player.leave_out, place=place), [page.count, *choices], choices, **PRIVATE)
-        running.append(leaving.then(partial(player.play, without_of=place), asked, outputs, **PRIVATE))
+        running.append(leaving.then(partial(player.play, without_of=place), wanted, outputs, **PRIVATE))
     for one in running:
-        one.success(arena.store, asked, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+        one.success(arena.store, wanted, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
     return running
 
 

@@ -33,11 +33,11 @@ class Arena:
         """Stores the answers of a round that has ended; gives the memory, the link, and an empty result of votes."""
         request = Round.of(values)
         answers = [memory.answers.get(place) for place in range(len(request.panes))]
-        whole = [answer for answer in answers if answer is not None]
-        if len(whole) < len(answers):
+        ended = [answer for answer in answers if answer is not None]
+        if len(ended) < len(answers):
             return [replace(memory, comparison=""), link_html(""), ""]
         try:
-            id = self._stored(request, whole)
+            id = self._stored(request, ended)
         except Problem as problem:
             return [memory, link_html(""), problem_text(problem)]
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]

@@ -5,6 +5,11 @@
   document.documentElement.classList.toggle("framed", window.top !== window);
   Object.assign(document.body.dataset, { panes: "2", pane: "A" });
 
+  const phone = matchMedia("(max-width: 768px)");
+  const fit = () => document.body.classList.toggle("phone", phone.matches);
+  phone.addEventListener("change", fit);
+  fit();
+
   const announcer = document.createElement("div");
   announcer.id = "announcer";
   announcer.setAttribute("role", "status");
@@ -70,7 +75,7 @@
       event.preventDefault();
       event.stopPropagation();
       one("#generate")?.click();
-    } else if (event.key === "Escape") {
+    } else if (event.key === "Escape" && event.target.getAttribute("aria-expanded") !== "true") {  // else a list closes
       const open = [...document.querySelectorAll(".sidebar.open, #grid.open")].at(-1);
       if (open) window.workbench.drawer(open.id);
       else one("#stop")?.click();

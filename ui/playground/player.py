@@ -248,7 +248,7 @@ class Player:
         places = [only] if only is not None else list(range(len(request.panes)))
         if without_of is not None:
             request = replace(request, is_blind=False)
-        memory = self._begun(memory, request, only)
+        memory = self._at_start(memory, request, only)
         streams = [self.answer(request, place, memory) for place in places]
         async with aclosing(self._drawn(memory, places, streams)) as drawn:
             async for update in drawn:
@@ -315,13 +315,13 @@ class Player:
                 shown = {place: frame_html(frame) for place, frame in frames.items()}
                 yield [*(shown.get(place, gr.skip()) for place in range(NUM_PANES)), memory if ended else gr.skip()]
 
-    def _begun(self, memory: Memory, request: Round, only: int | None) -> Memory:
+    def _at_start(self, memory: Memory, request: Round, only: int | None) -> Memory:
         """The memory at the start of a round: a blind one draws who stands behind which letter."""
         if only is not None:
             turns = {place: turns for place, turns in memory.turns.items() if place != only}
             before = memory.answers.get(only)
-            asked = before.turns[:-1] if before is not None else ()
-            return replace(memory, turns={**turns, only: tuple(asked)}, comparison="")
+            question = before.turns[:-1] if before is not None else ()
+            return replace(memory, turns={**turns, only: tuple(question)}, comparison="")
         order = list(range(len(request.panes)))
         random.shuffle(order)
         goes_on = request.mode == CHAT
@@ -338,10 +338,10 @@ class Player:
             sampling = SamplingConfig(**request.sampling)
             if sampling.seed is None:
                 sampling = replace(sampling, seed=new_seed())
-            asked = await run_in_threadpool(self.request_of, pane)
+            wanted = await run_in_threadpool(self.request_of, pane)
             start = Answer("" if request.mode == CHAT else request.prompt, [], _NO_MANIFEST)
             start = replace(start, turns=memory.turns_of(place, request), is_blind=bool(memory.order))
-            async with aclosing(self._answers(asked, start, sampling, request.without)) as answers:
+            async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
                 async for answer in answers:
                     yield answer
         except Problem as problem:
@@ -421,8 +421,8 @@ class Player:
             yield ""
             return
         try:
-            asked = await run_in_threadpool(self.request_of, pane)
-            plan = await run_in_threadpool(self._state.generations.plan, asked)
+            wanted = await run_in_threadpool(self.request_of, pane)
+            plan = await run_in_threadpool(self._state.generations.plan, wanted)
             one = SamplingConfig(1, 0.0, num_candidates=NUM_NEXT)
             make = self._state.generations.stream
             async with aclosing(self._state.slots.stream(lambda: make(plan, request.prompt, one))) as tokens:
