@@ -37,7 +37,7 @@
     drawer: (name) => {
       const drawer = one(`#${name}`);
       drawer.querySelector(".toggle-button").click();
-      setTimeout(() => { if (drawer.classList.contains("open")) drawer.querySelector("input, textarea, a, button:not(.toggle-button)")?.focus(); }, 350);
+      setTimeout(() => { if (drawer.classList.contains("open")) (drawer.querySelector("textarea") ?? drawer.querySelector("input, a"))?.focus(); }, 350);
     },
   };
 
