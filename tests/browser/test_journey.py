@@ -19,9 +19,9 @@ QUICK = 15_000  # milliseconds
 
 # Keeps, for each pane, when its text grew and how long it was then.
 WATCH = """
-window.grown = {left: [], right: []};
-for (const side of ["left", "right"]) {
-  const pane = document.getElementById(side + "-answer");
+window.grown = {a: [], b: []};
+for (const side of ["a", "b"]) {
+  const pane = document.getElementById("answer-" + side);
   new MutationObserver(() => {
     const said = pane.querySelector(".generated");
     if (said) window.grown[side].push([performance.now(), said.textContent.length]);
@@ -88,11 +88,12 @@ def compare(page: Page, servers: Any) -> None:
     panes[0].get_by_label("first/law").uncheck()
     generate_both(page)  # the first answer also loads the weights
     check_weights_tables(page)
-    for pane in panes:
-        pane.get_by_text("Sampling").click()
-        # Long enough to be caught in the act; the likeliest token is never the end of the document here.
-        pane.get_by_label("number input for Max tokens").fill("512")
-        pane.get_by_label("number input for Temperature").fill("0")
+    page.get_by_role("button", name="Sampling", exact=True).click()
+    # Long enough to be caught in the act; the likeliest token is never the end of the document here.
+    page.get_by_label("number input for Max tokens").fill("512")
+    page.get_by_label("number input for Temperature").fill("0")
+    page.keyboard.press("Escape")
+    expect(page.locator(".sidebar.open")).to_have_count(0)
     page.evaluate(WATCH)
     generate_both(page)
     wrote_side_by_side(page.evaluate("window.grown"))
@@ -100,18 +101,20 @@ def compare(page: Page, servers: Any) -> None:
 
 def generate_both(page: Page) -> None:
     """Waits for the end of both answers; those of before are emptied first: a short one may end before one looks."""
-    page.locator("#left-answer, #right-answer").evaluate_all(
-        "panes => panes.forEach(pane => pane.querySelectorAll('[role=status]').forEach(one => one.textContent = ''))"
+    page.locator("#answer-a, #answer-b").evaluate_all(
+        "panes => panes.forEach(pane => pane.querySelectorAll('.state').forEach(one => one.textContent = ''))"
     )
-    page.get_by_role("button", name="Generate both").click()
-    for side in ("left", "right"):
-        expect(page.locator(f"#{side}-answer")).to_contain_text("Finished:", timeout=60_000)
+    page.get_by_role("button", name="Generate", exact=True).click()
+    for side in ("a", "b"):
+        expect(page.locator(f"#answer-{side}")).to_contain_text("Finished:", timeout=60_000)
 
 
 def check_weights_tables(page: Page) -> None:
-    names = "#{}-answer table td:first-child"
-    assert sorted(page.locator(names.format("left")).all_inner_texts()) == sorted([EXPERT, "first/code"])
-    assert page.locator(names.format("right")).all_inner_texts() == [EXPERT]
+    names = "#answer-{} table td:first-child .name"
+    for side in ("a", "b"):
+        page.locator(f"#answer-{side}").get_by_text("Weights and files").click()
+    assert sorted(page.locator(names.format("a")).all_inner_texts()) == sorted([EXPERT, "first/code"])
+    assert page.locator(names.format("b")).all_inner_texts() == [EXPERT]
 
 
 def wrote_side_by_side(grown: dict[str, list[list[float]]]) -> None:

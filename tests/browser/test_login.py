@@ -101,9 +101,10 @@ def a_link_lets_in_once(servers: RunningWorkbench, page: Page) -> None:
     assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
 
     page.get_by_role("link", name="Playground").click()
-    expect(page.frame_locator("iframe").get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+    inside = page.frame_locator("iframe").get_by_role("button", name="Generate", exact=True)
+    expect(inside).to_be_visible(timeout=LOADED)
     page.goto(servers.playground)
-    expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+    expect(page.get_by_role("button", name="Generate", exact=True)).to_be_visible(timeout=LOADED)
 
     page.context.clear_cookies()
     page.goto(link)
@@ -117,7 +118,7 @@ def the_token_may_be_typed(servers: RunningWorkbench, page: Page) -> None:
     expect(page.get_by_text("The token is wrong.")).to_be_visible()
     page.get_by_label("enter the token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+    expect(page.get_by_role("button", name="Generate", exact=True)).to_be_visible(timeout=LOADED)
     page.context.clear_cookies()
 
 

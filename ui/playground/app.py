@@ -1,52 +1,39 @@
-"""The playground at /play: one prompt and two panes, each with a mixture or an expert, streaming side by side.
+"""The playground at /play: a prompt and two to four panes, each with a mixture or an expert, streaming side by side.
 
-It generates in this process, in the same slots as the API, and holds no state.
+It generates in this process, in the same slots as the API, and stores only what the registry's history stores.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from gradio.themes import LocalFont
-from starlette.concurrency import run_in_threadpool
 
-from engine.config import SamplingConfig
-from engine.errors import Problem
-from engine.events import Token
-from ui.generation.ablation import without_each
-from ui.generation.known_models import known_models
-from ui.generation.merge_streams import merge_streams
+from ui.playground.arena import Arena, pairs_of
+from ui.playground.arena_view import link_html
+from ui.playground.chips import SCRIPT, TEMPLATE
+from ui.playground.grid import fill
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
-from ui.playground.view import INTRODUCTION, STYLE, Answer, answer_html, hint_html, problem_html, stopped_html
-from ui.present.charts.colours import read_looks
-from ui.present.next_step_text import problem_text
-from ui.present.option_help import OPTION_HELP
-from workbench.mixture_request import MixtureRequest
+from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
+from ui.playground.theme import theme
+from ui.playground.view import hint_html, stopped_html
+from ui.present.option_help import SAMPLING_HELP
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ui.generation.app_state import AppState
-    from workbench.answers.server import Model
+    from workbench.answers.history import Choice
 
 PATH = "/play"
-REDRAW_SECONDS = 0.12  # each redraw sends the full text again
-FIRST_PROMPT = "import os\n\ndef main("
-PROMPT_CHARACTERS = 80  # of held-out text
-NO_MODELS = (
-    "There is no mixture or expert yet. Train experts in the studio, or with "
-    "`workbench train joint NAME --seed-model S --domains A,B`."
-)
+HERE = Path(__file__).parent
 PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
-log = logging.getLogger(__name__)
+VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def mount(app: FastAPI, state: AppState) -> None:
@@ -65,16 +52,9 @@ def mount(app: FastAPI, state: AppState) -> None:
         pwa=False,
         show_error=True,
         max_file_size="1kb",  # the page accepts no files
-        theme=_theme(),
-        css=STYLE + STYLE_INSIDE,
-    )
-
-
-def _theme() -> gr.themes.Base:
-    # The semi-bold cut of this font that Gradio ships lacks most letters; the bold one has them.
-    font = LocalFont("Source Sans Pro", weights=(400, 700))
-    return gr.themes.Default(
-        primary_hue="cyan", neutral_hue="slate", font=[font, "ui-sans-serif", "system-ui", "sans-serif"]
+        theme=theme(),
+        css=(HERE / "page.css").read_text(encoding="utf-8") + STYLE_INSIDE,
+        js=(HERE / "page.js").read_text(encoding="utf-8"),
     )
 
 
@@ -83,216 +63,266 @@ class Pane:
     """The components of one pane."""
 
     model: gr.Dropdown
-    experts: gr.CheckboxGroup
-    max_tokens: gr.Slider
-    temperature: gr.Slider
-    seed: gr.Number
-    go: gr.Button
+    chips: gr.HTML
     parts: gr.CheckboxGroup
-    without: gr.Checkbox
+    next: gr.HTML
     answer: gr.HTML
+    again: gr.Button
 
     def inputs(self) -> list[Any]:
-        """The inputs of a generation, in the order of `Player.play`."""
-        return [self.model, self.experts, self.max_tokens, self.temperature, self.seed, self.parts, self.without]
+        """The inputs of a generation, in the order of `player.PaneRequest`."""
+        return [self.model, self.chips, self.parts]
 
     def switches(self) -> list[Any]:
         """The components that depend on the model."""
-        return [self.experts, self.parts]
+        return [self.chips, self.parts]
+
+
+@dataclass(frozen=True)
+class ArenaParts:
+    """The components of votes and history."""
+
+    pair: gr.Radio
+    votes: dict[Choice, gr.Button]
+    ratings: gr.HTML
+    link: gr.HTML
+    search: gr.Textbox
+    history: gr.HTML
+    open_history: gr.Button
+
+
+@dataclass(frozen=True)
+class GridParts:
+    """The components of the X/Y grid."""
+
+    models: gr.Dropdown
+    prompts: gr.Textbox
+    run: gr.Button
+    cells: gr.HTML
+
+
+@dataclass(frozen=True)
+class Page:
+    """The components that all panes share."""
+
+    mode: gr.Radio
+    count: gr.Radio
+    blind: gr.Checkbox
+    legend: gr.HTML
+    prompt: gr.Textbox
+    generate: gr.Button
+    stop: gr.Button
+    sampling: list[Any]
+    panes: list[Pane]
+    memory: gr.State
+    arena: ArenaParts
+    grid: GridParts
+
+    def inputs(self) -> list[Any]:
+        """The inputs of a generation, in the order of `player.Round.of`."""
+        shared = [self.mode, self.count, self.blind, self.prompt, *self.sampling]
+        return [*shared, *self.choices()]
+
+    def choices(self) -> list[Any]:
+        """The inputs of all panes."""
+        return [component for pane in self.panes for component in pane.inputs()]
+
+    def answers(self) -> list[gr.HTML]:
+        """What the answers are written into."""
+        return [pane.answer for pane in self.panes]
 
 
 def build(state: AppState) -> gr.Blocks:
     """The page."""
-    page = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
-    with page:
-        gr.HTML(INTRODUCTION)
-        prompt = gr.Textbox(FIRST_PROMPT, label="Prompt", lines=4, max_lines=12, elem_id="prompt")
-        with gr.Row(elem_id="controls"):
-            both = gr.Button("Generate both", variant="primary", scale=3)
-            stop = gr.Button("Stop", variant="secondary", scale=1)
-        with gr.Row(equal_height=False):
-            panes = [_pane("Left"), _pane("Right")]
-        _wire(Player(state), page, prompt, both, stop, panes)
-    page.queue(default_concurrency_limit=None, api_open=False)
-    return page
+    blocks = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
+    with blocks:
+        page = _layout()
+        _wire(Player(state), Arena(state), blocks, page)
+        _wire_arena(Arena(state), page)
+        _wire_grid(Player(state), page)
+    blocks.queue(default_concurrency_limit=None, api_open=False)
+    return blocks
 
 
-def _pane(side: str) -> Pane:
-    with gr.Column(min_width=360, elem_classes="pane"):
-        model = gr.Dropdown([], label=f"{side}: mixture or expert", elem_id=f"{side.lower()}-model")
-        experts = gr.CheckboxGroup([], label="Experts", elem_classes="experts")
-        parts = gr.CheckboxGroup([], label="Active parts", info=PARTS_SENTENCE, elem_classes="parts", visible=False)
-        with gr.Accordion("Sampling", open=False):
-            max_tokens = gr.Slider(1, 512, 96, step=1, label="Max tokens", info=OPTION_HELP["max_tokens"])
-            temperature = gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=OPTION_HELP["temperature"])
-            seed = gr.Number(1, precision=0, minimum=0, label="Seed", info=OPTION_HELP["seed"])
-        without = gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE)
-        go = gr.Button(f"Generate {side.lower()}", size="sm")
-        answer = gr.HTML(hint_html(), elem_classes="answer", elem_id=f"{side.lower()}-answer")
-    return Pane(model, experts, max_tokens, temperature, seed, go, parts, without, answer)
+def _layout() -> Page:
+    sampling = _sampling_drawer()
+    search, history = _history_drawer()
+    grid = _grid_drawer()
+    with gr.Column(elem_id="play"):
+        with gr.Row(elem_id="bar"):
+            gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
+            mode = gr.Radio([CHAT, COMPLETION], value=COMPLETION, label="Mode", elem_id="mode", elem_classes="segments")
+            count = gr.Radio([2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
+            blind = gr.Checkbox(False, label="Blind", elem_id="blind")
+            gr.HTML("", elem_classes="space")
+            link = gr.HTML("", elem_id="permalink", apply_default_css=False)
+            gr.Button("X/Y grid", size="sm", elem_id="open-grid").click(None, js=_drawer("grid"), **PRIVATE)
+            open_history = gr.Button("History", size="sm", elem_id="open-history")
+            open_history.click(None, js=_drawer("history"), **PRIVATE)
+            gr.Button("Sampling", size="sm", elem_id="open-sampling").click(None, js=_drawer("sampling"), **PRIVATE)
+            gr.Button("Copy link", size="sm", elem_id="copy-link").click(
+                None, js="() => window.workbench.link()", **PRIVATE
+            )
+        legend = gr.HTML("", elem_id="legend", apply_default_css=False)
+        shown = gr.Radio(list(LETTERS), value="A", label="Shown pane", elem_id="shown", elem_classes="segments")
+        shown.change(None, shown, js="(letter) => { document.body.dataset.pane = letter; }", **PRIVATE)
+        count.change(None, count, js="(number) => { document.body.dataset.panes = number; }", **PRIVATE)
+        with gr.Row(elem_id="panes"):
+            panes = [_pane(letter) for letter in LETTERS]
+        with gr.Row(elem_id="vote"):
+            gr.HTML('<span id="question">Which answer is better?</span>', apply_default_css=False)
+            pair = gr.Radio(
+                pairs_of(2), value="A–B", label="Pair", visible=False, elem_id="pair", elem_classes="segments"
+            )
+            votes: dict[Choice, gr.Button] = {
+                choice: gr.Button(words, size="sm", elem_id=f"vote-{choice.replace('_', '-')}")
+                for choice, words in VOTES.items()
+            }
+            ratings = gr.HTML("", elem_id="ratings", apply_default_css=False)
+        with gr.Row(elem_id="ask"):
+            prompt = gr.Textbox(
+                FIRST_PROMPT, label="Prompt", show_label=False, lines=3, max_lines=3, elem_id="prompt", autofocus=True
+            )
+            with gr.Column(elem_id="go", min_width=110):
+                generate = gr.Button("Generate", variant="primary", elem_id="generate", size="md")
+                stop = gr.Button("Stop", elem_id="stop", size="md")
+    memory = gr.State(Memory())
+    arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
+    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
 
 
-def _wire(
-    player: Player, page: gr.Blocks, prompt: gr.Textbox, both: gr.Button, stop: gr.Button, panes: list[Pane]
-) -> None:
-    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    # One event for both panes: the browser starts the second of two events only after the first has ended.
-    inputs, answers = [prompt, *panes[0].inputs(), *panes[1].inputs()], [pane.answer for pane in panes]
-    running: list[Any] = [
-        trigger(player.play_both, inputs, answers, **private) for trigger in (both.click, prompt.submit)
-    ]
-    for pane in panes:
-        running.append(pane.go.click(player.play, [prompt, *pane.inputs()], pane.answer, **private))
-        pane.model.input(player.switches_of, pane.model, pane.switches(), **private)
-    stopping = stop.click(None, cancels=running, **private)
-    stopping.then(lambda *pages: [stopped_html(page or "") for page in pages], answers, answers, **private)
-    choices = [component for pane in panes for component in (pane.model, *pane.switches())]
-    page.load(player.load, None, [prompt, *choices], **private)
+def _drawer(name: str) -> str:
+    """Opens or closes a drawer."""
+    return f"() => window.workbench.drawer('{name}')"
 
 
-class Player:
-    """Handles the events of the page."""
-
-    def __init__(self, state: AppState) -> None:
-        self._state = state
-
-    def load(self, request: gr.Request) -> list[Any]:
-        """The models that exist now; the address may give the prompt and both models."""
-        try:
-            models = known_models(self._state.settings)
-        except Problem as problem:
-            raise gr.Error(problem_text(problem)) from None
-        if not models:
-            gr.Info(NO_MODELS)
-        query = dict(request.query_params)
-        names = [model.id for model in models]
-        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
-        sides = _first_choice(models, query, self._mixtures())
-        updates = [gr.update(value=query.get("prompt") or self._first_prompt(sides[0]))]
-        for side in sides:
-            known = side if side in names else None
-            updates += [gr.update(choices=choices, value=known), *self.switches_of(known)]
-        return updates
-
-    def _mixtures(self) -> list[str]:
-        """The names of all mixtures, the most useful first."""
-        from workbench.registry.database import reading
-        from workbench.registry.mixtures import most_useful_first
-
-        with reading(self._state.settings) as session:
-            return [card.name for card in most_useful_first(session)]
-
-    def _first_prompt(self, model: str) -> str:
-        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
-        from workbench.analysis.sample_texts import example
-        from workbench.registry.database import reading
-        from workbench.store.storage import get_storage
-
-        if model in self._mixtures():
-            with suppress(Problem), reading(self._state.settings) as session:
-                return example(session, get_storage(self._state.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
-        return FIRST_PROMPT
-
-    def switches_of(self, model: str | None) -> list[Any]:
-        """The experts of a model, the active ones selected, and the parts of experts that have parts."""
-        match = next((one for one in known_models(self._state.settings) if one.id == model), None)
-        members, ticked, parts = (match.members, match.experts, match.parts) if match else ([], [], {})
-        choices = [
-            (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
-            for expert, names in parts.items()
-            for part in names
-        ]
+def _sampling_drawer() -> list[Any]:
+    """How tokens are drawn, in the order of `player.Round.of`."""
+    with gr.Sidebar("Sampling", position="right", open=False, elem_id="sampling", width=340):
+        gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
         return [
-            gr.update(choices=members, value=ticked),
-            gr.update(choices=choices, value=[value for _, value in choices], visible=bool(choices)),
+            gr.Slider(1, 512, 96, step=1, label="Max tokens", info=SAMPLING_HELP["max_tokens"]),
+            gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SAMPLING_HELP["temperature"]),
+            gr.Slider(0.05, 1, 1, step=0.05, label="Top p", info=SAMPLING_HELP["top_p"]),
+            gr.Slider(0, 200, 0, step=1, label="Top k", info=SAMPLING_HELP["top_k"]),
+            gr.Number(1, precision=0, minimum=0, label="Seed", info=SAMPLING_HELP["seed"]),
+            gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
         ]
 
-    async def play(
-        self,
-        prompt: str,
-        model: str | None,
-        experts: list[str],
-        max_tokens: float,
-        temperature: float,
-        seed: float | None,
-        parts: Sequence[str] = (),
-        without: bool = False,
-    ) -> AsyncGenerator[str, None]:
-        """The growing answer of one pane; `parts` are the selected ones of `switches_of`."""
-        if not model:
-            yield problem_html("Choose a mixture or an expert first.")
-            return
-        try:
-            sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            request = MixtureRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
-            async with aclosing(self._frames(request, prompt, sampling, without)) as frames:
-                async for frame in frames:
-                    yield frame
-        except Problem as problem:
-            yield problem_html(problem_text(problem))
-        except Exception:
-            log.exception("A generation of the playground failed.")
-            yield problem_html("The server raised an unexpected error. See its log.")
 
-    async def play_both(self, prompt: str, *inputs: Any) -> AsyncGenerator[list[Any], None]:
-        """The answers of both panes at the same time; `inputs` are those of the left pane, then of the right pane."""
-        middle = len(inputs) // 2
-        panes = [self.play(prompt, *inputs[:middle]), self.play(prompt, *inputs[middle:])]
-        async with aclosing(merge_streams(*panes)) as frames:
-            async for place, frame in frames:
-                yield [frame if place == index else gr.skip() for index in range(len(panes))]
+def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
+    with gr.Sidebar("History", position="left", open=False, elem_id="history", width=340):
+        gr.HTML("<h2>History</h2>", apply_default_css=False)
+        search = gr.Textbox(label="Search", placeholder="Words of a prompt or an answer")
+        return search, gr.HTML("", elem_id="found", apply_default_css=False)
 
-    async def _frames(
-        self, request: MixtureRequest, prompt: str, sampling: SamplingConfig, without: bool
-    ) -> AsyncGenerator[str, None]:
-        generations, slots = self._state.generations, self._state.slots
-        plan = await run_in_threadpool(generations.plan, request)
-        parts_of = await run_in_threadpool(self._all_experts)
-        answer, drawn_at = (
-            Answer(
-                prompt, list(parts_of), plan.manifest(), read_looks(self._state.settings), parts=_with_some(parts_of)
-            ),
-            0.0,
+
+def _grid_drawer() -> GridParts:
+    with gr.Sidebar("X/Y grid", position="right", open=False, elem_id="grid", width="min(960px, 100vw)"):
+        gr.HTML("<h2>X/Y grid</h2>", apply_default_css=False)
+        models = gr.Dropdown([], multiselect=True, label="Mixtures and experts")
+        prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
+        run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
+        return GridParts(models, prompts, run, gr.HTML("", elem_id="cells", apply_default_css=False))
+
+
+def _pane(letter: str) -> Pane:
+    name = letter.lower()
+    with gr.Column(min_width=200, elem_classes="pane", elem_id=f"pane-{name}"):
+        with gr.Row(elem_classes="pane-head"):
+            gr.HTML(f'<h2 class="letter">{letter}</h2>', apply_default_css=False)
+            model = gr.Dropdown(
+                [], label=f"{letter}: mixture or expert", container=False, elem_id=f"model-{name}", elem_classes="model"
+            )
+        chips = gr.HTML(
+            {"experts": [], "open": False},
+            html_template=TEMPLATE,
+            js_on_load=SCRIPT,
+            elem_id=f"chips-{name}",
+            apply_default_css=False,
         )
-        yield answer_html(answer)
-        started = time.monotonic()
-        async with aclosing(slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
-            async for event in tokens:
-                now = time.monotonic()
-                answer = replace(answer.with_event(event), seconds=now - started)
-                if not isinstance(event, Token) or now - drawn_at > REDRAW_SECONDS:
-                    drawn_at = now
-                    yield answer_html(answer)
-        if without and answer.texts:
-            async with aclosing(without_each(self._state, request, plan, answer.text)) as losses:
-                async for one_less in losses:
-                    answer = replace(answer, without=(*answer.without, one_less))
-                    yield answer_html(answer)
-
-    def _all_experts(self) -> dict[str, list[str]]:
-        """Every expert with its parts, in a fixed order, so that each has the same colour in both panes."""
-        models = known_models(self._state.settings)
-        return {name: one.parts.get(name, []) for one in models for name in one.members}
-
-    def _active_parts(self, model: str, ticked: Sequence[str]) -> dict[str, list[str]]:
-        """The selected parts of each expert that has parts; there may be none."""
-        known: dict[str, list[str]] = next(
-            (one.parts for one in known_models(self._state.settings) if one.id == model), {}
-        )
-        pairs = [json.loads(one) for one in ticked]
-        return {expert: [part for name, part in pairs if name == expert] for expert in known}
+        parts = gr.CheckboxGroup([], label="Active parts", info=PARTS_SENTENCE, elem_classes="parts", visible=False)
+        following = gr.HTML("", elem_id=f"next-{name}", elem_classes="following", apply_default_css=False)
+        answer = gr.HTML(hint_html(), elem_classes="answer", elem_id=f"answer-{name}", apply_default_css=False)
+        with gr.Row(elem_classes="pane-foot"):
+            again = gr.Button("Regenerate", size="sm", elem_classes="link")
+            gr.Button("Copy", size="sm", elem_classes="link").click(
+                None, js=f"() => window.workbench.copy('{name}')", **PRIVATE
+            )
+    return Pane(model, chips, parts, following, answer, again)
 
 
-def _with_some(parts_of: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    return {expert: parts for expert, parts in parts_of.items() if parts}
+def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
+    running = [*_wire_rounds(player, arena, page), _wire_loading(player, blocks, page)]
+    answers = page.answers()
+    stopping = page.stop.click(None, cancels=running, **PRIVATE)
+    stopping.then(lambda *pages: [stopped_html(one or "") for one in pages], answers, answers, **PRIVATE)
+    _wire_typing(player, page)
 
 
-def _first_choice(models: list[Model], query: dict[str, str], useful: Sequence[str]) -> tuple[str, str]:
-    """The models given in the address; else the most useful mixture, beside a model with other experts."""
-    experts = {model.id: model.experts for model in models}
-    names = [*useful, *(name for name in experts if name not in useful)] or [""]
-    left = query.get("left", names[0])
-    own = experts.get(left, [])
-    others = [name for name in names if name != left and experts.get(name) != own]
-    # The first expert is that of the prompt: its text would be the same as that of the mixture.
-    return left, query.get("right", next(iter([*own[:0:-1], *others]), left))
+def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
+    """What generates; gives the events that Stop cancels."""
+    wanted, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
+    choices = page.choices()
+    # One event for all panes: the browser starts the second of two events only after the first has ended.
+    running: list[Any] = [page.generate.click(player.play, wanted, outputs, trigger_mode="once", **PRIVATE)]
+    page.generate.click(None, page.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
+    for place, pane in enumerate(page.panes):
+        running.append(pane.again.click(partial(player.play, only=place), wanted, outputs, **PRIVATE))
+        leaving = pane.chips.select(partial(player.leave_out, place=place), [page.count, *choices], choices, **PRIVATE)
+        running.append(leaving.then(partial(player.play, without_of=place), wanted, outputs, **PRIVATE))
+    for one in running:
+        one.success(arena.store, wanted, [page.memory, page.arena.link, page.arena.ratings], **PRIVATE)
+    return running
+
+
+def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
+    """What an address opens; gives the event that makes a stored comparison again."""
+    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *page.choices()]
+    loading = blocks.load(player.load, None, opened, **PRIVATE)
+    loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
+    replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
+    replaying.success(lambda memory: link_html(memory.replayed), page.memory, page.arena.link, **PRIVATE)
+    return replaying
+
+
+def _wire_typing(player: Player, page: Page) -> None:
+    """What answers while one types, switches and drags; of many changes the last."""
+    inputs, panes = page.inputs(), page.panes
+    for pane in panes:
+        pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)
+    models = [pane.model.change for pane in panes]
+    typed = [page.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
+    following = [pane.next for pane in panes]
+    gr.on([*typed, *models], player.read_next, inputs, following, trigger_mode="always_last", **PRIVATE)
+    shown = [page.count.change, *models]
+    gr.on(shown, player.legend, inputs, page.legend, trigger_mode="always_last", **PRIVATE)
+
+
+def _wire_arena(arena: Arena, page: Page) -> None:
+    inputs, parts = page.inputs(), page.arena
+    revealed = [page.memory, *page.answers(), *page.choices(), parts.ratings]
+    for choice, button in parts.votes.items():
+        vote = button.click(partial(arena.vote, choice), [page.memory, parts.pair, *inputs], revealed, **PRIVATE)
+        vote.success(None, js="() => window.workbench.voted()", **PRIVATE)
+    page.count.change(_pairs, page.count, parts.pair, **PRIVATE)
+    gr.on(
+        [parts.search.input, parts.open_history.click],
+        arena.history,
+        parts.search,
+        parts.history,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+
+
+def _pairs(count: int) -> Any:
+    return gr.update(choices=pairs_of(count), value="A–B", visible=count > 2)
+
+
+def _wire_grid(player: Player, page: Page) -> None:
+    filling = page.grid.run.click(
+        partial(fill, player), [page.grid.models, page.grid.prompts, *page.sampling], page.grid.cells, **PRIVATE
+    )
+    page.stop.click(None, cancels=[filling], **PRIVATE)
+    page.panes[0].model.change(lambda: gr.update(choices=player.names()), None, page.grid.models, **PRIVATE)

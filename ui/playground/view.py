@@ -1,4 +1,4 @@
-"""The HTML of a pane: words coloured by their leading expert, mean weights, the files behind them.
+"""The HTML of an answer: words tinted by their leading expert, the strip below them, mean weights, files.
 
 Generated text, names and sentences are escaped: a model may generate HTML.
 """
@@ -6,6 +6,7 @@ Generated text, names and sentences are escaped: a model may generate HTML.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +14,9 @@ from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
 from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
+from ui.playground.tints import strip_svg, tinted_tokens
 from ui.present.charts.colours import Looks, chip, in_order
-from ui.present.charts.trajectories import leaders, legend, tinted_words
+from ui.present.charts.trajectories import leaders, legend
 from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
 
@@ -24,56 +26,17 @@ ENDINGS = {
     "phrase": "stop phrase reached",
 }
 
+LEGEND = 7  # experts named in a line
+TINTS = "The mark before a run of words is its leading expert; a stronger tint is a larger weight."
 CONTINUES = " …</p>"  # generated text is escaped, so only a status line contains this
-
-INTRODUCTION = """
-<div id="introduction">
-  <h1>Playground</h1>
-  <p>Compare two answers to one prompt: choose a mixture or an expert on each side, and enable or disable experts.
-  Words are coloured by their leading expert; the greater its weight, the stronger the colour. Hover over a word
-  to see all weights. The words of a single expert with parts (MoDE) are coloured by its backbone or part.</p>
-</div>"""
-
-STYLE = """
-.gradio-container { width: 100%; max-width: 1560px !important; margin: 0 auto !important; }
-#introduction { padding: .25rem .25rem 0; }
-#introduction h1 { font-size: 1.6rem; font-weight: 600; margin: 0 0 .25rem; }
-#introduction p { color: var(--body-text-color-subdued); max-width: 95ch; margin: 0; }
-#prompt textarea { font-family: var(--font-mono); font-size: .9rem; }
-.pane { border: 1px solid var(--border-color-primary); border-radius: 12px; padding: 14px;
-  background: var(--block-background-fill); }
-.answer .generated { font-family: var(--font-mono); font-size: .86rem; min-height: 9rem; padding: 12px 14px;
-  border-radius: 8px; border: 1px solid var(--border-color-primary); background: var(--background-fill-primary);
-  overflow-wrap: anywhere; }
-.answer .prompt { color: var(--body-text-color-subdued); white-space: pre-wrap; }
-.answer .generated > div { display: inline; }
-.answer .state { color: var(--body-text-color-subdued); font-size: .85rem; margin: .5rem 0 .9rem; }
-.answer .hint { color: var(--body-text-color-subdued); padding: 2.5rem 1rem; text-align: center; }
-.answer .problem { border-left: 4px solid var(--error-border-color); background: var(--error-background-fill);
-  color: var(--body-text-color); padding: .75rem 1rem; border-radius: 6px; }
-.answer .html-container { padding: 0; }
-.answer table, .answer tr, .answer th, .answer td { border: none !important; }
-.answer table { width: 100%; border-collapse: collapse; font-size: .88rem; }
-.answer caption { text-align: left; font-weight: 600; padding-bottom: .35rem; }
-.answer th { text-align: left; font-weight: 500; color: var(--body-text-color-subdued);
-  padding: .15rem .6rem .15rem 0 !important; }
-.answer td { padding: .2rem .6rem .2rem 0 !important; }
-.answer td.bar { width: 42%; }
-.answer td.number, .answer th.number { text-align: right; font-variant-numeric: tabular-nums; }
-.answer .track { background: var(--background-fill-secondary); border-radius: 4px; height: .7rem;
-  overflow: hidden; }
-.answer .fill { height: 100%; border-radius: 4px; }
-.answer .reading { margin: .6rem 0; color: var(--body-text-color-subdued); font-size: .85rem; }
-.answer details { font-size: .82rem; color: var(--body-text-color-subdued); }
-.answer details code { font-size: .78rem; overflow-wrap: anywhere; }
-"""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer so far. `columns` are all experts in the registry, `looks` their colours and marks.
+    """An answer so far. `columns` are its experts, whose weights are the rows of `weights`.
 
-    `parts` are the parts of experts that have parts; `without` are the results of an ablation, if requested.
+    `parts` are the parts of experts that have parts; `without` are the results of an ablation, if requested. Of a
+    blind answer nothing is shown but its text. `replayed` says how a replay compares with what was stored.
     """
 
     prompt: str
@@ -87,6 +50,12 @@ class Answer:
     without: tuple[Without, ...] = ()
     done: Done | None = None
     seconds: float = 0.0
+    token_ids: tuple[int, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    turns: tuple[Mapping[str, str], ...] = ()  # of a conversation: those before the answer
+    is_blind: bool = False
+    num_before: int = 0  # generations that wait for a slot before this one
+    replayed: str = ""
 
     def with_event(self, one: Token | Done) -> Answer:
         """The answer with one more token, or with its end."""
@@ -94,13 +63,22 @@ class Answer:
             return replace(self, done=one)
         row = tuple(one.weights.get(name, 0.0) for name in self.columns)
         return replace(
-            self, texts=(*self.texts, one.text), weights=(*self.weights, row), gates=(*self.gates, one.gates)
+            self,
+            texts=(*self.texts, one.text),
+            weights=(*self.weights, row),
+            gates=(*self.gates, one.gates),
+            token_ids=(*self.token_ids, one.id),
         )
 
     @property
     def text(self) -> str:
         """The prompt and the text generated so far."""
-        return f"{self.prompt}{''.join(self.texts)}{self.done.text if self.done else ''}"
+        return f"{self.prompt}{self.generated}"
+
+    @property
+    def generated(self) -> str:
+        """The text generated so far."""
+        return f"{''.join(self.texts)}{self.done.text if self.done else ''}"
 
     def experts(self) -> list[str]:
         """The experts of this answer."""
@@ -112,32 +90,56 @@ class Answer:
         return sum(row[column] for row in self.weights) / max(1, len(self.weights))
 
 
-def answer_html(answer: Answer) -> str:
-    """The HTML of an answer."""
-    words, colours = _tinted(answer)
+def answer_html(answer: Answer, diff: str = "") -> str:
+    """The HTML of an answer; with the HTML of a diff in the place of its words, which then stand below it."""
     rest = html.escape(answer.done.text) if answer.done else ""
-    text = f'<div class="generated"><span class="prompt">{html.escape(answer.prompt)}</span>{words}{rest}</div>'
+    if answer.is_blind:
+        words = "".join(f'<span class="token">{html.escape(text)}</span>' for text in answer.texts)
+        return f"{_text(answer, words + rest)}{_state(answer)}"
+    words, strip, colours = _tinted(answer)
     table = _weights_table(answer) if answer.weights else ""
     inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
-    return f"{text}{colours}{_state(answer)}{table}{inside}{losses_html(answer.without)}{_manifest(answer.manifest)}"
+    text = _text(answer, words + rest)
+    if diff:
+        tints = f'<details class="more"><summary>Show tints</summary>{text}</details>'
+        text = f'<div class="generated diff" tabindex="0" role="group" aria-label="Differences">{diff}</div>{tints}'
+    details = f"{colours}{table}{inside}{_manifest(answer.manifest)}"
+    return (
+        f"{text}{strip}{_state(answer)}{losses_html(answer.without)}"
+        f'<details class="more"><summary>Weights and files</summary><div tabindex="0">{details}</div></details>'
+    )
 
 
-def _tinted(answer: Answer) -> tuple[str, str]:
-    """The words coloured by expert, or by the parts of a single expert, with a legend of the parts."""
+def _text(answer: Answer, words: str) -> str:
+    """The prompt or the conversation, then the words of the answer."""
+    turns = "".join(
+        f'<span class="turn"><b>{html.escape(turn["role"].capitalize())}</b> {html.escape(turn["content"])}</span>'
+        for turn in answer.turns
+    )
+    before = turns or f'<span class="prompt">{html.escape(answer.prompt)}</span>'
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{before}{words}</div>'
+
+
+def _tinted(answer: Answer) -> tuple[str, str, str]:
+    """The words tinted by expert, or by the parts of a single expert, the strip, and a legend of the parts."""
+    if not answer.texts:
+        return "", "", ""
     expert = _single_expert_with_parts(answer)
     if not expert:
-        return tinted_words(answer.texts, answer.weights, answer.columns, answer.looks) if answer.texts else "", ""
+        looks = [answer.looks.expert(name) for name in answer.columns]
+        words = tinted_tokens(answer.texts, answer.weights, answer.columns, looks)
+        return words, strip_svg(answer.weights, answer.columns, looks), ""
     parts = answer.parts[expert]
-    looks = in_order(parts)
     names, rows = [BACKBONE, *parts], rows_inside(answer.gates, expert, parts)
+    of_parts = in_order(parts)
+    looks = [of_parts.expert(name) for name in names]
     caption = (
         f"Words coloured by the leading part of {html.escape(expert)}, or its backbone, on average over the blocks. "
         "The legend gives the number of words of each."
     )
-    return (
-        tinted_words(answer.texts, rows, names, looks),
-        f'{legend(names, leaders(rows), looks)}<p class="reading">{caption}</p>',
-    )
+    words = tinted_tokens(answer.texts, rows, names, looks)
+    strip = strip_svg(rows, names, looks)
+    return words, strip, f'{legend(names, leaders(rows), of_parts)}<p class="reading">{caption}</p>'
 
 
 def _single_expert_with_parts(answer: Answer) -> str:
@@ -157,22 +159,37 @@ def stopped_html(page: str) -> str:
     return page.replace(CONTINUES, ". Stopped.</p>")
 
 
+def stored_html(text: str) -> str:
+    """The HTML of a stored text that is not made again."""
+    return f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
+
+
 def hint_html() -> str:
     """The HTML of an empty pane."""
-    return '<div class="hint">The answer appears here, token by token.</div>'
+    return '<div class="generated hint">The answer appears here, token by token.</div>'
 
 
 def _state(answer: Answer) -> str:
     count = len(answer.texts)
     tokens = f"{count} token{'' if count == 1 else 's'}"
     if not count and answer.done is None:
-        return f'<p class="state" role="status">Waiting for a free slot, or loading weights{CONTINUES}'
+        queue = f" ({answer.num_before} before you)" if answer.num_before else ""
+        return f'<p class="state">Waiting for a free slot{queue}, or loading weights{CONTINUES}'
     speed = f"{count / answer.seconds:.0f} tokens/s" if answer.seconds > 0 else ""
     if answer.done is None:
-        return f'<p class="state" role="status">{tokens} so far, {speed}{CONTINUES}'
+        return f'<p class="state">{tokens} so far, {speed}{CONTINUES}'
     reason = ENDINGS.get(answer.done.reason, answer.done.reason)
     pace = f"{tokens} in {answer.seconds:.1f} s" + (f", {speed}" if speed else "")
-    return f'<p class="state" role="status">Finished: {reason}. {pace}.</p>'
+    return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{_replayed(answer)}</p>'
+
+
+def _seed(answer: Answer) -> str:
+    seed = (answer.manifest.sampling or {}).get("seed")
+    return "" if seed is None else f" Seed {int(seed)}."
+
+
+def _replayed(answer: Answer) -> str:
+    return f" <b>{html.escape(answer.replayed)}</b>" if answer.replayed else ""
 
 
 def _weights_table(answer: Answer) -> str:
@@ -190,7 +207,8 @@ def _row(answer: Answer, name: str, num_led: int) -> str:
     mean, look = answer.mean(name), answer.looks.expert(name)
     bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{look.colour}"></div></div>'
     return (
-        f'<tr><td>{chip(look)} {html.escape(name)}</td><td class="bar">{bar}</td>'
+        f'<tr><td>{chip(look)} <span class="name">{html.escape(name)}</span></td>'
+        f'<td class="bar">{bar}</td>'
         f'<td class="number">{mean:.1%}</td><td class="number">{num_led}</td></tr>'
     )
 
@@ -228,3 +246,20 @@ def _with_parts(expert: ManifestExpert) -> str:
     """An expert's name, with its active parts if it has parts."""
     parts = expert.parts
     return expert.name if parts is None else f"{expert.name} ({', '.join(parts) or 'backbone only'})"
+
+
+def legend_html(names: Sequence[str], looks: Looks) -> str:
+    """The marks and colours of experts."""
+    items = "".join(f"<span>{chip(looks.expert(name))} {html.escape(name)}</span>" for name in names[:LEGEND])
+    others = f"<span>and {len(names) - LEGEND} others</span>" if len(names) > LEGEND else ""
+    return f"{items}{others}<i>{TINTS}</i>"
+
+
+def next_html(token: Token, looks: Looks) -> str:
+    """The weights of the experts at the next token, and the most probable ones in its place."""
+    ranked = sorted(token.weights.items(), key=lambda pair: -pair[1])[:LEGEND]
+    experts = " ".join(f"{chip(looks.expert(name))} {weight:.0%}" for name, weight in ranked if weight >= 0.005)
+    words = ", ".join(
+        f"<code>{html.escape(repr(one.text))}</code> {math.exp(one.logprob):.0%}" for one in token.candidates
+    )
+    return f'<p class="next">Next: {experts}{" · " if words else ""}{words}</p>'

@@ -17,7 +17,8 @@ from starlette.testclient import TestClient
 
 from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
-from ui.playground.app import Player, _first_choice
+from ui.playground.pacing import newest_of
+from ui.playground.player import Memory, PaneRequest, Player, Round, first_choice, frame_html
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
@@ -59,11 +60,45 @@ def player(mixed: Path, host: Any) -> Player:
     return Player(create_app(Settings(home=mixed), host, playground=False).state.workbench)
 
 
-def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3, *switches: Any) -> list[str]:
+def asked(
+    player: Player,
+    model: str | None,
+    experts: list[str],
+    max_tokens: int = 3,
+    parts: list[str] | None = None,
+    without: bool = False,
+) -> Round:
+    """What one pane asks for with these experts switched on."""
+    chips = player.switches_of(model)[0]
+    chips["experts"] = [{**one, "on": one["name"] in experts} for one in chips["experts"]]
+    sampling = {"max_tokens": max_tokens, "temperature": 0.0, "seed": 1}
+    return Round("the sea", sampling, [PaneRequest(model, chips, parts or [])], without=without)
+
+
+def frames(player: Player, model: str | None, experts: list[str], max_tokens: int = 3, *switches: Any) -> list[str]:
     async def collect() -> list[str]:
-        return [frame async for frame in player.play("the sea", model, experts, max_tokens, 0.0, 1, *switches)]
+        request = asked(player, model, experts, max_tokens, *switches)
+        return [frame_html(frame) async for frame in player.answer(request, 0)]
 
     return asyncio.run(collect())
+
+
+def inputs(
+    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, mode: str = "Completion"
+) -> list[Any]:
+    """The values of the page's components with these models in its panes."""
+    panes = [value for model in models for value in (model, player.switches_of(model)[0], [])]
+    return [mode, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
+
+
+def played(player: Player, memory: Memory, *values: Any) -> tuple[list[list[Any]], Memory]:
+    """All updates of a round, and the memory after it."""
+
+    async def collect() -> list[list[Any]]:
+        return [update async for update in player.play(memory, *values)]
+
+    drawn = asyncio.run(collect())
+    return drawn, next(update[-1] for update in reversed(drawn) if isinstance(update[-1], Memory))
 
 
 def test_everything_generated_and_named_is_escaped() -> None:
@@ -96,7 +131,8 @@ def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
     async def beside_another() -> list[str]:
         async with aclosing(servers.slots.stream(endless)) as other:
             await anext(other)
-            return [frame async for frame in Player(servers).play("the sea", "both", ["both/law"], 3, 0.0, 1)]
+            player = Player(servers)
+            return [frame_html(one) async for one in player.answer(asked(player, "both", ["both/law"]), 0)]
 
     assert "The server is busy: every slot is taken. Try again in a moment." in asyncio.run(beside_another())[-1]
 
@@ -144,8 +180,8 @@ def test_an_expert_that_is_off_in_the_mixture_is_offered_unticked(player: Player
 
     offered, parts = player.switches_of("both")
 
-    assert offered["choices"] == ["both/code", "both/law"]
-    assert offered["value"] == ["both/code"]
+    assert [one["name"] for one in offered["experts"]] == ["both/code", "both/law"]
+    assert [one["name"] for one in offered["experts"] if one["on"]] == ["both/code"]
     assert not parts["visible"]
     assert "75.0%" in frames(player, "both", ["both/code", "both/law"])[-1]
 
@@ -180,10 +216,10 @@ def known(**experts: list[str]) -> list[Model]:
 
 def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> None:
     models = known(a=["a/law"], b=["b/python", "b/sea"], c=["c/law"], a_law=["a/law"], b_sea=["b/sea"])
-    assert _first_choice(models, {}, ["b", "c", "a"]) == ("b", "b/sea")
-    assert _first_choice(models, {}, ["c", "b", "a"]) == ("c", "b")
-    assert _first_choice(known(a=["a/law"], a_law=["a/law"]), {}, ["a"]) == ("a", "a")
-    assert _first_choice(models, {"left": "a", "right": "a/law"}, ["b"]) == ("a", "a/law")
+    assert first_choice(models, {}, ["b", "c", "a"]) == ("b", "b/sea")
+    assert first_choice(models, {}, ["c", "b", "a"]) == ("c", "b")
+    assert first_choice(known(a=["a/law"], a_law=["a/law"]), {}, ["a"]) == ("a", "a")
+    assert first_choice(models, {"left": "a", "right": "a/law"}, ["b"]) == ("a", "a/law")
 
 
 def by_itself(*gates: GateWeights) -> str:
@@ -271,12 +307,7 @@ def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> No
 
 def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, host: Any) -> None:
     host.seconds = 0.03
-    sides = ["both", ["both/code"], 8, 0.0, 1, [], False, "both", ["both/law"], 8, 0.0, 1, [], False]
-
-    async def collect() -> list[list[Any]]:
-        return [frame async for frame in player.play_both("the sea", *sides)]
-
-    drawn = asyncio.run(collect())
+    drawn, _ = played(player, Memory(), *inputs(player, "both/code", "both/law", max_tokens=8))
 
     last = [next(frame[place] for frame in reversed(drawn) if isinstance(frame[place], str)) for place in (0, 1)]
     assert ["both/code</b> is the only expert" in last[0], "both/law</b> is the only expert" in last[1]] == [True, True]
@@ -287,7 +318,7 @@ def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_u
     host.seconds = 0.005
 
     async def stop() -> None:
-        frames = player.play("the sea", "both", ["both/law"], 100_000, 1.0, None)
+        frames = player.answer(asked(player, "both", ["both/law"], 100_000), 0)
         await anext(frames)
         await anext(frames)
         await frames.aclose()
@@ -321,3 +352,66 @@ def test_the_playground_says_nothing_to_gradio(page: TestClient) -> None:
 
     assert config["analytics_enabled"] is False
     assert config.get("run_history") in (False, None)
+
+
+def test_no_item_is_lost_between_two_updates() -> None:
+    """Two streams that end at once are one or two updates, and the last holds everything."""
+
+    async def numbers(start: int) -> Any:
+        for number in range(500):
+            await asyncio.sleep(0)
+            yield tuple(range(start, start + number + 1))
+
+    async def collect() -> list[dict[int, Any]]:
+        return [update async for update in newest_of(numbers(0), numbers(1000))]
+
+    updates = asyncio.run(collect())
+    last = {place: one for update in updates for place, one in update.items()}
+    assert last == {0: tuple(range(500)), 1: tuple(range(1000, 1500))}
+    assert len(updates) < 100
+
+
+def test_what_fails_in_one_stream_is_raised_after_what_came_before() -> None:
+    async def failing() -> Any:
+        yield "text"
+        raise RuntimeError("a mistake")
+
+    came: list[Any] = []
+
+    async def collect() -> None:
+        async for update in newest_of(failing(), seconds=0.0):
+            came.append(update)
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        asyncio.run(collect())
+    assert came == [{0: "text"}]
+
+
+def test_weights_that_were_moved_are_part_of_the_request(player: Player) -> None:
+    chips = player.switches_of("both")[0]
+    assert [one["weight"] for one in chips["experts"]] == [1.0, 0.33]
+    assert player.request_of(PaneRequest("both", chips)).weights is None
+    chips["experts"][0] = {**chips["experts"][0], "weight": 0.33}
+    assert player.request_of(PaneRequest("both", chips)).weights == {"both/code": 0.33, "both/law": 0.33}
+
+
+def test_what_comes_next_is_read_for_every_pane_while_one_types(player: Player) -> None:
+    async def collect() -> list[list[Any]]:
+        return [update async for update in player.read_next(*inputs(player, "both", "both/law"))]
+
+    updates = asyncio.run(collect())
+    first, second = (
+        next(update[place] for update in reversed(updates) if isinstance(update[place], str)) for place in (0, 1)
+    )
+    assert "75%" in first
+    assert "25%" in first
+    assert "100%" in second
+    assert html.escape("' sea0'") in first
+
+
+def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
+    _, memory = played(player, Memory(), *inputs(player, "both", "both/law", mode="Chat"))
+    drawn, memory = played(player, memory, *inputs(player, "both", "both/law", mode="Chat"))
+    assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
+    last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
+    assert last.count('class="turn"') == 3  # the first question and answer, and the second question

@@ -8,7 +8,6 @@ import streamlit as st
 
 from ui.addresses import STUDIO_HOST, playground_address
 from ui.present.pages import PLAYGROUND, TRAIN
-from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
 from ui.widgets.notices import empty
@@ -17,12 +16,12 @@ from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 
-FRAME_HEIGHT = 1000
+FRAME_HEIGHT = 640  # until studio.css gives it the rest of the window
 
 
 def show() -> None:
     """Draws the page."""
-    show_head(PLAYGROUND)
+    right = show_head(PLAYGROUND)
     settings = get_settings()
     api, _ = api_signs(settings)
     if not api.is_well:
@@ -35,9 +34,10 @@ def show() -> None:
         )
         return
     address = playground_address(settings, _name_in_browser())
-    st.link_button("Open in a new window", address, icon=":material/open_in_new:")
-    st.caption(plain("Two mixtures or experts side by side, each generating its own text."))
-    st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
+    right.link_button("Open in a new window", address, icon=":material/open_in_new:")
+    with st.container(key="playground"):
+        framed = f"{address}?__theme={st.context.theme.type or 'light'}"
+        st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
 
 
 def _name_in_browser() -> str:

@@ -1,0 +1,204 @@
+"""The playground in a browser: its first screen, its streams, votes and links, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_accessibility import serious
+from tests.ui.conftest import FakeHost, mixed  # noqa: F401
+from ui.api.app import create_app
+from ui.api.server import Server
+from workbench.settings import Settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+LOADED = 40_000  # milliseconds: the first page after the start of the server
+SCREEN, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+# Counts the updates of a pane, and says when the first and the last came.
+COUNT = """() => {
+  window.updates = [];
+  const text = document.querySelector("#answer-a");
+  new MutationObserver(() => window.updates.push(performance.now()))
+    .observe(text, {childList: true, subtree: true, characterData: true});
+}"""
+FITS = """() => [document.documentElement.scrollHeight === window.innerHeight,
+  document.documentElement.scrollWidth === window.innerWidth,
+  document.querySelector("#prompt").getBoundingClientRect().bottom <= window.innerHeight]"""
+
+
+class Host(FakeHost):
+    """Says the same of a prompt and of its ids, as true weights do."""
+
+    def _tokens(self, plan: Any, _: str, sampling: Any, stop: Any) -> Any:
+        return super()._tokens(plan, "the sea", sampling, stop)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return Host()
+
+
+@pytest.fixture
+def address(mixed: Path, host: FakeHost, free_port: int) -> Iterator[str]:  # noqa: F811
+    """The playground of a registry with the mixture `both`, in a thread of this process."""
+    app = create_app(Settings(home=mixed, api_port=free_port), host)
+    server = Server(uvicorn.Config(app, port=free_port, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{free_port}/play/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def free_port() -> int:
+    from tests.browser.conftest import free_port
+
+    return free_port()
+
+
+def opened(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#chips-a .chip")).not_to_have_count(0, timeout=LOADED)
+    expect(page.locator("#next-a .next")).to_be_visible()
+
+
+def wait_for_answers(page: Page, number: int = 2) -> None:
+    expect(page.locator(".state[data-done]:visible")).to_have_count(number)
+
+
+def sample(page: Page, max_tokens: int) -> None:
+    page.get_by_role("button", name="Sampling", exact=True).click()
+    page.get_by_label("number input for Max tokens").fill(str(max_tokens))
+    page.keyboard.press("Escape")
+    expect(page.locator(".sidebar.open")).to_have_count(0)
+
+
+def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, host: FakeHost, page: Page) -> None:
+    page.set_viewport_size(SCREEN)
+    opened(page, address)
+    for number in (4, 3, 2):
+        page.locator("#count label").filter(has_text=str(number)).click()
+        expect(page.locator(".pane:visible")).to_have_count(number)
+        assert page.evaluate(FITS) == [True, True, True]
+    sample(page, 500)
+    host.seconds = 0.004
+    page.evaluate(COUNT)
+    page.get_by_role("button", name="Generate", exact=True).click()
+    for name in ("a", "b"):
+        expect(page.locator(f"#answer-{name} .token").first).to_be_in_viewport()
+    wait_for_answers(page)
+    for name in ("a", "b"):
+        tokens = page.locator(f"#answer-{name} .token").all_text_contents()
+        assert tokens == [f" sea{number}" for number in range(500)]
+    updates = page.evaluate("window.updates")
+    assert len(updates) > 5  # it grew
+    assert len(updates) <= 20 * (updates[-1] - updates[0]) / 1000 + 3
+    assert page.evaluate(FITS) == [True, True, True]
+
+
+def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
+    address: str, page: Page, chromium: Browser
+) -> None:
+    opened(page, address)
+    page.locator("#prompt textarea").focus()
+    page.keyboard.press("Control+Enter")
+    wait_for_answers(page)
+    expect(page.locator("#announcer")).to_contain_text("Finished")
+    text = page.locator("#answer-a .token").all_text_contents()
+    link = page.locator("#permalink a")
+    expect(link).to_have_count(1)
+    page.locator("#answer-a .generated").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip")).to_contain_text("both/code 0.75")
+    page.keyboard.press("1")
+    expect(page.locator("#ratings")).to_contain_text("1 vote")
+    page.get_by_role("button", name="History", exact=True).click()
+    expect(page.locator("#found a")).to_have_count(1)
+
+    context = chromium.new_context()
+    other = context.new_page()
+    other.goto(f"{address}{link.get_attribute('href')}")
+    expect(other.locator("#answer-a .state")).to_contain_text("The same text as stored.")
+    assert other.locator("#answer-a .token").all_text_contents() == text
+    context.close()
+
+
+def test_escape_stops_and_switches_answer_while_typing(address: str, host: FakeHost, page: Page) -> None:
+    opened(page, address)
+    page.locator("#chips-a").get_by_label("both/law").uncheck()
+    expect(page.locator("#next-a")).to_contain_text("100%")
+    sample(page, 512)
+    host.seconds = 0.05
+    page.locator("#prompt textarea").focus()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#answer-a .token").nth(3)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#answer-a .state")).to_contain_text("Stopped.")
+
+
+def test_axe_finds_nothing_serious_and_a_phone_shows_one_pane(address: str, chromium: Browser) -> None:
+    faults = []
+    for theme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=theme, viewport=SCREEN)
+        page = context.new_page()
+        opened(page, address)
+        page.locator("#chips-a .weights").click()
+        page.get_by_role("button", name="Generate", exact=True).click()
+        wait_for_answers(page)
+        faults += [f"{theme}: {fault}" for fault in serious(page)]
+        for drawer in ("Sampling", "History", "X/Y grid"):
+            page.get_by_role("button", name=drawer, exact=True).click()
+            expect(page.locator(".sidebar.open")).to_have_count(1)
+            faults += [f"{theme}, {drawer}: {fault}" for fault in serious(page)]
+            page.keyboard.press("Escape")
+            expect(page.locator(".sidebar.open")).to_have_count(0)
+        page.set_viewport_size(PHONE)
+        expect(page.locator(".pane:visible")).to_have_count(1)
+        page.locator("#shown label").filter(has_text="B").click()
+        expect(page.locator("#pane-b")).to_be_visible()
+        expect(page.locator("#pane-a")).to_be_hidden()
+        assert page.evaluate(FITS) == [True, True, True]
+        faults += [f"{theme}, phone: {fault}" for fault in serious(page)]
+        context.close()
+    assert faults == []
+
+
+def test_without_an_expert_the_next_pane_is_a_diff(address: str, page: Page) -> None:
+    opened(page, address)
+    page.locator("#chips-a .weights").click()
+    page.get_by_role("button", name="Next pane without both/law").click()
+    expect(page.locator("#answer-b .same")).to_contain_text("The same text as A.")
+    expect(page.locator("#chips-b").get_by_label("both/law", exact=True)).not_to_be_checked()
+
+
+def test_a_grid_is_filled(address: str, page: Page) -> None:
+    opened(page, address)
+    page.get_by_role("button", name="X/Y grid", exact=True).click()
+    page.get_by_label("Mixtures and experts").click()
+    page.get_by_role("option", name="both/law").click()
+    page.get_by_label("Prompts, one in a line").fill("the sea\nthe hill")
+    page.get_by_role("button", name="Fill the grid").click()
+    expect(page.locator("#cells")).to_contain_text("2 of 2 cells")
+    expect(page.locator("#cells td").nth(1)).to_contain_text("sea0")
+
+
+def test_a_blind_round_shows_its_names_after_the_vote(address: str, page: Page) -> None:
+    opened(page, address)
+    page.get_by_label("Blind").check()
+    page.get_by_role("button", name="Generate", exact=True).click()
+    wait_for_answers(page)
+    expect(page.locator("#model-a")).to_be_hidden()
+    expect(page.locator("#permalink a")).to_have_count(1)
+    page.get_by_role("button", name="Tie", exact=True).click()
+    expect(page.locator("#model-a")).to_be_visible()
+    expect(page.locator("#answer-a details.more")).to_have_count(1)

@@ -1,0 +1,176 @@
+"""Votes, blind rounds, the history and links of the playground: all of it through the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from tests.ui.playground.test_playground import HOSTILE, inputs, played
+from ui.api.app import create_app
+from ui.playground.arena import Arena, pairs_of
+from ui.playground.arena_view import history_html, votes_html
+from ui.playground.player import Memory, Player
+from workbench.answers.ratings import Rating, RatingTable, RatingTables
+from workbench.registry.comparisons import get_comparison, list_comparisons
+from workbench.registry.database import reading, transaction
+from workbench.settings import Settings
+from workbench.tables import Artifact
+
+
+@pytest.fixture
+def state(mixed: Path, host: Any) -> Any:
+    return create_app(Settings(home=mixed), host, playground=False).state.workbench
+
+
+def stored(state: Any, *models: str, **changes: Any) -> tuple[Memory, list[Any]]:
+    """A round that has been stored, with the inputs that it was made of."""
+    player = Player(state)
+    values = inputs(player, *models, **changes)
+    _, memory = played(player, Memory(), *values)
+    memory, link, problem = Arena(state).store(memory, *values)
+    assert problem == ""
+    assert f'href="?r={memory.comparison}"' in link
+    return memory, values
+
+
+def test_a_vote_is_a_row_and_moves_the_table(state: Any) -> None:
+    memory, values = stored(state, "both", "both/law")
+    assert "0 votes" in Arena(state).ratings()
+    *_, ratings = Arena(state).vote("a", memory, "A–B", *values)
+    assert "1 vote" in ratings
+    assert "both/law" in ratings
+    with reading() as session:
+        card = get_comparison(session, memory.comparison)
+    assert [(vote.a, vote.b, vote.choice, vote.is_blind) for vote in card.votes] == [("A", "B", "a", False)]
+    assert [one.model for one in card.answers] == ["both", "both/law"]
+    assert card.answers[0].text == " sea0 sea1 sea2"
+
+
+def test_a_pair_of_three_answers_is_voted_on(state: Any) -> None:
+    assert pairs_of(3) == ["A–B", "A–C", "B–C"]
+    memory, values = stored(state, "both", "both/law", "both/code")
+    Arena(state).vote("b", memory, "A–C", *values)
+    with reading() as session:
+        (vote,) = get_comparison(session, memory.comparison).votes
+    assert (vote.a, vote.b, vote.choice) == ("A", "C", "b")
+
+
+def test_without_two_answers_there_is_nothing_to_vote_on(state: Any) -> None:
+    values = inputs(Player(state), "both", "both/law")
+    memory, link, _ = Arena(state).store(Memory(), *values)
+    assert link == ""
+    with pytest.raises(gr.Error, match="nothing to vote on"):
+        Arena(state).vote("a", memory, "A–B", *values)
+
+
+def test_a_blind_round_names_nobody_until_the_vote(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.playground.player.random.shuffle", lambda order: order.reverse())
+    player = Player(state)
+    values = inputs(player, "both", "both/law", blind=True)
+    drawn, memory = played(player, Memory(), *values)
+    shown = "".join(one for update in drawn for one in update[:4] if isinstance(one, str))
+    assert "sea2" in shown
+    assert [word for word in ("both", "law", "code", "ab" * 32, "background") if word in shown] == []
+
+    memory, _, _ = Arena(state).store(memory, *values)
+    after, first, second, *rest = Arena(state).vote("tie", memory, "A–B", *values)
+    assert after.order == ()
+    assert "both/law</b> is the only expert" in first
+    assert "75.0%" in second
+    assert [rest[2 + 3 * place] for place in (0, 1)] == ["both/law", "both"]
+    with reading() as session:
+        card = get_comparison(session, memory.comparison)
+    assert [one.model for one in card.answers] == ["both/law", "both"]
+    assert card.votes[0].is_blind
+
+
+class Asked:
+    """A request for the page with a query."""
+
+    def __init__(self, **query: str) -> None:
+        self.query_params = query
+
+
+def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    player = Player(state)
+    opened, mode, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Asked(r=memory.comparison))  # type: ignore[arg-type]
+    assert (mode, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
+    assert [panes[3 * place]["value"] for place in (0, 1)] == ["both", "both/law"]
+    last = again(player, opened)
+    assert all("The same text as stored." in one for one in last)
+    assert all("Changed since" not in one for one in last)
+
+
+def test_a_link_says_what_differs(state: Any, host: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    host.first_id = 7  # other tokens
+    with transaction() as session:
+        row = session.query(Artifact).filter_by(kind="expert").order_by(Artifact.id).all()
+        for one in row:
+            one.sha256 = "99" * 32
+    last = again(Player(state), Memory(replayed=memory.comparison))
+    assert all("Differs from the stored text from token 1." in one for one in last)
+    assert "Changed since: expert both/code; expert both/law." in last[0]
+
+
+def test_a_stored_text_is_shown_where_it_cannot_be_made_again(state: Any, host: Any) -> None:
+    from workbench.registry import mixtures
+
+    memory, _ = stored(state, "both", "both/law")
+    with transaction() as session:
+        mixtures.delete_mixture(session, "both")
+    first, second = again(Player(state), Memory(replayed=memory.comparison))
+    assert "sea0 sea1 sea2" in first
+    assert 'role="alert"' in first
+    assert "The same text" in second
+
+
+def again(player: Player, memory: Memory) -> list[str]:
+    """What the panes show at the end of a replay."""
+
+    async def collect() -> list[list[Any]]:
+        return [update async for update in player.replay(memory)]
+
+    drawn = asyncio.run(collect())
+    return [next(one[place] for one in reversed(drawn) if isinstance(one[place], str)) for place in (0, 1)]
+
+
+def test_the_history_is_searched_and_each_entry_is_a_link(state: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    found = Arena(state).history("sea1")
+    assert f'href="?r={memory.comparison}"' in found
+    assert "1 comparison." in found
+    assert "0 comparisons." in Arena(state).history("mountain")
+
+
+def test_names_prompts_and_sentences_are_no_markup(state: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    with reading() as session:
+        page = list_comparisons(session)
+    head = page.data[0].model_copy(update={"prompt": HOSTILE, "models": [HOSTILE], "id": f'"{HOSTILE}'})
+    row = Rating(
+        label=HOSTILE,
+        model=HOSTILE,
+        num_votes=1,
+        wins=1,
+        losses=0,
+        ties=0,
+        rating=None,
+        low=None,
+        high=None,
+        why=HOSTILE,
+    )
+    table = RatingTable(
+        domain=HOSTILE, sentence=HOSTILE, num_votes=1, num_blind=0, num_both_bad=0, rows=[row], pairs=[]
+    )
+    shown = history_html(page.model_copy(update={"data": [head]})) + votes_html(
+        RatingTables(tables=[table], least_votes=10, is_blind_only=False), HOSTILE
+    )
+    assert memory.comparison
+    assert "<img" not in shown
+    assert shown.count("&lt;img") >= 6

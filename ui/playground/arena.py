@@ -1,0 +1,125 @@
+"""Comparisons in the playground: stored at the end of a round, voted on, listed, and rated."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from engine.errors import Problem
+from ui.playground.arena_view import history_html, link_html, votes_html
+from ui.playground.player import CHAT, LETTERS, NUM_PANES, Memory, Round
+from ui.playground.view import Answer, answer_html
+from ui.present.next_step_text import problem_text
+from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
+
+if TYPE_CHECKING:
+    from ui.generation.app_state import AppState
+    from workbench.answers.history import Choice
+
+NOTHING = "There is nothing to vote on yet: generate two answers first."
+log = logging.getLogger(__name__)
+
+
+class Arena:
+    """Handles the events about votes and history."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    def store(self, memory: Memory, *values: Any) -> list[Any]:
+        """Stores the answers of a round that has ended; gives the memory, the link, and an empty result of votes."""
+        request = Round.of(values)
+        answers = [memory.answers.get(place) for place in range(len(request.panes))]
+        ended = [answer for answer in answers if answer is not None]
+        if len(ended) < len(answers):
+            return [replace(memory, comparison=""), link_html(""), ""]
+        try:
+            id = self._stored(request, ended)
+        except Problem as problem:
+            return [memory, link_html(""), problem_text(problem)]
+        return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
+
+    def _stored(self, request: Round, answers: list[Answer]) -> str:
+        from workbench.registry.comparisons import store_comparison
+        from workbench.registry.database import transaction
+
+        turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.mode == CHAT else []
+        new = NewComparison(
+            prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
+        )
+        with transaction(self._state.settings) as session:
+            return store_comparison(session, new, self._state.settings.history_days).id
+
+    def vote(self, choice: Choice, memory: Memory, pair: str, *values: Any) -> list[Any]:
+        """Records a vote on the two answers of a pair; a blind round then shows who was behind the letters.
+
+        Gives the memory, the ratings, the answers, and the inputs of each pane.
+        """
+        from workbench.registry import comparisons
+        from workbench.registry.database import transaction
+
+        if not memory.comparison:
+            raise gr.Error(NOTHING)
+        a, b = pair.split("–")
+        try:
+            new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
+            with transaction(self._state.settings) as session:
+                card = comparisons.vote(session, memory.comparison, new)
+        except Problem as problem:
+            raise gr.Error(problem_text(problem)) from None
+        return [*self._revealed(memory, Round.of(values)), self.ratings(card.domain)]
+
+    def ratings(self, domain: str = "") -> str:
+        """What the votes say, on all prompts and by domain."""
+        from workbench.analysis.ratings import rating_tables
+        from workbench.registry.database import reading
+
+        with reading(self._state.settings) as session:
+            return votes_html(rating_tables(session), domain)
+
+    def _revealed(self, memory: Memory, request: Round) -> list[Any]:
+        """The memory, answers and panes, each pane with the model that was behind its letter."""
+        if not memory.order:
+            return [memory, *[gr.skip()] * (NUM_PANES * 4)]
+        answers = {place: replace(answer, is_blind=False) for place, answer in memory.answers.items()}
+        shown = [answer_html(answers[place]) if place in answers else gr.skip() for place in range(NUM_PANES)]
+        panes: list[Any] = []
+        for place in range(NUM_PANES):
+            if place >= len(memory.order):
+                panes += [gr.skip()] * 3
+                continue
+            pane = request.panes[memory.order[place]]
+            panes += [pane.model, pane.chips, pane.parts]
+        return [replace(memory, answers=answers, order=()), *shown, *panes]
+
+    def history(self, search: str) -> str:
+        """The stored comparisons whose prompt or answers have these words."""
+        from workbench.registry.comparisons import list_comparisons
+        from workbench.registry.database import reading
+
+        days = self._state.settings.history_days
+        with reading(self._state.settings) as session:
+            return history_html(list_comparisons(session, search=search[:1000], history_days=days))
+
+
+def pairs_of(count: int) -> list[str]:
+    """The pairs of letters of so many panes."""
+    return [f"{a}–{b}" for place, a in enumerate(LETTERS[:count]) for b in LETTERS[place + 1 : count]]
+
+
+def _new(answer: Answer) -> NewAnswer:
+    names = [expert.name for expert in answer.manifest.experts]
+    return NewAnswer(
+        manifest=answer.manifest,
+        text=answer.generated,
+        token_ids=list(answer.token_ids),
+        prompt_token_ids=list(answer.prompt_ids),
+        expert_weights=[
+            {name: min(1.0, max(0.0, weight)) for name, weight in zip(names, row, strict=True)}
+            for row in answer.weights
+        ],
+        finish_reason=answer.done.reason if answer.done else None,
+    )

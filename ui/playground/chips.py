@@ -1,0 +1,117 @@
+"""The experts of a pane as chips: a switch and a weight for each, drawn in the browser from plain data.
+
+The template escapes what it writes; names are data of users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.mixture_request import MixtureRequest
+from workbench.palette import look_of
+
+if TYPE_CHECKING:
+    from workbench.answers.posteriors import Manifest
+    from workbench.registry.cards import ExpertCard, MixtureCard
+
+MOST_CHIPS = 64  # more experts than anybody switches by hand; a request without changes still takes all of them
+
+TEMPLATE = """<div class="chips${value?.open ? " open" : ""}" role="group" aria-label="Experts">${
+  (value?.experts ?? []).map((one, place) => {
+    const esc = (text) => String(text).replace(/[^A-Za-z0-9 ]/g, (sign) => "&#" + sign.codePointAt(0) + ";");
+    const name = esc(one.name), weight = Number(one.weight);
+    return `<span class="chip${one.on ? " on" : ""}"><label title="${name}">
+      <input type="checkbox" data-place="${place}" aria-label="${name}"${one.on ? " checked" : ""}>
+      <span class="mark" style="background:${esc(one.colour)};color:${esc(one.letters)}">${esc(one.mark)}</span>
+      <span class="weight">${one.on ? weight.toFixed(2) : "off"}</span><span class="name">${name}</span></label>${
+      value.open ? `<input type="range" min="0" max="2" step="0.05" value="${weight}" data-place="${place}"
+        aria-label="Weight of ${name}"><button type="button" class="without" data-place="${place}"
+        aria-label="Next pane without ${name}" title="Generate in the next pane without it">without</button>` : ""
+    }</span>`;
+  }).join("")
+}${(value?.experts ?? []).length > 1 ? `<button type="button" class="weights" aria-expanded="${
+  value.open ? "true" : "false"}">Weights</button>` : ""}</div>"""
+
+SCRIPT = """
+const changed = (place, field, to) => {
+  const experts = props.value.experts.map((one, at) => at === place ? {...one, [field]: to} : one);
+  props.value = {...props.value, experts};
+};
+const without = (place) => {
+  props.value = {...props.value, without: props.value.experts[place].name};
+  trigger("select");
+};
+element.addEventListener("input", (event) => {
+  const at = Number(event.target.dataset.place);
+  if (event.target.type === "checkbox") changed(at, "on", event.target.checked);
+  if (event.target.type === "range") changed(at, "weight", Number(event.target.value));
+  trigger("input");
+});
+element.addEventListener("click", (event) => {
+  const label = event.target.closest("label");
+  if (label && event.shiftKey) {
+    event.preventDefault();
+    without(Number(label.querySelector("input").dataset.place));
+  }
+  if (event.target.closest(".weights")) props.value = {...props.value, open: !props.value.open};
+  const button = event.target.closest(".without");
+  if (button) without(Number(button.dataset.place));
+});
+watch("value", () => element.querySelectorAll("input").forEach((one) => {
+  if (one.type === "checkbox") one.checked = one.hasAttribute("checked");
+}));
+"""
+
+
+def chips_of(card: MixtureCard | ExpertCard | None) -> dict[str, Any]:
+    """The chips of a mixture or of an expert. The largest weight stands as 1."""
+    if card is None:
+        return {"experts": [], "open": False}
+    members = [one for one in getattr(card, "members", ()) if one.enabled][:MOST_CHIPS]
+    largest = max((one.weight for one in members), default=1.0) or 1.0
+    shown = [_chip(one.expert, one.mark, one.colour_number, one.active, one.weight / largest) for one in members]
+    if not hasattr(card, "members"):
+        shown = [_chip(card.name, card.mark, card.colour_number, True, 1.0)]
+    return {"experts": shown, "open": False}
+
+
+def _chip(name: str, mark: str, number: int, is_on: bool, weight: float) -> dict[str, Any]:
+    look = look_of(number)
+    return {
+        "name": name,
+        "mark": mark,
+        "colour": look.colour,
+        "letters": look.letters,
+        "on": is_on,
+        "weight": round(weight, 2),
+        "stored": round(weight, 2),
+    }
+
+
+def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]:
+    """The chips as they were in a stored answer."""
+    if manifest is None:
+        return chips
+    given = {one.name: one.weight for one in manifest.experts}
+    largest = max(given.values(), default=1.0) or 1.0
+    experts = [
+        {**one, "on": True, "weight": round(given[one["name"]] / largest, 2)}
+        if one["name"] in given
+        else {**one, "on": False}
+        for one in chips["experts"]
+    ]
+    return {**chips, "experts": experts}
+
+
+def request_of(
+    model: str, chips: Mapping[str, Any] | None, num_members: int, parts: Mapping[str, Sequence[str]]
+) -> MixtureRequest:
+    """The request of a pane. Weights that nobody moved are left as they are stored."""
+    experts = list((chips or {}).get("experts", ()))
+    if num_members > len(experts):  # more than there are chips for
+        return MixtureRequest(model, parts=parts)
+    active = [str(one["name"]) for one in experts if one["on"]]
+    moved = any(one["weight"] != one["stored"] for one in experts)
+    weights = {str(one["name"]): float(one["weight"]) for one in experts if one["on"]} if moved else None
+    return MixtureRequest(model, active, weights, parts=parts)

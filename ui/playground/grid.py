@@ -1,0 +1,72 @@
+"""The X/Y grid: every prompt with every model, one cell after another, as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import html
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from io import StringIO
+from typing import Any
+from urllib.parse import quote
+
+from ui.playground.player import PaneRequest, Player, Round
+from ui.playground.view import Answer, problem_html
+
+MOST_CELLS = 200
+Cells = Mapping[tuple[int, int], str]  # by prompt and model
+
+
+async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any) -> AsyncGenerator[str, None]:
+    """The growing grid. Each line is a prompt; `sampling` is as in `Round.of`, the last being the ablation."""
+    prompts = [line for line in lines.splitlines() if line.strip()]
+    if not models or not prompts or len(models) * len(prompts) > MOST_CELLS:
+        yield problem_html(f"Choose models and write prompts, one in a line: 1 to {MOST_CELLS} cells.")
+        return
+    cells: dict[tuple[int, int], str] = {}
+    yield grid_html(models, prompts, cells)
+    for row, prompt in enumerate(prompts):
+        for column, model in enumerate(models):
+            chips, parts = player.switches_of(model)
+            pane = PaneRequest(model, chips, parts["value"])
+            request = Round.of(["Completion", 1, False, prompt, *sampling, *vars(pane).values()])
+            cells[row, column] = await _cell(player, request)
+            yield grid_html(models, prompts, cells)
+
+
+async def _cell(player: Player, request: Round) -> str:
+    """The whole answer, or the sentence of what went wrong."""
+    text = ""
+    async with aclosing(player.answer(request, 0)) as frames:
+        async for frame in frames:
+            text = frame.generated if isinstance(frame, Answer) else str(frame)
+    return text
+
+
+def grid_html(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> str:
+    """The table, and a link to its CSV once it is full."""
+    head = "".join(f'<th scope="col">{html.escape(model)}</th>' for model in models)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(prompt)}</th>'
+        + "".join(f"<td>{html.escape(cells.get((row, column), '…'))}</td>" for column in range(len(models)))
+        + "</tr>"
+        for row, prompt in enumerate(prompts)
+    )
+    total = len(models) * len(prompts)
+    is_full = len(cells) == total
+    data = quote(grid_csv(models, prompts, cells)) if is_full else ""
+    link = f'<a download="grid.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>' if is_full else ""
+    return (
+        f'<p>{len(cells)} of {total} cells {link}</p><div class="cells" tabindex="0"><table><thead><tr><th>Prompt</th>'
+        f"{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def grid_csv(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> str:
+    """One row for each cell: prompt, model, text."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["prompt", "model", "text"])
+    for (row, column), answer in cells.items():
+        writer.writerow([prompts[row], models[column], answer])
+    return text.getvalue()

@@ -1,0 +1,122 @@
+() => {
+  if (window.workbench) return;
+  const one = (selector) => document.querySelector(selector);
+  document.documentElement.lang = "en";
+  document.documentElement.classList.toggle("framed", window.top !== window);
+  Object.assign(document.body.dataset, { panes: "2", pane: "A" });
+
+  const phone = matchMedia("(max-width: 768px)");
+  const fit = () => document.body.classList.toggle("phone", phone.matches);
+  phone.addEventListener("change", fit);
+  fit();
+
+  const announcer = document.createElement("div");
+  announcer.id = "announcer";
+  announcer.setAttribute("role", "status");
+  document.body.append(announcer);
+  const say = (words) => { announcer.textContent = words; };
+  const answer = (name) => {
+    const text = one(`#answer-${name} .generated`)?.cloneNode(true);
+    text?.querySelectorAll(".mark, .turn b").forEach((mark) => mark.remove());
+    return text?.textContent ?? "";
+  };
+  const put = async (text, words) => {
+    try { await navigator.clipboard.writeText(text); say(words); } catch { say("The browser does not allow copying."); }
+  };
+  window.workbench = {
+    copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
+    put,
+    say,
+    link: () => {
+      const link = one("#permalink a");
+      return link ? put(new URL(link.getAttribute("href"), location.origin + location.pathname).href, "Link copied.")
+        : say("There is no link yet: generate first, with the history on.");
+    },
+    hide: (blind) => { document.body.classList.toggle("blind", blind); },
+    voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },
+    drawer: (name) => {
+      const drawer = one(`#${name}`);
+      drawer.querySelector(".toggle-button").click();
+      setTimeout(() => { if (drawer.classList.contains("open")) (drawer.querySelector("textarea") ?? drawer.querySelector("input, a"))?.focus(); }, 350);
+    },
+  };
+
+  // One place says the weights of the token under the mouse, or of the one that the arrow keys have reached.
+  const tip = document.createElement("div");
+  tip.id = "tip";
+  tip.setAttribute("role", "tooltip");
+  document.body.append(tip);
+  const show = (token) => {
+    tip.hidden = !token?.dataset.weights;
+    if (tip.hidden) return;
+    tip.textContent = token.dataset.weights;
+    const box = token.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, Math.min(box.left, window.innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${box.bottom + 4 + tip.offsetHeight > window.innerHeight ? box.top - tip.offsetHeight - 4 : box.bottom + 4}px`;
+  };
+  show(null);
+  document.addEventListener("mouseover", (event) => show(event.target.closest?.(".token")));
+  const walk = (text, step) => {
+    const tokens = [...text.querySelectorAll(".token")];
+    const here = tokens.findIndex((token) => token.classList.contains("current"));
+    const next = tokens[Math.max(0, Math.min(tokens.length - 1, here + step))];
+    tokens[here]?.classList.remove("current");
+    next?.classList.add("current");
+    next?.scrollIntoView({ block: "nearest" });
+    show(next);
+    if (next) say(`${next.textContent.trim() || "space"}: ${next.dataset.weights?.replaceAll("\n", ", ") ?? ""}`);
+  };
+
+  const VOTES = { 1: "a", 2: "b", 0: "tie", 9: "both-bad" };
+  document.addEventListener("keydown", (event) => {
+    const writes = event.target.closest("input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, [contenteditable]");
+    const text = event.target.closest(".generated");
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      event.stopPropagation();
+      one("#generate")?.click();
+    } else if (event.key === "Escape" && event.target.getAttribute("aria-expanded") !== "true") {  // else a list closes
+      const open = [...document.querySelectorAll(".sidebar.open, #grid.open")].at(-1);
+      if (open) window.workbench.drawer(open.id);
+      else one("#stop")?.click();
+    } else if (text && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
+      event.preventDefault();
+      walk(text, event.key === "ArrowRight" ? 1 : -1);
+    } else if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey && event.key in VOTES) {
+      one(`#vote-${VOTES[event.key]}`)?.click();
+    }
+  }, true);
+
+  // Links stay in the theme that the page was opened with.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="?r="]');
+    const theme = new URLSearchParams(location.search).get("__theme");
+    if (link && theme) link.setAttribute("href", `${link.getAttribute("href").split("&")[0]}&__theme=${theme}`);
+  }, true);
+
+  // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.
+  const told = new WeakMap();
+  const watch = (pane) => {
+    let isBelow = true;
+    pane.addEventListener("scroll", (event) => {
+      const text = event.target;
+      isBelow = text.scrollTop + text.clientHeight > text.scrollHeight - 40;
+    }, true);
+    new MutationObserver(() => {
+      const text = pane.querySelector(".generated"), state = pane.querySelector(".state[data-done], .problem");
+      if (text && isBelow && !state) text.scrollTop = text.scrollHeight;
+      const words = state?.textContent ?? "";
+      if (words !== told.get(pane)) {
+        told.set(pane, words);
+        if (words) say(`Answer ${pane.id.at(-1).toUpperCase()}. ${words}`);
+      }
+    }).observe(pane, { childList: true, subtree: true, characterData: true, attributes: true });
+  };
+  const begin = () => {
+    const panes = document.querySelectorAll(".answer");
+    if (panes.length < 4) { setTimeout(begin, 50); return; }
+    panes.forEach(watch);
+    one("#prompt textarea")?.focus();
+  };
+  begin();
+}

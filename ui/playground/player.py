@@ -1,0 +1,476 @@
+"""The events of the playground: what is offered, the answers of all panes in one stream, and what is read meanwhile."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from starlette.concurrency import run_in_threadpool
+
+from engine.config import SamplingConfig
+from engine.errors import Problem
+from engine.events import Done, Token
+from ui.generation.ablation import without_each
+from ui.generation.known_models import known_models
+from ui.generation.model_host import new_seed
+from ui.playground.chips import chips_as, chips_of, request_of
+from ui.playground.pacing import newest_of
+from ui.playground.view import Answer, answer_html, legend_html, next_html, problem_html, stored_html
+from ui.playground.words_diff import diff_html
+from ui.present.charts.colours import read_looks
+from ui.present.next_step_text import problem_text
+from workbench.answers.posteriors import Manifest
+from workbench.stored_answer import StoredAnswer
+from workbench.verification import changed_since
+
+if TYPE_CHECKING:
+    from engine.inference.prompt import Prompt
+    from ui.generation.app_state import AppState
+    from workbench.answers.history import ComparedAnswerCard, ComparisonCard
+    from workbench.answers.server import Model
+    from workbench.generation import GenerationPlan
+    from workbench.mixture_request import MixtureRequest
+
+FIRST_PROMPT = "import os\n\ndef main("
+PROMPT_CHARACTERS = 80  # of held-out text
+NUM_PANES = 4
+LETTERS = "ABCD"
+CHAT, COMPLETION = "Chat", "Completion"
+NO_MODELS = (
+    "There is no mixture or expert yet. Train experts in the studio, or with "
+    "`workbench train joint NAME --seed-model S --domains A,B`."
+)
+CHOOSE = "Choose a mixture or an expert first."
+_NO_MANIFEST = Manifest(model="", experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)  # until planned
+NUM_NEXT = 3  # most probable next tokens that are shown while one types
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PaneRequest:
+    """What one pane asks for: the values of its components."""
+
+    model: str | None
+    chips: Mapping[str, Any]
+    parts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all panes ask for."""
+
+    prompt: str
+    sampling: Mapping[str, Any]
+    panes: Sequence[PaneRequest]
+    mode: str = COMPLETION
+    is_blind: bool = False
+    without: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Round:
+        """The values of the page's components, in the order of `app.inputs_of`."""
+        mode, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
+        sampling = {
+            "max_tokens": int(max_tokens),
+            "temperature": float(temperature),
+            "top_p": float(top_p),
+            "top_k": int(top_k),
+            "seed": None if seed is None else int(seed),
+        }
+        panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
+        return cls(prompt, sampling, panes, mode, bool(is_blind), bool(without))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a window remembers: the last answers, the conversations so far, and who was behind the letters."""
+
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
+    order: tuple[int, ...] = ()  # of a blind round: the pane whose model stands behind each letter; empty: not blind
+    comparison: str = ""  # the id of what is stored
+    replayed: str = ""  # the id of what the address asks for
+
+    def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
+        """The conversation of a pane with the new question; empty in a completion."""
+        if request.mode != CHAT:
+            return ()
+        return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
+
+    def with_answer(self, place: int, answer: Answer) -> Memory:
+        """The memory with the end of an answer."""
+        spoken = {"role": "assistant", "content": answer.generated}
+        turns = {**self.turns, place: (*answer.turns, spoken)} if answer.turns else self.turns
+        return replace(self, answers={**self.answers, place: answer}, turns=turns)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored text that cannot be made again, and why."""
+
+    text: str
+    problem: str
+
+
+Frame = Answer | Stored | str  # an answer so far, a stored text, or the sentence of a problem
+
+
+def frame_html(frame: Frame) -> str:
+    """The HTML of a pane."""
+    if isinstance(frame, Stored):
+        return stored_html(frame.text) + problem_html(frame.problem)
+    return problem_html(frame) if isinstance(frame, str) else answer_html(frame)
+
+
+class Player:
+    """Handles the events of the page."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    # what is offered ---------------------------------------------------------------------------------
+
+    def load(self, request: gr.Request) -> list[Any]:
+        """The prompt and the models that exist now; the address may give prompt and models, or a stored comparison.
+
+        The outputs are the memory, those of `Opening.updates`, and the inputs of each pane.
+        """
+        try:
+            models = known_models(self._state.settings)
+            query = dict(request.query_params)
+            card = self._comparison(query["r"]) if query.get("r") else None
+        except Problem as problem:
+            raise gr.Error(problem_text(problem)) from None
+        if not models:
+            gr.Info(NO_MODELS)
+        names = [model.id for model in models]
+        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
+        sides = first_choice(models, query, self._mixtures())
+        wanted = [*sides, *sides] if card is None else opened_models(card)
+        panes: list[Any] = []
+        for place, side in enumerate(wanted):
+            known = side if side in names else None
+            chips, parts = self.switches_of(known)
+            manifest = card.answers[place].manifest if card is not None and place < len(card.answers) else None
+            panes += [gr.update(choices=choices, value=known), chips_as(chips, manifest), parts]
+        if card is not None:
+            return [Memory(replayed=card.id), *opened(card), *panes]
+        prompt = query.get("prompt") or self.first_prompt(sides[0])
+        return [Memory(), *[gr.skip()] * 2, prompt, *[gr.skip()] * 5, *panes]
+
+    def _comparison(self, id: str) -> ComparisonCard:
+        from workbench.registry.comparisons import get_comparison
+        from workbench.registry.database import reading
+
+        with reading(self._state.settings) as session:
+            return get_comparison(session, id, self._state.settings.history_days)
+
+    def _mixtures(self) -> list[str]:
+        """The names of all mixtures, the most useful first."""
+        from workbench.registry.database import reading
+        from workbench.registry.mixtures import most_useful_first
+
+        with reading(self._state.settings) as session:
+            return [card.name for card in most_useful_first(session)]
+
+    def first_prompt(self, model: str) -> str:
+        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
+        from workbench.analysis.sample_texts import example
+        from workbench.registry.database import reading
+        from workbench.store.storage import get_storage
+
+        if model in self._mixtures():
+            with suppress(Problem), reading(self._state.settings) as session:
+                return example(session, get_storage(self._state.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
+        return FIRST_PROMPT
+
+    def switches_of(self, model: str | None) -> list[Any]:
+        """The chips of a model's experts, the active ones on, and the parts of experts that have parts."""
+        match = self._model(model)
+        parts = match.parts if match else {}
+        choices = [
+            (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
+            for expert, names in parts.items()
+            for part in names
+        ]
+        return [
+            self._chips(match),
+            gr.update(choices=choices, value=[value for _, value in choices], visible=bool(choices)),
+        ]
+
+    def names(self) -> list[str]:
+        """The names of all models."""
+        return [model.id for model in known_models(self._state.settings)]
+
+    def _model(self, name: str | None) -> Model | None:
+        return next((one for one in known_models(self._state.settings) if one.id == name), None)
+
+    def _chips(self, model: Model | None) -> dict[str, Any]:
+        from workbench.registry.database import reading
+        from workbench.registry.experts import get_expert
+        from workbench.registry.mixtures import get_mixture
+
+        if model is None:
+            return chips_of(None)
+        with reading(self._state.settings) as session:
+            read = get_mixture if model.kind == "mixture" else get_expert
+            return chips_of(read(session, model.id))
+
+    def legend(self, *values: Any) -> str:
+        """The legend of the experts in the panes that are shown, by the same inputs as `play`."""
+        request = Round.of(values)
+        names = [str(one["name"]) for pane in request.panes for one in pane.chips.get("experts", ())]
+        return legend_html(list(dict.fromkeys(names)), read_looks(self._state.settings))
+
+    # answers -----------------------------------------------------------------------------------------
+
+    async def play(
+        self, memory: Memory, *values: Any, only: int | None = None, without_of: int | None = None
+    ) -> AsyncGenerator[list[Any], None]:
+        """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory.
+
+        With `without_of`, the pane beside that one ends as a diff against it (see `leave_out`).
+        """
+        try:
+            request = Round.of(values)
+        except (ValueError, TypeError):
+            yield [problem_html("A setting of the sampling is empty."), *[gr.skip()] * NUM_PANES]
+            return
+        if only is not None:
+            request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
+        places = [only] if only is not None else list(range(len(request.panes)))
+        if without_of is not None:
+            request = replace(request, is_blind=False)
+        memory = self._at_start(memory, request, only)
+        streams = [self.answer(request, place, memory) for place in places]
+        async with aclosing(self._drawn(memory, places, streams)) as drawn:
+            async for update in drawn:
+                memory = update[-1] if isinstance(update[-1], Memory) else memory
+                yield update
+        if without_of is not None:
+            yield self._compared(memory, without_of, len(request.panes))
+
+    def leave_out(self, count: int, *values: Any, place: int) -> list[Any]:
+        """The inputs of the pane beside a pane: the same model without the expert whose chip asks for it."""
+        model, chips, parts = values[3 * place : 3 * place + 3]
+        experts = [{**one, "on": one["on"] and one["name"] != chips.get("without")} for one in chips["experts"]]
+        beside = _beside(place, int(count))
+        updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
+        updates[3 * beside : 3 * beside + 3] = [model, {"experts": experts, "open": False}, parts]
+        return updates
+
+    def _compared(self, memory: Memory, place: int, count: int) -> list[Any]:
+        """The pane beside one as a diff against it, if both have ended."""
+        updates: list[Any] = [gr.skip()] * (NUM_PANES + 1)
+        beside = _beside(place, count)
+        before, after = memory.answers.get(place), memory.answers.get(beside)
+        if before is not None and after is not None:
+            updates[beside] = answer_html(after, diff_html(before, after, LETTERS[place]))
+        return updates
+
+    async def replay(self, memory: Memory) -> AsyncGenerator[list[Any], None]:
+        """The answers of a stored comparison, made again; each ends with what differs. Outputs as of `play`."""
+        if not memory.replayed:
+            yield [gr.skip()] * (NUM_PANES + 1)
+            return
+        card = await run_in_threadpool(self._comparison, memory.replayed)
+        streams = [self._again(card, place) for place in range(len(card.answers))]
+        memory = replace(memory, comparison=card.id)
+        async with aclosing(self._drawn(memory, list(range(len(streams))), streams)) as drawn:
+            async for update in drawn:
+                yield update
+
+    async def _again(self, card: ComparisonCard, place: int) -> AsyncGenerator[Frame, None]:
+        stored = card.answers[place]
+        try:
+            known = StoredAnswer.model_validate(stored.model_dump())
+            ids, choice = stored.choices[0].prompt_token_ids, known.choices[0]
+            sampling = known.sampling(choice)
+            turns = tuple(turn.model_dump() for turn in card.messages)
+            start = Answer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
+            async with aclosing(self._answers(known.request(), start, sampling, False, ids)) as answers:
+                async for answer in answers:
+                    is_over = answer.done is not None
+                    yield replace(answer, replayed=_differences(stored, answer)) if is_over else answer
+        except Problem as problem:
+            yield Stored(stored.text, problem_text(problem))
+
+    async def _drawn(
+        self, memory: Memory, places: Sequence[int], streams: Sequence[AsyncGenerator[Frame, None]]
+    ) -> AsyncGenerator[list[Any], None]:
+        """The streams of some panes as updates of all, few enough for a browser, and the memory of what has ended."""
+        async with aclosing(newest_of(*streams)) as updates:
+            async for new in updates:
+                frames = {places[at]: frame for at, frame in new.items()}
+                ended = {place: one for place, one in frames.items() if isinstance(one, Answer) and one.done}
+                for place, answer in ended.items():
+                    memory = memory.with_answer(place, answer)
+                shown = {place: frame_html(frame) for place, frame in frames.items()}
+                yield [*(shown.get(place, gr.skip()) for place in range(NUM_PANES)), memory if ended else gr.skip()]
+
+    def _at_start(self, memory: Memory, request: Round, only: int | None) -> Memory:
+        """The memory at the start of a round: a blind one draws who stands behind which letter."""
+        if only is not None:
+            turns = {place: turns for place, turns in memory.turns.items() if place != only}
+            before = memory.answers.get(only)
+            question = before.turns[:-1] if before is not None else ()
+            return replace(memory, turns={**turns, only: tuple(question)}, comparison="")
+        order = list(range(len(request.panes)))
+        random.shuffle(order)
+        goes_on = request.mode == CHAT
+        return Memory(turns=memory.turns if goes_on else {}, order=tuple(order) if request.is_blind else ())
+
+    async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
+        """The growing answer of one pane, or the sentence of what went wrong."""
+        memory = memory or Memory()
+        pane = request.panes[memory.order[place] if memory.order else place]
+        if not pane.model:
+            yield CHOOSE
+            return
+        try:
+            sampling = SamplingConfig(**request.sampling)
+            if sampling.seed is None:
+                sampling = replace(sampling, seed=new_seed())
+            wanted = await run_in_threadpool(self.request_of, pane)
+            start = Answer("" if request.mode == CHAT else request.prompt, [], _NO_MANIFEST)
+            start = replace(start, turns=memory.turns_of(place, request), is_blind=bool(memory.order))
+            async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
+                async for answer in answers:
+                    yield answer
+        except Problem as problem:
+            yield problem_text(problem)
+        except Exception:
+            log.exception("A generation of the playground failed.")
+            yield "The server raised an unexpected error. See its log."
+
+    def request_of(self, pane: PaneRequest) -> MixtureRequest:
+        """The request of a pane. The parts are those that are selected of each expert that has parts; maybe none."""
+        assert pane.model
+        match = self._model(pane.model)
+        pairs = [json.loads(one) for one in pane.parts]
+        parts = {name: [part for one, part in pairs if one == name] for name in (match.parts if match else {})}
+        return request_of(pane.model, pane.chips, len(match.members) if match else 0, parts)
+
+    async def _answers(
+        self,
+        request: MixtureRequest,
+        answer: Answer,
+        sampling: SamplingConfig,
+        without: bool,
+        ids: list[int] | None = None,
+    ) -> AsyncGenerator[Answer, None]:
+        """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one."""
+        generations, slots = self._state.generations, self._state.slots
+        plan = await run_in_threadpool(generations.plan, request)
+        prompt: Prompt = ids if ids is not None else await run_in_threadpool(self._prompt, plan, answer)
+        answer = await run_in_threadpool(self._begin, plan, answer, sampling)
+        yield answer
+        started = time.monotonic()
+        async with aclosing(slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
+            async for event in tokens:
+                answer = replace(answer.with_event(event), seconds=time.monotonic() - started)
+                if isinstance(event, Done):
+                    read = await run_in_threadpool(generations.prompt_ids, plan, prompt)
+                    answer = replace(answer, prompt_ids=tuple(read))
+                yield answer
+        if without and answer.texts and not answer.turns:
+            async with aclosing(without_each(self._state, request, plan, answer.text)) as losses:
+                async for one_less in losses:
+                    answer = replace(answer, without=(*answer.without, one_less))
+                    yield answer
+
+    def _prompt(self, plan: GenerationPlan, answer: Answer) -> Prompt:
+        if answer.turns:
+            return self._state.generations.conversation_ids(plan, answer.turns)
+        return answer.prompt
+
+    def _begin(self, plan: GenerationPlan, answer: Answer, sampling: SamplingConfig) -> Answer:
+        names = [expert.name for expert in plan.experts]
+        parts_of = {name: one.parts[name] for one in known_models(self._state.settings) for name in one.parts}
+        return replace(
+            answer,
+            columns=names,
+            manifest=plan.manifest(sampling),
+            parts={name: parts_of[name] for name in names if name in parts_of},
+            looks=read_looks(self._state.settings),
+            num_before=self._state.slots.num_waiting,
+        )
+
+    # while one types ---------------------------------------------------------------------------------
+
+    async def read_next(self, *values: Any) -> AsyncGenerator[list[Any], None]:
+        """For each pane, the weights after the prompt and the most probable next tokens, as the switches say."""
+        request = Round.of(values)
+        if request.is_blind or request.mode == CHAT:
+            yield [""] * NUM_PANES
+            return
+        streams = [self._next(request, pane) for pane in request.panes]
+        async with aclosing(newest_of(*streams)) as updates:
+            async for new in updates:
+                yield [new.get(place, gr.skip()) for place in range(NUM_PANES)]
+
+    async def _next(self, request: Round, pane: PaneRequest) -> AsyncGenerator[str, None]:
+        if not pane.model or not request.prompt:
+            yield ""
+            return
+        try:
+            wanted = await run_in_threadpool(self.request_of, pane)
+            plan = await run_in_threadpool(self._state.generations.plan, wanted)
+            one = SamplingConfig(1, 0.0, num_candidates=NUM_NEXT)
+            make = self._state.generations.stream
+            async with aclosing(self._state.slots.stream(lambda: make(plan, request.prompt, one))) as tokens:
+                async for event in tokens:
+                    if isinstance(event, Token):
+                        looks = await run_in_threadpool(read_looks, self._state.settings)
+                        yield next_html(event, looks)
+        except Problem as problem:
+            yield problem_html(problem_text(problem))
+
+
+def _beside(place: int, count: int) -> int:
+    """The pane at the right, or of the last one that at the left."""
+    return place + 1 if place + 1 < count else place - 1
+
+
+def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
+    """What differs between a stored answer and the same made again."""
+    ids = stored.choices[0].token_ids
+    pairs = zip(ids, answer.token_ids, strict=False)
+    same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))
+    changed = changed_since(stored.manifest, answer.manifest)
+    since = f" Changed since: {'; '.join(changed)}." if changed else ""
+    if same == len(ids):
+        return f"The same text as stored.{since}"
+    return f"Differs from the stored text from token {same + 1}.{since}"
+
+
+def opened_models(card: ComparisonCard) -> list[str]:
+    """The models of all panes for a stored comparison."""
+    names = [one.manifest.model for one in card.answers]
+    return [names[place % len(names)] for place in range(NUM_PANES)]
+
+
+def opened(card: ComparisonCard) -> list[Any]:
+    """Mode, number of panes, prompt, and the sampling of the first answer."""
+    sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
+    prompt = card.messages[-1].content if card.messages else card.prompt
+    drawn = [sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed]
+    return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
+
+
+def first_choice(models: Sequence[Model], query: Mapping[str, str], useful: Sequence[str]) -> tuple[str, str]:
+    """The models given in the address; else the most useful mixture, beside a model with other experts."""
+    experts = {model.id: model.experts for model in models}
+    names = [*useful, *(name for name in experts if name not in useful)] or [""]
+    left = query.get("left", names[0])
+    own = experts.get(left, [])
+    others = [name for name in names if name != left and experts.get(name) != own]
+    # The first expert is that of the prompt: its text would be the same as that of the mixture.
+    return left, query.get("right", next(iter([*own[:0:-1], *others]), left))
