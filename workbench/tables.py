@@ -189,6 +189,7 @@ class Expert(Base):
     """
 
     __tablename__ = "experts"
+    __table_args__ = (UniqueConstraint("mark", name="uq_experts_mark"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
     method: Mapped[str] = mapped_column(String(32))  # a choice of TrainJoint, “mode”, or “average”
@@ -205,6 +206,8 @@ class Expert(Base):
     tags: Mapped[list[Any]] = mapped_column(default=list)
     notes: Mapped[str] = mapped_column(Text, default="")
     enabled: Mapped[bool] = mapped_column(default=True)
+    colour_number: Mapped[int]  # as workbench.palette.look_of reads it; set once, as the mark is
+    mark: Mapped[str] = mapped_column(String(8))  # two characters, more where all are taken
     code_version: Mapped[str] = mapped_column(String(64), default="")
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=time.time)

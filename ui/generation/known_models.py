@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from workbench.answers.server import Model
 
 if TYPE_CHECKING:
-    from workbench.registry.cards import MixtureCard
+    from collections.abc import Mapping
+
+    from workbench.registry.cards import ExpertCard, MemberCard, MixtureCard
     from workbench.settings import Settings
 
 
@@ -22,7 +24,7 @@ def known_models(settings: Settings) -> list[Model]:
     return [
         *(_mixture(card) for card in mixtures),
         *(
-            _model(card.name, card.created_at, "expert", [card.name], {card.name: card.parts})
+            _model(card.name, card.created_at, "expert", [card.name], {card.name: card})
             for card in experts
             if card.enabled
         ),
@@ -32,12 +34,16 @@ def known_models(settings: Settings) -> list[Model]:
 def _mixture(card: MixtureCard) -> Model:
     enabled = [member for member in card.members if member.enabled]
     taking_part = [member.expert for member in enabled if member.active]
-    parts = {member.expert: member.parts for member in enabled}
-    return _model(card.name, card.created_at, "mixture", taking_part, parts)
+    members = {member.expert: member for member in enabled}
+    return _model(card.name, card.created_at, "mixture", taking_part, members)
 
 
 def _model(
-    name: str, created_at: float, kind: Literal["mixture", "expert"], experts: list[str], members: dict[str, list[str]]
+    name: str,
+    created_at: float,
+    kind: Literal["mixture", "expert"],
+    experts: list[str],
+    members: Mapping[str, MemberCard | ExpertCard],
 ) -> Model:
     return Model(
         id=name,
@@ -45,5 +51,7 @@ def _model(
         kind=kind,
         experts=experts,
         members=list(members),
-        parts={expert: parts for expert, parts in members.items() if parts},
+        parts={expert: card.parts for expert, card in members.items() if card.parts},
+        colour_numbers={expert: card.colour_number for expert, card in members.items()},
+        marks={expert: card.mark for expert, card in members.items()},
     )

@@ -71,6 +71,8 @@ class Model(Answer):
     experts: list[str] = Field(description="Experts that take part unless a request says otherwise.")
     members: list[str] = Field(description="Experts that a request can switch on.")
     parts: dict[str, list[str]] = Field(description="Parts of experts of MoDE, which a request can switch on and off.")
+    colour_numbers: dict[str, int] = Field({}, description="Colour of each member, the same in every chart.")
+    marks: dict[str, str] = Field({}, description="Characters that stand for each member beside its colour.")
 
 
 class ModelList(Answer):

@@ -72,11 +72,22 @@ class ExpertCard(Card):
     tags: list[str]
     notes: str
     enabled: bool
+    colour_number: int  # its colour, dash and pattern in every chart: workbench.palette.look_of
+    mark: str  # the characters that stand wherever its colour stands
     mixtures: list[str]
     stale: bool = False  # trained on a cluster that holds other documents now
     code_version: str
     job_id: str | None
     created_at: float
+
+
+class ExpertLook(Card):
+    """What charts need to know of an expert."""
+
+    name: str
+    domain: str  # empty: trained on several
+    colour_number: int
+    mark: str
 
 
 class MemberCard(Card):
@@ -88,6 +99,8 @@ class MemberCard(Card):
     weight: float
     active: bool  # in this mixture
     enabled: bool  # in the registry; a disabled expert is active nowhere
+    colour_number: int
+    mark: str
 
 
 class MixtureCard(Card):

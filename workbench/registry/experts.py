@@ -12,8 +12,9 @@ from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
+from workbench.expert_looks import choose_look
 from workbench.names import by_name, clean_name, ensure_free
-from workbench.registry.cards import ExpertCard
+from workbench.registry.cards import ExpertCard, ExpertLook
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.seeds import copies_of, made_of
 from workbench.registry.valid_text import plain
@@ -39,6 +40,16 @@ def list_experts(session: Session) -> list[ExpertCard]:
     return _cards(session, session.scalars(select(Expert).options(*_AROUND).order_by(Expert.name)).all())
 
 
+def list_looks(session: Session) -> list[ExpertLook]:
+    """What charts need to know of all experts, the oldest first."""
+    columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark)
+    statement = select(*columns).outerjoin(Expert.domain).order_by(Expert.created_at, Expert.id)
+    return [
+        ExpertLook(name=name, domain=domain or "", colour_number=number, mark=mark)
+        for name, domain, number, mark in session.execute(statement).tuples()
+    ]
+
+
 def get_expert(session: Session, name: str) -> ExpertCard:
     """One expert."""
     return _cards(session, [expert_row(session, name)])[0]
@@ -55,6 +66,7 @@ def expert_or_seed(session: Session, name: str) -> Expert:
     seed = session.scalar(select(SeedModel).where(SeedModel.name == name.removeprefix(SEED)))
     if row is not None or not name.startswith(SEED) or seed is None:
         return row or expert_row(session, name)
+    colour_number, mark = choose_look(session, name)
     row = Expert(
         name=name,
         method=BARE_SEED.name,
@@ -66,6 +78,8 @@ def expert_or_seed(session: Session, name: str) -> Expert:
         num_parameters=0,
         config={"domains": []},
         metrics={},
+        colour_number=colour_number,
+        mark=mark,
         job_id=seed.job_id,
     )
     session.add(row)
@@ -123,6 +137,7 @@ def register_expert(
     ensure_free(session, Expert, "expert", name)
     if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+    colour_number, mark = choose_look(session, name)
     row = Expert(
         id=id,
         name=name,
@@ -137,6 +152,8 @@ def register_expert(
         num_parameters=num_parameters,
         config=config,
         metrics=metrics,
+        colour_number=colour_number,
+        mark=mark,
         code_version=code_version,
         job_id=job_id,
     )
@@ -356,6 +373,8 @@ _SAME = (
     "tags",
     "notes",
     "enabled",
+    "colour_number",
+    "mark",
     "code_version",
     "job_id",
     "created_at",

@@ -287,4 +287,6 @@ def _member_card(member: MixtureMember) -> MemberCard:
         weight=member.weight,
         active=member.active,
         enabled=expert.enabled,
+        colour_number=expert.colour_number,
+        mark=expert.mark,
     )

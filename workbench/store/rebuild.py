@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
+from workbench.expert_looks import choose_look
 from workbench.gate_configs import upgraded_gate
 from workbench.names import free_name
 from workbench.store import ownership
@@ -22,7 +23,7 @@ from workbench.store.artifact_files import rows_of_files
 from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
-from workbench.tables import Artifact, Base, Job, JobEvent
+from workbench.tables import Artifact, Base, Expert, Job, JobEvent
 
 _THINGS = {
     "jobs": "job",
@@ -215,6 +216,8 @@ class _Rebuilder:
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])
+        if table.name == "experts":
+            self._complete_look(row)
         thing, name = _THINGS[table.name], str(values.get("name") or values.get("title") or values.get("id") or "")
         if (key := _key(table.name, row)) in self._keys_of(table):
             return
@@ -248,6 +251,13 @@ class _Rebuilder:
                 if other.name not in ("jobs", "clusterings"):
                     self._leave(thing, name, f"rebuilt, but its {_THINGS[other.name]} is missing")
         return True
+
+    def _complete_look(self, row: dict[str, Any]) -> None:
+        """Keeps the recorded colour and mark, unless there are none, or another expert has got the mark since."""
+        number, mark = choose_look(self._session, row["name"])
+        row.setdefault("colour_number", number)
+        if self._session.scalar(select(Expert.id).where(Expert.mark == row.setdefault("mark", mark))) is not None:
+            row["mark"] = mark
 
     def _rename_if_taken(self, table: Table, row: dict[str, Any], thing: str) -> None:
         name = table.columns.get("name")

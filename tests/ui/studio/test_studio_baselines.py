@@ -34,6 +34,8 @@ def dense(filled_home: object) -> None:
             data_sha256="e" * 64,
             num_parameters=9,
             config={"domains": SEVERAL},
+            colour_number=9,
+            mark="De",
         )
         session.add(full)
         session.flush()

@@ -30,6 +30,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
+from workbench.registry.experts import list_looks
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 from workbench.store.ownership import find_registry_id, registry_id
@@ -150,6 +151,8 @@ def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_
             num_parameters=1,
             tokenizer_sha256="0" * 64,
             data_sha256="0" * 64,
+            colour_number=0,
+            mark="La",
             code_version="0",
         )
         session.add(
@@ -243,6 +246,54 @@ def test_fields_of_before_they_were_renamed_can_be_read() -> None:
     database.migrate()
     with database.reading() as session:
         assert {job.id: job.spec for job in session.scalars(select(Job))} == specs
+
+
+@pytest.mark.usefixtures("home")
+def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_were_made() -> None:
+    """Colours of disabled experts are free again; marks come from the last part of a name, and are all different."""
+    names = ["m/python", "m/pylint", "m/py", "m/py-two", "m/√", *(f"m/p{place}" for place in range(6))]
+    with database.transaction() as session:
+        artifact = Artifact(kind="x", sha256="0" * 64)
+        session.add(artifact)
+        for place, name in enumerate(names):
+            session.add(
+                Expert(
+                    name=name,
+                    method="demix",
+                    base=artifact,
+                    artifact=artifact,
+                    num_parameters=1,
+                    tokenizer_sha256="0" * 64,
+                    data_sha256="0" * 64,
+                    colour_number=40 + place,
+                    mark=f"#{place}",
+                    enabled=name != "m/pylint",
+                    created_at=float(-place if name == "m/√" else place),
+                )
+            )
+    downgraded("0011")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(experts)")}
+        assert connection.execute("SELECT count(*) FROM experts").fetchone() == (len(names),)
+    assert not columns & {"colour_number", "mark"}
+    database.migrate()
+    with database.reading() as session:
+        looks = {one.name: (one.colour_number, one.mark) for one in list_looks(session)}
+    assert looks == {
+        "m/√": (0, "Aa"),
+        "m/python": (1, "Py"),
+        "m/pylint": (2, "Pl"),
+        "m/py": (2, "P0"),
+        "m/py-two": (3, "Pt"),
+        "m/p0": (4, "P1"),
+        "m/p1": (5, "P2"),
+        "m/p2": (6, "P3"),
+        "m/p3": (7, "P4"),
+        "m/p4": (8, "P5"),
+        "m/p5": (9, "P6"),
+    }
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(text("UPDATE experts SET mark = 'Py'"))
 
 
 FLAT = {
