@@ -30,7 +30,7 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
     """The five steps of a first visit."""
     return [
         _imports(have, domains, over),
-        _step(have, ("make-seed",), have.seeds, "A seed model is made", "the small decoder that all experts start from"),
+        _step(have, ("make-seed",), have.seeds, "A seed model is made", "all experts start from this small decoder"),
         _step(have, TRAININGS, have.experts, "Experts are trained", "each on one domain, everything else is shared"),
         _step(
             have,

@@ -125,8 +125,7 @@ def last_headline(
     if not found:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
         return Headline("Last change", NONE, words=words)
-    at, headline = max(found, key=lambda one: one[0])
-    return headline
+    return max(found, key=lambda one: one[0])[1]
 
 
 def _calibrations(jobs: Sequence[JobCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.headlines import NONE, perplexity_text
-from ui.present.looks import Look, Looks
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import pluralize
+from workbench.palette import Look
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 
 MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
@@ -56,7 +57,7 @@ def picture_of(
     weighed = {one.expert: one.active and one.weight > 0 for one in mixture.members} if mixture else {}
     items = [_expert(one, weighed.get(one.name, False), scores, looks) for one in shown]
     if hidden:
-        items.append(_box("experts", pluralize(hidden, "other"), EXPERTS, {}) | {"look": asdict(Look())} | _AWAY)
+        items.append(_box("experts", pluralize(hidden, "other"), EXPERTS, {}) | {"look": look_data(NO_LOOK)} | _AWAY)
     return {
         "domains": rows[:MOST_DOMAINS] + ([_more(len(left_out))] if left_out else []),
         "experts": items,

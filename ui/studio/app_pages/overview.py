@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ui.present.looks import Looks, looks_of
+from ui.present.charts.colours import Looks, looks_of
 from ui.present.next_steps import Holdings, Suggestion, suggestions
 from ui.present.pages import EXPERTS, OVERVIEW
 from ui.present.picture import card_of, cards_to_show, picture_of, place_of, scores_of

@@ -1,4 +1,4 @@
-"""The loss on dev text of each expert while it was trained: what was recorded does not change, so it is read one time."""
+"""The loss on dev text of each expert while it was trained. It does not change any more, so it is read one time."""
 
 from __future__ import annotations
 

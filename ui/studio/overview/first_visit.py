@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from jobs.plans.demo import is_fresh, submit_demo
+from ui.present.charts.colours import looks_of
 from ui.present.first_steps import Step, StepState, first_steps, first_visit_title
-from ui.present.looks import looks_of
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
 from ui.studio.overview.at_work import show_recent

@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.looks import Looks
+from ui.present.charts.colours import Looks
 from ui.present.pages import POSTERIORS
+from ui.present.picture import look_data
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.shared.server import kept_client
 from ui.widgets.background import forget, poll
@@ -90,6 +91,9 @@ def reading_rows(answer: PosteriorAnswer, looks: Looks) -> list[dict[str, Any]]:
 
 
 def _row(name: str, share: float, looks: Looks) -> dict[str, Any]:
-    look = looks.expert(name)
-    mark = {"colour": look.colour, "letters": look.letters, "mark": look.mark}
-    return {"name": name, "look": mark, "share": round(share, 4), "words": f"{share:.0%}".replace("%", " %")}
+    return {
+        "name": name,
+        "look": look_data(looks.expert(name)),
+        "share": round(share, 4),
+        "words": f"{share:.0%}".replace("%", " %"),
+    }

@@ -12,11 +12,14 @@ from ui.widgets.elements import parts
 _CSS = (
     parts.CSS
     + """
-ul { list-style: none; margin: 0; padding: 0; display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 14px; }
-li { border: 1px solid var(--line); border-left: 5px solid var(--card-colour); border-radius: 6px; padding: 12px 14px; min-width: 0; }
+ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 14px;
+  grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); }
+li { border: 1px solid var(--line); border-left: 5px solid var(--card-colour); border-radius: 6px;
+  padding: 12px 14px; min-width: 0; }
 .name { display: flex; gap: 7px; align-items: center; font-weight: 600; overflow-wrap: anywhere; }
 .name a { text-decoration: underline; text-underline-offset: 2px; }
-.badge { display: inline-block; margin: 5px 5px 3px 0; padding: 1px 8px; border-radius: 6px; font-size: 13px; background: var(--chosen); }
+.badge { display: inline-block; margin: 5px 5px 3px 0; padding: 1px 8px; border-radius: 6px; font-size: 13px;
+  background: var(--chosen); }
 .badge.good { color: var(--st-green-text-color); background: var(--st-green-background-color); }
 .badge.going { color: var(--st-blue-text-color); background: var(--st-blue-background-color); }
 .badge.late { color: var(--st-orange-text-color); background: var(--st-orange-background-color); }
@@ -37,7 +40,8 @@ const line = (values) => {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const low = Math.min(...values), high = Math.max(...values), path = document.createElementNS(NS, "polyline");
-  const at = (value, place) => `${(100 * place) / (values.length - 1)},${1 + (32 * (high - value)) / (high - low || 1)}`;
+  const step = 100 / (values.length - 1), scale = 32 / (high - low || 1);
+  const at = (value, place) => `${step * place},${1 + scale * (high - value)}`;
   path.setAttribute("points", values.map(at).join(" "));
   svg.append(path);
   return svg;
@@ -46,9 +50,10 @@ const card = (one, open) => {
   const place = make("li", "", make("div", "name", mark(one.look), link(one, open, "", one.name)));
   place.style.setProperty("--card-colour", one.look.colour);
   one.badges.forEach(([words, kind]) => place.append(make("span", `badge ${kind}`, words)));
-  const number = make("div", "number", make("div", "", make("div", "value", one.value), make("div", "muted", one.unit)));
+  const words = make("div", "", make("div", "value", one.value), make("div", "muted", one.unit));
+  const number = make("div", "number", words);
   if (one.curve.length > 1) number.append(line(one.curve));
-  place.append(number, ...one.words.map((words) => make("div", "muted", words)));
+  place.append(number, ...one.words.map((line) => make("div", "muted", line)));
   return place;
 };
 export default function (component) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -25,14 +25,17 @@ ul { list-style: none; margin: 0; padding: 0; }
 .domain { left: 0; width: 21%; }
 .domain.nearest { border-style: dashed; }
 .expert { left: 38%; width: 28%; border-width: 2px; padding: 0 8px 0 0; }
-.expert .mark { align-self: stretch; min-width: 32px; border-radius: 0; font-size: 13px; display: grid; place-items: center; }
+.expert .mark { align-self: stretch; min-width: 32px; border-radius: 0; font-size: 13px;
+  display: grid; place-items: center; }
 .expert.away { opacity: 0.65; border-style: dashed; }
 .expert .muted { font-size: 12px; }
-.mixture { left: 81%; width: 19%; height: 84px; border: 2px solid var(--primary); flex-direction: column; justify-content: center; gap: 1px;
-  background: color-mix(in srgb, var(--primary) 10%, var(--st-background-color)); text-align: center; }
+.mixture { left: 81%; width: 19%; height: 84px; border: 2px solid var(--primary); gap: 1px;
+  flex-direction: column; justify-content: center; text-align: center;
+  background: color-mix(in srgb, var(--primary) 10%, var(--st-background-color)); }
 .mixture b { font-size: 16px; max-width: 100%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .narrow { display: none; }
-.narrow li { display: flex; align-items: center; gap: 7px; padding: 7px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
+.narrow li { display: flex; align-items: center; gap: 7px; padding: 7px 0;
+  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 .narrow li > :first-child { flex: 1; }
 @container (max-width: 620px) { .wide { display: none; } .narrow { display: block; } }
 """
@@ -54,7 +57,8 @@ const curve = (from, to, className, colour) => {
 const places = (count, height) => [...Array(count).keys()].map((row) => (height - count * ROW) / 2 + (row + 0.5) * ROW);
 const readBy = (domain, data) => {
   const expert = data.experts[domain.expert];
-  return expert ? (domain.own ? ` is read by ${expert.name}` : ` has no expert; nearest: ${expert.name}`) : " has no expert";
+  if (!expert) return " has no expert";
+  return domain.own ? ` is read by ${expert.name}` : ` has no expert; nearest: ${expert.name}`;
 };
 const boxes = (items, ys, className, inside) => {
   const list = make("ul");
@@ -75,7 +79,9 @@ const wide = (data, open) => {
   svg.setAttribute("aria-hidden", "true");
   data.domains.forEach((one, row) => {
     const expert = data.experts[one.expert];
-    if (expert) svg.append(curve([21, at.domains[row]], [38, at.experts[one.expert]], `band ${one.own ? "" : "nearest"}`, expert.look.colour));
+    if (!expert) return;
+    const to = [38, at.experts[one.expert]];
+    svg.append(curve([21, at.domains[row]], to, `band ${one.own ? "" : "nearest"}`, expert.look.colour));
   });
   data.experts.forEach((one, row) => {
     if (data.mixture && one.active) svg.append(curve([66, at.experts[row]], [81, height / 2], "band", one.look.colour));
@@ -84,7 +90,8 @@ const wide = (data, open) => {
   picture.style.height = `${height}px`;
   picture.append(boxes(data.domains, at.domains, (one) => `domain ${one.own ? "" : "nearest"}`,
     (one) => [link(one, open, "words", one.name), make("span", "unseen", readBy(one, data))]));
-  picture.append(boxes(data.experts, at.experts, (one) => `expert ${one.active || !data.mixture ? "" : "away"}`, (one) => {
+  const isAway = (one) => data.mixture && !one.active;
+  picture.append(boxes(data.experts, at.experts, (one) => `expert ${isAway(one) ? "away" : ""}`, (one) => {
     const words = make("span", "words", link(one, open, "", one.name));
     if (one.words) words.append(make("br"), make("span", "muted", one.words));
     return [mark(one.look), words];
@@ -106,7 +113,10 @@ const narrow = (data, open) => {
     else row.append("no expert");
     list.append(row);
   });
-  if (data.mixture) list.append(make("li", "", link(data.mixture, open, "", data.mixture.name), ...data.mixture.words.slice(0, 1)));
+  if (data.mixture) {
+    const name = link(data.mixture, open, "", data.mixture.name);
+    list.append(make("li", "", name, data.mixture.words[0]));
+  }
   return list;
 };
 export default function (component) {
@@ -125,8 +135,3 @@ _draw = st.components.v2.component("living_picture", html='<div class="root"></d
 def show_picture(data: Mapping[str, Any], key: str) -> str:
     """Draws `ui.present.picture.picture_of`; the id of what was clicked, empty without a click."""
     return _draw(key=key, data=dict(data), on_open_change=lambda: None).open or ""
-
-
-def known(ids: Sequence[str], id: str) -> str:
-    """An id that the browser sent, if it is one of those that it was given; else nothing."""
-    return id if id in ids else ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 # A mark is two letters on the colour of an expert, as on every page (docs/design/README.md).
 CSS = """
 * { box-sizing: border-box; }
-.root { color: var(--st-text-color); font-family: var(--st-font); font-size: 15px; line-height: 1.35; container-type: inline-size; }
-.mark { display: inline-block; min-width: 1.5em; padding: 1px 4px; border-radius: 4px; font-size: 12px; font-weight: 600; text-align: center; }
+.root { color: var(--st-text-color); font-family: var(--st-font); font-size: 15px; line-height: 1.35;
+  container-type: inline-size; }
+.mark { display: inline-block; min-width: 1.5em; padding: 1px 4px; border-radius: 4px; font-size: 12px;
+  font-weight: 600; text-align: center; }
 .mark:empty { display: none; }
 .muted { color: var(--muted); font-size: 13.5px; }
 .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }

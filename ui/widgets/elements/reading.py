@@ -13,7 +13,8 @@ _CSS = (
     parts.CSS
     + """
 ul { list-style: none; margin: 0; padding: 0; }
-li { display: grid; grid-template-columns: auto minmax(0, 1fr) auto; gap: 2px 8px; padding: 3px 0; align-items: center; }
+li { display: grid; grid-template-columns: auto minmax(0, 1fr) auto; gap: 2px 8px; padding: 3px 0;
+  align-items: center; }
 li:first-child { font-weight: 600; }
 .name { overflow-wrap: anywhere; }
 .track { grid-column: 1 / -1; height: 6px; border-radius: 3px; background: var(--chosen); }
@@ -28,7 +29,8 @@ const row = (one) => {
   const bar = make("div", "bar");
   bar.style.background = one.look.colour;
   bar.style.width = `${100 * one.share}%`;
-  return make("li", "", mark(one.look), make("span", "name", one.name), make("span", "", one.words), make("div", "track", bar));
+  const name = make("span", "name", one.name), share = make("span", "", one.words);
+  return make("li", "", mark(one.look), name, share, make("div", "track", bar));
 };
 export default function (component) {
   const {data, parentElement} = component;
