@@ -52,7 +52,7 @@ def picture_of(
     hidden = len(experts) - len(shown)
     names = [one.name for one in shown]
     rows = [_domain(one, shown, names, scores) for one in domains]
-    rows.sort(key=lambda row: (row["expert"] is None, not row["own"]))
+    rows.sort(key=lambda row: (row["expert"] is None, not row["own"], row["expert"]))  # few bands cross
     left_out = rows[MOST_DOMAINS:]
     weighed = {one.expert: one.active and one.weight > 0 for one in mixture.members} if mixture else {}
     items = [_expert(one, weighed.get(one.name, False), scores, looks) for one in shown]
@@ -143,7 +143,7 @@ def card_of(
         "look": look_data(looks.expert(one.name)),
         "badges": [*_badges(one, value, is_certified), *([f"in {name}", ""] for name in one.mixtures[:2])],
         "value": NONE if value is None else perplexity_text(value),
-        "unit": "perplexity, lower is better",
+        "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
         "words": [" · ".join(filter(None, (one.method, origin, size))), text],
     }

@@ -20,7 +20,7 @@ MOST_RUNNING, MOST_RECENT = 4, 5
 
 def show_unfinished(unfinished: Sequence[JobCard]) -> None:
     """The jobs at work with their progress and the time left, and those that wait as a number."""
-    with st.container(border=True):
+    with st.container(border=True, key="at_work"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.subheader("Running now", anchor=False, width="content")
             st.space("stretch")
@@ -36,7 +36,7 @@ def show_unfinished(unfinished: Sequence[JobCard]) -> None:
 
 def show_recent(over: Sequence[JobCard]) -> None:
     """The jobs that ended last, a line each."""
-    with st.container(border=True):
+    with st.container(border=True, key="recent"):
         st.subheader("Recent", anchor=False)
         if not over:
             st.caption("No job has ended yet.")

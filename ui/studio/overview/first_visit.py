@@ -42,7 +42,7 @@ def show_first_visit(have: Contents) -> None:
             _show_step(number, step)
     with right:
         show_own_text("Meanwhile: paste a text", None, looks_of(have.experts), is_first=True)
-        with st.container(border=True):
+        with st.container(border=True, key="words"):
             st.subheader("Three words to know", anchor=False)
             st.markdown(_THREE_WORDS)
         if have.over:

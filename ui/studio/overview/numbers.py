@@ -26,15 +26,14 @@ def show_numbers(have: Contents) -> None:
         headlines.coverage_headline(have.domains, have.experts),
         headlines.last_headline(have.over, have.additions, have.mixtures),
     )
-    grid = st.grid(min_column_width=290)
-    for number, one in enumerate(shown):
-        with grid.cell(), st.container(border=True, key=f"headline_{number}", height="stretch"):
+    for number, (column, one) in enumerate(zip(st.columns(3), shown, strict=True)):
+        with column, st.container(border=True, key=f"headline_{number}", height="stretch"):
             _show(one, number)
 
 
 def _show(one: Headline, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.metric(one.label, one.value, width="content")
+        st.metric(one.label, one.value, width="content", height="content")
         if one.beside:
             colour = {True: "green", False: "red", None: "gray"}[one.is_good]
             st.badge(plain(one.beside), color=colour)  # type: ignore[arg-type]

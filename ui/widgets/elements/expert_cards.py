@@ -13,7 +13,7 @@ _CSS = (
     parts.CSS
     + """
 ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 14px;
-  grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); }
 li { border: 1px solid var(--line); border-left: 5px solid var(--card-colour); border-radius: 6px;
   padding: 12px 14px; min-width: 0; }
 .name { display: flex; gap: 7px; align-items: center; font-weight: 600; overflow-wrap: anywhere; }

@@ -9,7 +9,7 @@ import streamlit as st
 
 from ui.widgets.elements import parts
 
-_ROW, _HEIGHT = 46, 36  # pixels: from one box to the next, and of a box
+_ROW, _HEIGHT = 54, 42  # pixels: from one box to the next, and of a box
 
 _CSS = (
     parts.CSS
@@ -19,9 +19,9 @@ _CSS = (
 .band { fill: none; stroke-width: 10; opacity: 0.6; vector-effect: non-scaling-stroke; }
 .band.nearest { stroke-width: 5; stroke-dasharray: 9 7; opacity: 0.85; }
 ul { list-style: none; margin: 0; padding: 0; }
-.box { position: absolute; height: 36px; display: flex; align-items: center; gap: 8px; overflow: hidden;
+.box { position: absolute; height: 42px; display: flex; align-items: center; gap: 8px; overflow: hidden;
   border: 1px solid var(--edge); border-radius: 6px; background: var(--st-background-color); padding: 0 8px; }
-.box .words { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; line-height: 1.15; }
+.box .words { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; line-height: 1.25; }
 .domain { left: 0; width: 21%; }
 .domain.nearest { border-style: dashed; }
 .expert { left: 38%; width: 28%; border-width: 2px; padding: 0 8px 0 0; }
