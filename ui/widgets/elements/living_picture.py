@@ -37,7 +37,7 @@ ul { list-style: none; margin: 0; padding: 0; }
 .narrow li { display: flex; align-items: center; gap: 7px; padding: 7px 0;
   border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 .narrow li > :first-child { flex: 1; }
-@container (max-width: 620px) { .wide { display: none; } .narrow { display: block; } }
+@container (max-width: 540px) { .wide { display: none; } .narrow { display: block; } }
 """
 )
 
