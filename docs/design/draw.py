@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from workbench.palette import COLOURS as PALETTE
+
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "studio.html"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-PALETTE = ("#3c90fc", "#cc0084", "#9c9000", "#308454", "#6054e4", "#d86c78", "#906018", "#b478b4")
 BACKGROUNDS = ("#ffffff", "#f8f8f7", "#171614", "#21201d")  # page and sidebar, light and dark
 MIN_TEXT, MIN_MARK, MIN_DISTANCE = 4.5, 3.0, 11.0
 NARROW = ("landing", "playground", "registry", "jobs")

@@ -25,6 +25,7 @@ from ui.generation.known_models import known_models
 from ui.generation.merge_streams import merge_streams
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Answer, answer_html, hint_html, problem_html, stopped_html
+from ui.present.charts.colours import read_looks
 from ui.present.next_step_text import problem_text
 from ui.present.option_help import OPTION_HELP
 from workbench.mixture_request import MixtureRequest
@@ -247,7 +248,12 @@ class Player:
         generations, slots = self._state.generations, self._state.slots
         plan = await run_in_threadpool(generations.plan, request)
         parts_of = await run_in_threadpool(self._all_experts)
-        answer, drawn_at = Answer(prompt, list(parts_of), plan.manifest(), parts=_with_some(parts_of)), 0.0
+        answer, drawn_at = (
+            Answer(
+                prompt, list(parts_of), plan.manifest(), read_looks(self._state.settings), parts=_with_some(parts_of)
+            ),
+            0.0,
+        )
         yield answer_html(answer)
         started = time.monotonic()
         async with aclosing(slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:

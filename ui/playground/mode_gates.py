@@ -9,7 +9,7 @@ import html
 from collections.abc import Mapping, Sequence
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import colour_of
+from ui.present.charts.colours import in_order
 from ui.present.charts.trajectories import leaders
 from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
 
@@ -66,21 +66,22 @@ def _means(
 
 
 def _strips(parts: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
+    looks = in_order(parts)
     body = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th><td><div class="strip" role="img" '
         f'aria-label="{html.escape(name)}: mean weight {column_mean:.0%}" '
-        f'style="background:{_gradient(place, [row[place] for row in rows])}"></div></td></tr>'
+        f'style="background:{_gradient(looks.expert(name).colour, [row[place] for row in rows])}"></div></td></tr>'
         for place, (name, column_mean) in enumerate(zip([BACKBONE, *parts], means(rows), strict=True))
     )
     return f'<table class="strips"><tbody>{body}</tbody></table>'
 
 
-def _gradient(place: int, weights: Sequence[float]) -> str:
+def _gradient(colour: str, weights: Sequence[float]) -> str:
     """A colour for each token, from left to right, without a transition between them."""
     step, stops = 100 / len(weights), []
     for number, weight in enumerate(weights):
-        colour = f"{colour_of(place)}{round(255 * min(1.0, max(0.0, weight))):02x}"
-        stops.append(f"{colour} {number * step:.2f}% {(number + 1) * step:.2f}%")
+        shade = f"{colour}{round(255 * min(1.0, max(0.0, weight))):02x}"
+        stops.append(f"{shade} {number * step:.2f}% {(number + 1) * step:.2f}%")
     return f"linear-gradient(90deg,{','.join(stops)})"
 
 

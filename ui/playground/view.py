@@ -13,7 +13,7 @@ from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
 from ui.playground.ablation_view import losses_html
 from ui.playground.mode_gates import inside_html
-from ui.present.charts.chart import colour_of
+from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
@@ -71,7 +71,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer so far. `columns` are all experts in the registry, in the order of their colours.
+    """An answer so far. `columns` are all experts in the registry, `looks` their colours and marks.
 
     `parts` are the parts of experts that have parts; `without` are the results of an ablation, if requested.
     """
@@ -79,6 +79,7 @@ class Answer:
     prompt: str
     columns: Sequence[str]
     manifest: Manifest
+    looks: Looks = field(default_factory=Looks)
     texts: tuple[str, ...] = ()
     weights: tuple[tuple[float, ...], ...] = ()
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -125,14 +126,18 @@ def _tinted(answer: Answer) -> tuple[str, str]:
     """The words coloured by expert, or by the parts of a single expert, with a legend of the parts."""
     expert = _single_expert_with_parts(answer)
     if not expert:
-        return tinted_words(answer.texts, answer.weights, answer.columns) if answer.texts else "", ""
+        return tinted_words(answer.texts, answer.weights, answer.columns, answer.looks) if answer.texts else "", ""
     parts = answer.parts[expert]
+    looks = in_order(parts)
     names, rows = [BACKBONE, *parts], rows_inside(answer.gates, expert, parts)
     caption = (
         f"Words coloured by the leading part of {html.escape(expert)}, or its backbone, on average over the blocks. "
         "The legend gives the number of words of each."
     )
-    return (tinted_words(answer.texts, rows, names), f'{legend(names, leaders(rows))}<p class="reading">{caption}</p>')
+    return (
+        tinted_words(answer.texts, rows, names, looks),
+        f'{legend(names, leaders(rows), looks)}<p class="reading">{caption}</p>',
+    )
 
 
 def _single_expert_with_parts(answer: Answer) -> str:
@@ -182,10 +187,10 @@ def _weights_table(answer: Answer) -> str:
 
 
 def _row(answer: Answer, name: str, num_led: int) -> str:
-    mean, colour = answer.mean(name), colour_of(answer.columns.index(name))
-    bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{colour}"></div></div>'
+    mean, look = answer.mean(name), answer.looks.expert(name)
+    bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{look.colour}"></div></div>'
     return (
-        f'<tr><td>{html.escape(name)}</td><td class="bar">{bar}</td>'
+        f'<tr><td>{chip(look)} {html.escape(name)}</td><td class="bar">{bar}</td>'
         f'<td class="number">{mean:.1%}</td><td class="number">{num_led}</td></tr>'
     )
 

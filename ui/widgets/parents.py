@@ -8,14 +8,14 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
+from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
+from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
 from workbench.answers.posteriors import ParentProposal
-from workbench.palette import COLOURS
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 
@@ -40,24 +40,25 @@ def show_proposal(mixture: str, domain: str) -> None:
     if proposal := fetch_in_background("nearest", request, send, "Finding the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(proposal)))
         with st.expander("Posterior of each expert", icon=":material/account_tree:"):
-            show_chart(parent_picture(proposal.posterior, proposal.parent), "nearest_parent")
+            show_chart(parent_picture(proposal.posterior, proposal.parent, read_looks()), "nearest_parent")
 
 
 def show_posterior(metrics: Mapping[str, Any], parent: str, key: str) -> None:
     """The posterior behind a parent, as a training leaves it; nothing where the parent was named by a person."""
     if posterior := metrics.get("parent_posterior"):
-        show_chart(parent_picture(posterior, parent), f"{key}_parent")
+        show_chart(parent_picture(posterior, parent, read_looks()), f"{key}_parent")
         if num_blocks := metrics.get("parent_blocks"):
             st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
 
 
-def parent_picture(posterior: Mapping[str, float], parent: str) -> Chart:
+def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) -> Chart:
     """The mean posterior of each expert on held-out text of the new domain, the greatest first."""
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
     figure = new_figure("expert", "mean posterior at block ends (share)")
-    places = name_axis(figure, "x", [name for name, _ in ranked])
-    colours = [COLOURS[0] if name == parent else GREY for name, _ in ranked]
-    figure.add_bar(x=places, y=[share for _, share in ranked], marker_color=colours)
+    shown = [looks.expert(name) for name, _ in ranked]
+    places = name_axis(figure, "x", [name for name, _ in ranked], looks=shown)
+    faded = [1.0 if name == parent else 0.4 for name, _ in ranked]
+    figure.add_bar(x=places, y=[share for _, share in ranked], marker={**fill_of(shown), "opacity": faded})
     ranking = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
     words = f"Bar chart of the posterior on held-out text of the new domain: {ranking}. The parent is {parent}."
     table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]

@@ -13,6 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.chart_label import label
+from workbench.chart_template import Better, heat_scale, new_figure
 from workbench.ratio_scale import as_text, colour_bar, logs
 
 Rows = list[dict[str, Any]]
@@ -28,13 +29,9 @@ class Chart:
     rows: Rows
 
 
-def figure(x: str, y: str, height: int = 420) -> go.Figure:
-    """An empty figure with the titles of its axes."""
-    drawn = go.Figure()
-    drawn.update_layout(height=height, margin={"l": 8, "r": 8, "t": 30, "b": 8})
-    drawn.update_xaxes(title=x, automargin=True)
-    drawn.update_yaxes(title=y, automargin=True)
-    return drawn
+def figure(x: str, y: str, height: int = 420, better: Better | None = None) -> go.Figure:
+    """An empty figure of a report, which has room for a legend of many names."""
+    return new_figure(x, y, height, better)
 
 
 def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Iterable[str], *titles: str) -> go.Figure:
@@ -45,7 +42,7 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
         z=cells,
         x=[label(one) for one in across],
         y=[label(one) for one in down],
-        colorscale="Viridis",
+        colorscale=heat_scale(),
         texttemplate="%{z:.2f}",
         xgap=2,
         ygap=2,
@@ -62,7 +59,13 @@ def ratio_heatmap(
     drawn = heatmap(cells, across, down, *titles, "ratio")
     low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
     scale = colour_bar(min(low, 1.0), max(high, 1.05))
-    return drawn.update_traces(z=logs(cells), text=as_text(cells), texttemplate="%{text}", colorbar=asdict(scale))
+    return drawn.update_traces(
+        z=logs(cells),
+        text=as_text(cells),
+        texttemplate="%{text}",
+        colorbar=asdict(scale),
+        colorscale=heat_scale(is_low_better=True),
+    )
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:

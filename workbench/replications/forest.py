@@ -14,6 +14,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.chart_label import label
+from workbench.chart_template import new_figure
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
 from workbench.replications.report import Claims, claim_name, with_interval
@@ -117,12 +118,10 @@ Rows = list[tuple[int, Mapping[str, Any], Place | None]]
 
 def _frame(rows: Rows) -> go.Figure:
     """Axes without marks, with a claim's words over its row: beside it they would take half of a narrow page."""
-    drawn = go.Figure()
+    drawn = new_figure("", "", _AXIS_PIXELS + _ROW_PIXELS * len(rows))
     drawn.update_layout(
-        height=_AXIS_PIXELS + _ROW_PIXELS * len(rows),
         margin={"l": 8, "r": 8, "t": 8, "b": 60},
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
-        hovermode="closest",
+        legend={"y": 1, "x": 0},
     )
     ticks = {"tickvals": [-1, 0, 1], "ticktext": ["← the opposite", "border", "as in the paper →"]}
     drawn.update_xaxes(range=[-1.12, 1.12], zeroline=True, zerolinewidth=2, zerolinecolor="#555", **ticks)

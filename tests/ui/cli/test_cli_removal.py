@@ -8,6 +8,7 @@ import pytest
 
 from tests.ui.removals import certify, findings, removed
 from ui.cli.app import main
+from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
 from workbench.analysis.removal import removal_reports
@@ -110,15 +111,15 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
         removed("code", 8.0, 9.0, 12.0),
         removed("sea", 5.0, None, None, why="short"),
     ]
-    picture = removal_bars(rows)
+    picture = removal_bars(rows, Looks())
     assert picture is not None
     assert [bar.name for bar in picture.figure.data] == ["+Expert", "–Expert", "–Domain"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["law", "code"]
     assert "The largest rise is on law, from 10.00 to 25.00 per token (+150.0 %)" in picture.words
     assert "On 1 of 2 domains –Expert is at or above –Domain" in picture.words
     assert [one["change (%)"] for one in picture.table] == [150.0, 12.5, None]
-    assert removal_bars(rows[2:]) is None
-    two = removal_bars([removed("law", 10.0, 25.0, None)])
+    assert removal_bars(rows[2:], Looks()) is None
+    two = removal_bars([removed("law", 10.0, 25.0, None)], Looks())
     assert two is not None
     assert [bar.name for bar in two.figure.data] == ["+Expert", "–Expert"]
 

@@ -19,9 +19,9 @@ from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from ui.playground.app import Player, _first_choice
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
-from ui.present.charts.chart import colour_of
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
+from workbench.palette import GREY, look_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings
@@ -200,12 +200,12 @@ def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part
         GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
     )
     words = {text.strip(): colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>( word\d)<", drawn)}
-    assert words == {"word0": colour_of(0), "word1": colour_of(2)}
+    assert words == {"word0": GREY, "word1": look_of(1).colour}
     legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+%)</span>", drawn)}
     assert legend == {
-        "backbone 50%": colour_of(0),
-        "code 0%": colour_of(1),
-        f"{html.escape(HOSTILE)} 50%": colour_of(2),
+        "backbone 50%": GREY,
+        "code 0%": look_of(0).colour,
+        f"{html.escape(HOSTILE)} 50%": look_of(1).colour,
     }
     assert "Words coloured by the leading part of apps, or its backbone" in drawn
     assert HOSTILE not in drawn

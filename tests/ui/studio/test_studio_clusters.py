@@ -19,6 +19,7 @@ from ui.client import Client
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.cluster_grid import grid_picture, grid_words
 from ui.present.charts.cluster_map import cluster_map, legend, map_picture
+from ui.present.charts.colours import Looks
 from ui.studio.clusters import cluster_map_view, cluster_view
 from ui.widgets import show_chart
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
@@ -105,7 +106,7 @@ def test_the_map_says_what_shaped_it_and_what_to_read() -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_a_point_costs_eight_bytes_and_no_text() -> None:
-    figure = json.loads(map_picture(cluster_map(card(), chart()), "cluster").figure.to_json())
+    figure = json.loads(map_picture(cluster_map(card(), chart(), Looks()), "cluster").figure.to_json())
     sent = [trace[axis] for trace in figure["data"] for axis in "xy"]
     assert {one["dtype"] for one in sent} == {"f4"}
     assert sum(len(base64.b64decode(one["bdata"])) for one in sent) == 8 * 600
@@ -118,7 +119,7 @@ def test_every_point_leads_back_to_its_document_by_either_colour() -> None:
     points = np.frombuffer(chart().points, dtype=POINT)
     by_document = {int(one["document"]): one for one in points}
     for by in ("cluster", "domain"):
-        result = cluster_map(card(), chart(), by)  # type: ignore[arg-type]
+        result = cluster_map(card(), chart(), Looks(), by)  # type: ignore[arg-type]
         assert result.num_points == 600
         for layer, part in enumerate(result.layers):
             number = result.document(layer, 5)
@@ -126,21 +127,21 @@ def test_every_point_leads_back_to_its_document_by_either_colour() -> None:
             assert by_document[number]["x"] == part.points_P["x"][5]
         names = [c.name for c in card().clusters] if by == "cluster" else list(SOURCES)
         assert [layer.name for layer in result.layers] == names
-    assert cluster_map(card(), chart()).document(9, 0) is None
+    assert cluster_map(card(), chart(), Looks()).document(9, 0) is None
 
 
 @pytest.mark.usefixtures("topics")
 def test_what_is_not_shown_is_in_no_area() -> None:
     name = card().clusters[2].name
-    result = cluster_map(card(), chart(), "cluster", [name])
+    result = cluster_map(card(), chart(), Looks(), "cluster", [name])
     assert [layer.name for layer in result.layers] == [name]
     assert result.num_inside([EVERYWHERE]) == result.num_points == 150
-    assert cluster_map(card(), chart()).num_inside([EVERYWHERE]) == 600
+    assert cluster_map(card(), chart(), Looks()).num_inside([EVERYWHERE]) == 600
 
 
 @pytest.mark.usefixtures("topics")
 def test_names_are_no_markup_in_the_legend() -> None:
-    html = legend(cluster_map(card(), chart(), "domain"))
+    html = legend(cluster_map(card(), chart(), Looks(), "domain"))
     assert "&lt;i&gt;papers" in html
     assert "<i>" not in html
 
@@ -161,7 +162,7 @@ def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPat
     named(app.button, "Move").click().run()
     job = last_job()
     assert (job.kind, job.spec["cluster"]) == ("pin-documents", card().clusters[0].name)
-    result = cluster_map(card(), chart()).document(3, 0)
+    result = cluster_map(card(), chart(), Looks()).document(3, 0)
     assert result is not None
     assert len(job.spec["documents"][0]) == 64
 
@@ -223,8 +224,8 @@ def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("topics")
 def test_pictures_tell_sizes_and_overlap_in_words() -> None:
-    assert "The largest is" in sizes_picture(card()).words
-    picture = overlap_picture(card())
+    assert "The largest is" in sizes_picture(card(), Looks()).words
+    picture = overlap_picture(card(), Looks())
     shares = np.array(picture.figure.data[0].z)
     assert shares.sum(1).tolist() == pytest.approx([1.0] * 3)
     assert "Normalised mutual information" in picture.words

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from tests.ui.studio.visits import open_page
 from ui.cli.app import main
+from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.expert_table import expert_row
 from ui.present.text.measures import measure_words, unknown_accuracy_words
@@ -60,7 +61,7 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
     one, two = (card.name for card in cards)
     scores = [scored(name, f"d{n}", 10.0 + n) for n in range(8) for name in (one, two)]
     scores += [scored(one, "alone", 1.0), scored(two, "d0", 2.0, block_size=256, at=9.0)]
-    picture = expert_bars(cards, scores)
+    picture = expert_bars(cards, scores, Looks())
     assert picture is not None
     assert picture.table[1] == {"domain": "d0", "measured on": "test, 4,096 in blocks of 128", one: 10.0, two: 10.0}
     assert "on alone" not in picture.words

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ui.present.charts.colours import Looks, in_order
 from ui.present.charts.curves_and_bars import curves, expert_bars, mixture_bars
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.charts.lineage import lineage_dot, lineage_words
@@ -27,9 +28,11 @@ from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.answers.perplexities import InferenceModeDomain, MixedDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.kinds.catalog import known_kinds
+from workbench.palette import look_of
 from workbench.registry.cards import MetricPoint
 
 EVIL = "<img src=x onerror=alert(1)>"
+LOOKS = Looks()
 
 
 def scores(at_home: float = 1.0) -> Scores:
@@ -43,17 +46,17 @@ def scores(at_home: float = 1.0) -> Scores:
 
 
 def test_the_heatmap_frames_each_expert_at_home() -> None:
-    figure = specialization(scores()).figure
+    figure = specialization(scores(), LOOKS).figure
     assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in figure.layout.shapes] == [(0, 0), (1, 1)]
 
 
 def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
-    assert specialization(scores()).title.startswith("Each expert is best on its own domain")
-    assert specialization(scores(at_home=4.0)).title.startswith("1 of 2 domains")
+    assert specialization(scores(), LOOKS).title.startswith("Each expert is best on its own domain")
+    assert specialization(scores(at_home=4.0), LOOKS).title.startswith("1 of 2 domains")
 
 
 def test_the_hover_tells_the_absolute_perplexity() -> None:
-    hover = specialization(scores()).figure.data[0].customdata
+    hover = specialization(scores(), LOOKS).figure.data[0].customdata
     assert "perplexity 30.00 per token" in hover[0][1]
 
 
@@ -61,14 +64,14 @@ def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
     known = replace(scores(), accuracy=[[0.3, 0.125, 0.1], [None, 0.2, None]])
     assert known.accuracy_is_known()
     assert not scores().accuracy_is_known()
-    hover = specialization(known).figure.data[0].customdata
+    hover = specialization(known, LOOKS).figure.data[0].customdata
     assert "accuracy 12.5 %" in hover[0][1]
     assert "accuracy" not in hover[1][0]
-    assert [row["accuracy (%)"] for row in specialization(known).table] == [30.0, 12.5, 10.0, None, 20.0, None]
+    assert [row["accuracy (%)"] for row in specialization(known, LOOKS).table] == [30.0, 12.5, 10.0, None, 20.0, None]
 
 
 def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
-    picture = specialization(scores())
+    picture = specialization(scores(), LOOKS)
     assert scores().without_own_expert() == ["novel"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["a", "b"]
     assert {"expert": "m/a", "domain": "novel", "in-domain": False} in [
@@ -81,33 +84,38 @@ def test_an_expert_without_any_number_is_named() -> None:
     assert missing.unscored() == ["new"]
     assert missing.expert_label("new") == "new (not scored)"
     assert replace(missing, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
-    assert "so there is nothing to compare" in specialization(missing).title
+    assert "so there is nothing to compare" in specialization(missing, LOOKS).title
 
 
 def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
     homes = {"m/a": "a", "m/b": "b"}
     half = Scores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
-    assert specialization(half).title.startswith("On the 1 of 2 domains that can be compared, the own expert is best")
+    assert specialization(half, LOOKS).title.startswith(
+        "On the 1 of 2 domains that can be compared, the own expert is best"
+    )
 
 
 def test_names_are_no_markup_in_a_figure() -> None:
     hostile = Scores([EVIL], [EVIL], [[3.0]], [[1.0]], {EVIL: EVIL})
-    assert "<img" not in specialization(hostile).figure.to_json()
+    assert "<img" not in specialization(hostile, LOOKS).figure.to_json()
 
 
 def test_a_curve_without_points_is_no_picture() -> None:
-    assert curves([], "Training loss", "x") is None
+    assert curves([], "Training loss", "x", LOOKS) is None
 
 
 def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
     points = [MetricPoint(name=name, step=1, value=2.0) for name in "abc"]
-    both = curves(points, "Training loss", "x", "abc"), curves(points[1:], "Held-out loss", "x", "abc")
+    both = (
+        curves(points, "Training loss", "x", in_order("abc")),
+        curves(points[1:], "Held-out loss", "x", in_order("abc")),
+    )
     first, second = ({line.name: line.line.color for line in one.figure.data} for one in both if one)
     assert second.items() <= first.items()
 
 
 def test_a_curve_tells_where_it_began_and_ended() -> None:
-    picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x")
+    picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x", LOOKS)
     assert picture is not None
     assert "from 4.000 at step 1 to 2.000 at step 3" in picture.words
 
@@ -123,41 +131,42 @@ def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
             perplexity_by_expert={"e": 9.0},
         )
 
-    picture = mixture_bars([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
+    picture = mixture_bars([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)], LOOKS)
     assert "on a, from 10.00 to 15.00 per token (+50.0 %)" in picture.words
     assert picture.table[0]["change (%)"] == pytest.approx(50.0)
 
 
 def test_experts_that_were_never_scored_have_no_bars() -> None:
-    assert expert_bars([], []) is None
+    assert expert_bars([], [], LOOKS) is None
 
 
+TWO = in_order("xy")
 WEIGHTS = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
 
 
 def test_each_word_wears_its_leading_expert() -> None:
     assert leaders(WEIGHTS) == [0, 0, 1]
-    html = tinted_words(["a", " b", " c"], WEIGHTS, ["x", "y"])
-    assert html.count("#0072B2") == 2
-    assert html.count("#E69F00") == 1
+    html = tinted_words(["a", " b", " c"], WEIGHTS, ["x", "y"], TWO)
+    assert html.count(f"background:{TWO.expert('x').colour}") == 2
+    assert html.count(f"background:{TWO.expert('y').colour}") == 1
     assert "x 0.90, y 0.10" in html
 
 
 def test_text_and_names_are_no_markup_in_tinted_words() -> None:
-    html = tinted_words([EVIL], [[1.0]], [f'"{EVIL}']) + legend([EVIL], [0])
+    html = tinted_words([EVIL], [[1.0]], [f'"{EVIL}'], LOOKS) + legend([EVIL], [0], LOOKS)
     assert "<img" not in html
     assert 'title="&quot;' in html
 
 
 def test_the_trajectory_tells_who_led_and_how_often_it_changed() -> None:
-    picture = posterior_lines(["a", "b", "c"], WEIGHTS, ["x", "y"])
+    picture = posterior_lines(["a", "b", "c"], WEIGHTS, ["x", "y"], TWO)
     assert "x 67%, y 33%" in picture.words
     assert "changes 1 time." in picture.words
     assert [row["y"] for row in picture.table] == [0.1, 0.4, 0.8]
 
 
 def test_the_mean_weights_stand_in_order() -> None:
-    assert [row["expert"] for row in average_weights(WEIGHTS[2:], ["x", "y"]).table] == ["y", "x"]
+    assert [row["expert"] for row in average_weights(WEIGHTS[2:], ["x", "y"], TWO).table] == ["y", "x"]
 
 
 def test_a_lineage_quotes_names_and_tells_the_way_in_words() -> None:
@@ -173,14 +182,16 @@ def test_a_lineage_quotes_names_and_tells_the_way_in_words() -> None:
 
 
 def test_every_cell_with_a_number_can_be_clicked() -> None:
-    targets = specialization(scores()).figure.data[1]
+    targets = specialization(scores(), LOOKS).figure.data[1]
     assert list(zip(targets.x, targets.y, strict=True)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_one_far_column_leaves_colours_to_the_others() -> None:
     ratios = [[1.0, 4.0, 2.0], [60.0, 1.0, 2.0], [50.0, 2.0, 1.0]]
     names = ["a", "b", "c"]
-    cells = specialization(Scores(names, names, ratios, ratios, dict(zip(names, names, strict=True)))).figure.data[0]
+    cells = specialization(
+        Scores(names, names, ratios, ratios, dict(zip(names, names, strict=True))), LOOKS
+    ).figure.data[0]
     assert cells.z[0][1] / cells.z[0][2] == pytest.approx(2)  # 4 is as far from 2 as 2 from 1
     assert cells.z[0][2] / cells.zmax > 0.15
     assert [cells.text[1][0], cells.texttemplate] == ["60.00", "%{text}"]
@@ -214,13 +225,13 @@ AFFINITY = Affinity(
 
 
 def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
-    picture = affinity_scatter(AFFINITY)
+    picture = affinity_scatter(AFFINITY, LOOKS)
     assert picture is not None
     assert [(list(trace.x), list(trace.y)) for trace in picture.figure.data] == [([0.1], [2.0])]
     assert picture.figure.layout.yaxis.type == "log"
     assert len(picture.table) == 3
     assert "<img" not in picture.figure.to_json()
-    assert affinity_scatter(AFFINITY.model_copy(update={"cells": CELLS[:1]})) is None
+    assert affinity_scatter(AFFINITY.model_copy(update={"cells": CELLS[:1]}), LOOKS) is None
 
 
 def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
@@ -260,16 +271,16 @@ ROW = DomainPosterior(
 
 
 def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
-    at_home = posterior_heatmap(POSTERIOR, [ROW, ROW.model_copy(update={"domain": "a"})], "Training domains")
+    at_home = posterior_heatmap(POSTERIOR, [ROW, ROW.model_copy(update={"domain": "a"})], "Training domains", LOOKS)
     assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in at_home.figure.layout.shapes] == [(0, 1)]
     assert f"{EVIL} 0.75" in at_home.words
-    assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains").words
+    assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains", LOOKS).words
     assert "<img" not in at_home.figure.to_json()
 
 
 def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
     rows = [ROW, ROW.model_copy(update={"domain": "b", "stable_after": None})]
-    picture = posterior_paths(POSTERIOR, rows, "Novel domains")
+    picture = posterior_paths(POSTERIOR, rows, "Novel domains", LOOKS)
     assert [line.x0 for line in picture.figure.layout.shapes] == [1]
     assert "b not within 2 blocks" in picture.words
     assert "<img" not in picture.figure.to_json()
@@ -289,7 +300,7 @@ def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
         oracle=2.5,
         **others,
     )
-    picture = oracle_gap([row])
+    picture = oracle_gap([row], LOOKS)
     assert picture.table[0]["the mixture as saved: gap (nats per token)"] == pytest.approx(math.log(2 / 2.5))
     assert "beats the oracle on 1 of 1 domains" in picture.words
 
@@ -326,7 +337,7 @@ def watched(end: float) -> list[MetricPoint]:
 
 def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -> None:
     spec = {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}
-    picture = forgetting_picture(watched(end=6.0), spec)
+    picture = forgetting_picture(watched(end=6.0), spec, LOOKS)
     assert picture is not None
     assert [list(line.x) for line in picture.figure.data] == [[0, 1920], [0, 1920]]
     assert [pytest.approx(list(line.y)) for line in picture.figure.data] == [[8, 4], [3, 4]]
@@ -338,14 +349,14 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
 
 @pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "read better, too")])
 def test_what_was_not_forgotten_is_not_said_to_be(end: float, words: str) -> None:
-    picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING})
+    picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}, LOOKS)
     assert picture is not None
     assert words in picture.title
 
 
 def test_before_every_domain_was_evaluated_there_is_no_picture_of_forgetting() -> None:
     spec = {"domain": "sea", "watch": ["law", "verse"], "training": TRAINING}
-    assert forgetting_picture(watched(4.0), spec) is None
+    assert forgetting_picture(watched(4.0), spec, LOOKS) is None
 
 
 def test_the_kind_of_a_training_says_whether_it_leaves_the_backbone_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,22 +370,23 @@ def test_the_kind_of_a_training_says_whether_it_leaves_the_backbone_as_it_is(mon
 
 def test_a_training_of_mode_is_drawn_against_what_it_retains() -> None:
     spec = {"domains": ["sea", "law"], "retain": ["code"], "training": TRAINING}
-    picture = forgetting_picture(watched(end=6.0), spec)
+    picture = forgetting_picture(watched(end=6.0), spec, LOOKS)
     assert picture is not None
     assert [line.name for line in picture.figure.data] == ["average of 2 targets", "average of 1 watched domain"]
     first = picture.table[0]
     assert first["target"] == pytest.approx((first["on sea"] + first["on law"]) / 2)
     assert first["average of the others"] == first["on code"]
-    one = forgetting_picture(watched(end=6.0), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING})
+    one = forgetting_picture(watched(end=6.0), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}, LOOKS)
     assert one is not None
     assert [row["tokens"] for row in picture.table] == [2 * row["tokens"] for row in one.table]
 
 
 def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
-    picture = parent_picture({"m/a": 0.2, "m/b": 0.8}, "m/b")
+    picture = parent_picture({"m/a": 0.2, "m/b": 0.8}, "m/b", in_order(["m/a", "m/b"]))
     (bars,) = picture.figure.data
     assert list(bars.y) == [0.8, 0.2]
-    assert bars.marker.color[0] != bars.marker.color[1]
+    assert list(bars.marker.color) == [look_of(1).colour, look_of(0).colour]
+    assert bars.marker.opacity[0] > bars.marker.opacity[1]
     assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.words
 
 
@@ -386,11 +398,11 @@ def test_pandas_is_whole_before_any_page_draws() -> None:
 
 def test_a_curve_of_one_point_stands_on_an_axis_from_zero() -> None:
     one, two = (MetricPoint(name="loss", step=step, value=2.0) for step in (99, 100))
-    first, both = curves([one], "Held-out loss", "x"), curves([one, two], "Held-out loss", "x")
+    first, both = curves([one], "Held-out loss", "x", LOOKS), curves([one, two], "Held-out loss", "x", LOOKS)
     assert first is not None
     assert both is not None
     assert (first.figure.layout.xaxis.rangemode, both.figure.layout.xaxis.rangemode) == ("tozero", None)
 
 
 def test_a_legend_says_that_its_shares_are_of_tokens_led() -> None:
-    assert "Share of the tokens led: <span" in legend(["a", "b"], [0, 0, 1])
+    assert "Share of the tokens led: <span" in legend(["a", "b"], [0, 0, 1], LOOKS)

@@ -11,6 +11,7 @@ from sqlalchemy import update
 
 from tests.ui.studio.visits import named, open_page, output
 from ui.cli.app import main
+from ui.present.charts.colours import Looks
 from ui.present.charts.retention_chart import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT
 from ui.present.text.retention import (
@@ -202,17 +203,17 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
 
 def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     result = compared(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
-    picture = retention_scatter(result, "accuracy")
+    picture = retention_scatter(result, "accuracy", Looks())
     assert picture is not None
     assert picture.title == "Learning (up) vs. retention (right): a is best at both (filled points)"
     ahead, seed = picture.figure.data
     assert [(*one.x, *one.y, *one.marker.symbol, *one.text) for one in (ahead, seed)] == [
         (50.0, 50.0, "circle", "a"),
-        (30.0, 40.0, "circle-open", "&lt;b&gt;"),
+        (30.0, 40.0, "square-open", "&lt;b&gt;"),
     ]
     assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
     assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of the seed model
-    assert retention_scatter(result, "perplexity") is None
+    assert retention_scatter(result, "perplexity", Looks()) is None
     assert [row["mean accuracy on targets (%)"] for row in retention_rows(result)] == [50.0, 40.0]
 
 
@@ -222,7 +223,7 @@ def test_names_that_would_overlap_are_left_to_the_pointer_those_ahead_stay() -> 
         ("try-1/first", 0.501, 0.500, True),
         ("try-1/far", 0.1, 0.2, False),
     )
-    picture = retention_scatter(result, "accuracy")
+    picture = retention_scatter(result, "accuracy", Looks())
     assert picture is not None
     (points,) = picture.figure.data
     assert list(points.text) == ["", "first", "far"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import MARK, name_axis, new_figure
-from workbench.chart_label import label
+from ui.present.charts.chart import FRAME, heat_scale, name_axis, new_figure, tick
+from workbench.palette import Look
 
 _NUMBERED = 150  # cells with their numbers in them at most
-_ROW, _SIGN, _REST = 46, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else
+_ROW, _SIGN, _REST = 34, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else
 _ABOVE = 84  # pixels over the cells: the toolbar, and the colour bar beneath it
 _COLUMN_SIGNS, _ROW_SIGNS = 20, 18  # of a name, of a line of a name
 
@@ -25,9 +25,12 @@ def new_heatmap(
     *,
     numbers: str,
     colorbar: Mapping[str, Any],
+    looks: tuple[Sequence[Look], Sequence[Look]] = ((), ()),
     **cells: Any,
 ) -> go.Figure:
     """A heatmap whose first row is on top. `numbers` is Plotly's template of what stands in a cell, `cells` all else.
+
+    `looks` are those of the columns and of the rows, if they are experts or domains.
 
     Names of rows have two short lines, and the colour bar lies above: on the screen of a phone most is left to cells.
     """
@@ -38,16 +41,16 @@ def new_heatmap(
         y=list(range(len(rows))),
         xgap=2,
         ygap=2,
-        colorscale="Viridis",
+        colorscale=heat_scale(),
         texttemplate=numbers if len(rows) * len(columns) <= _NUMBERED else None,
         colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 10, **colorbar},
     )
     figure.update_traces(cells)
-    name_axis(figure, "x", columns, _COLUMN_SIGNS)
+    name_axis(figure, "x", columns, _COLUMN_SIGNS, looks[0])
     figure.update_xaxes(showgrid=False, zeroline=False, ticklabeloverflow="allow")
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
-        ticktext=list(map(_in_lines, rows)),
+        ticktext=list(map(_in_lines, rows, looks[1] or [Look()] * len(rows))),
         showgrid=False,
         zeroline=False,
         autorange="reversed",
@@ -56,11 +59,12 @@ def new_heatmap(
     return figure
 
 
-def _in_lines(name: str) -> str:
-    return "<br>".join(map(label, textwrap.wrap(name, _ROW_SIGNS, max_lines=2, placeholder="…")))
+def _in_lines(name: str, look: Look) -> str:
+    first, *rest = textwrap.wrap(name, _ROW_SIGNS, max_lines=2, placeholder="…") or [name]
+    return "<br>".join([tick(first, look), *(tick(line, Look()) for line in rest)])
 
 
-def frame_cell(figure: go.Figure, row: int, column: int, dash: str = "solid") -> None:
-    """A frame around a cell."""
+def frame_cell(figure: go.Figure, row: int, column: int, dash: str = "solid", colour: str = FRAME) -> None:
+    """A frame around a cell, in the colour of its expert if it is an expert's own."""
     box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
-    figure.add_shape(type="rect", line={"color": MARK, "width": 3, "dash": dash}, **box)
+    figure.add_shape(type="rect", line={"color": colour, "width": 3, "dash": dash}, **box)

@@ -1,7 +1,4 @@
-"""The base of all charts: a figure, a title that says what to read, a text alternative and a table.
-
-Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
-"""
+"""What all charts of pages share: the template, a title that says the result, a text alternative and a table."""
 
 from __future__ import annotations
 
@@ -12,15 +9,23 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.chart_label import label
-from workbench.palette import COLOURS
-
-MARK = "#D55E00"
-GREY = "#8A8A8A"
+from workbench.chart_template import ACCENT as ACCENT
+from workbench.chart_template import FRAME as FRAME
+from workbench.chart_template import baseline as baseline
+from workbench.chart_template import fill_of as fill_of
+from workbench.chart_template import heat_scale as heat_scale
+from workbench.chart_template import line_of as line_of
+from workbench.chart_template import name_line_ends as name_line_ends
+from workbench.chart_template import new_figure as new_figure
+from workbench.chart_template import new_subplots as new_subplots
+from workbench.chart_template import tick as tick
+from workbench.palette import GREY as GREY
+from workbench.palette import Look
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its text: `title` says what to read, `words` is the alternative text."""
+    """A chart with its text: `title` says the result, `words` is the alternative text."""
 
     figure: go.Figure
     title: str
@@ -28,27 +33,17 @@ class Chart:
     table: list[dict[str, Any]]
 
 
-def colour_of(index: int) -> str:
-    """The colour of the expert with this index; the same in every chart."""
-    return COLOURS[index % len(COLOURS)]
-
-
-def new_figure(x: str, y: str, height: int = 340) -> go.Figure:
-    """An empty figure whose axes say what they measure."""
-    figure = go.Figure()
-    figure.update_layout(
-        height=height,
-        margin={"l": 8, "r": 8, "t": 30, "b": 8},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-    )
-    figure.update_xaxes(title=x, automargin=True)
-    figure.update_yaxes(title=y, automargin=True)
-    return figure
-
-
-def name_axis(figure: go.Figure, axis: str, names: Sequence[str], limit: int = 24) -> list[int]:
+def name_axis(
+    figure: go.Figure, axis: str, names: Sequence[str], limit: int = 24, looks: Sequence[Look] = ()
+) -> list[int]:
     """Puts names at whole numbers (given back): two names cut to the same label stay two places."""
     places = list(range(len(names)))
     update = figure.update_xaxes if axis == "x" else figure.update_yaxes
-    update(tickvals=places, ticktext=[label(name, limit) for name in names])
+    shown = looks or [Look()] * len(names)
+    update(tickvals=places, ticktext=[tick(name, look, limit) for name, look in zip(names, shown, strict=True)])
     return places
+
+
+def add_bars(figure: go.Figure, y: Sequence[float | None], name: str, colour: str, **more: Any) -> None:
+    """Bars in one colour, one at each whole number."""
+    figure.add_bar(x=list(range(len(y))), y=y, name=label(name), marker_color=colour, **more)

@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Chart, colour_of, name_axis, new_figure
+from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
+from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 
-def sizes_picture(card: ClusteringCard) -> Chart:
+def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
     """Documents in each cluster (C-BTM figure 18)."""
     ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
     figure = new_figure("cluster", "documents")
     places = name_axis(figure, "x", [cluster.name for cluster in ranked])
-    colours = [colour_of(cluster.number) for cluster in ranked]
-    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker_color=colours, hoverinfo="y")
+    own = of_clusters(card.clusters, looks)
+    fill = fill_of([own[cluster.name] for cluster in ranked])
+    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker=fill, hoverinfo="y")
     largest, smallest = ranked[0], ranked[-1]
     words = (
         f"Bar chart of the documents in {pluralize(len(ranked), 'cluster')}. The largest is {largest.name} with "
@@ -38,7 +40,7 @@ def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
     return f"Cluster sizes: the largest cluster holds {share:.0%} of all documents"
 
 
-def overlap_picture(card: ClusteringCard) -> Chart:
+def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
     """The share of each domain's documents in each cluster (C-BTM figure 16): a row sums to 1."""
     overlap = card.metrics["overlap"]
     labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
@@ -48,6 +50,7 @@ def overlap_picture(card: ClusteringCard) -> Chart:
         "domain",
         names,
         labels,
+        looks=([*of_clusters(card.clusters, looks).values()], [*map(looks.domain, labels)]),
         z=shares,
         zmin=0.0,
         zmax=1.0,

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import Chart, colour_of, new_figure
+from ui.present.charts.chart import Chart, new_figure
+from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
 from workbench.kinds.data.make_domain import MakeDomain
@@ -61,7 +62,9 @@ class ClusterMap:
         return sum(int(lies_in_any(_places(layer.points_P), corners).sum()) for layer in self.layers)
 
 
-def cluster_map(card: ClusteringCard, chart: MapPoints, by: By = "cluster", only: Sequence[str] = ()) -> ClusterMap:
+def cluster_map(
+    card: ClusteringCard, chart: MapPoints, looks: Looks, by: By = "cluster", only: Sequence[str] = ()
+) -> ClusterMap:
     """The map with a layer for each cluster or domain; `only` names the clusters shown, none of them means all."""
     points_P = np.frombuffer(chart.points, dtype=POINT)
     if only:
@@ -70,7 +73,8 @@ def cluster_map(card: ClusteringCard, chart: MapPoints, by: By = "cluster", only
     numbers_P = points_P["cluster" if by == "cluster" else "source"]
     parts = {name: points_P[numbers_P == number] for number, name in enumerate(names)}
     shown = [(name, part) for name, part in parts.items() if len(part)]
-    layers = [Layer(name, colour_of(place), part) for place, (name, part) in enumerate(shown)]
+    look = looks.domain if by == "domain" else of_clusters(card.clusters, looks).__getitem__
+    layers = [Layer(name, look(name).colour, part) for name, part in shown]
     return ClusterMap(card, layers, chart.num_fitted, chart.seed)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.palette import Look, free_number, look_of
-from workbench.registry.cards import ExpertCard, ExpertLook
+from workbench.registry.cards import ClusterCard, ExpertCard, ExpertLook
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -67,8 +67,17 @@ def read_looks(settings: Settings | None = None) -> Looks:
 
 
 def in_order(names: Sequence[str]) -> Looks:
-    """Looks by place, for what the registry does not know: the parts of one expert, or kinds of a measure."""
-    return Looks().with_new(names)
+    """Looks by place, for what the registry does not know: the parts of one expert, whose backbone stays grey."""
+    looks = Looks().with_new(names).domains
+    return Looks(looks, looks)
+
+
+def of_clusters(clusters: Sequence[ClusterCard], looks: Looks) -> dict[str, Look]:
+    """The looks of clusters by name: those of their experts, else the next free ones in their order."""
+    trained = {one.name: looks.domain(one.domain) for one in clusters if one.domain}
+    known = Looks({name: look for name, look in trained.items() if look is not NO_LOOK})
+    every = known.with_new([one.name for one in clusters])
+    return {one.name: every.named(one.name) for one in clusters}
 
 
 def chip(look: Look) -> str:

@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, colour_of, name_axis, new_figure
+from ui.present.charts.chart import ACCENT, GREY, Chart, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, change, perplexity_rows
 from workbench.answers.changes import DomainRemoval
 from workbench.answers.perplexities import MixedDomain
 from workbench.chart_label import label
-from workbench.palette import COLOURS
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
-PERPLEXITY = "perplexity (per token, lower is better)"
+PERPLEXITY = "perplexity per token"
 
 
-def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Chart | None:
+def curves(points: Sequence[MetricPoint], kind: str, subject: str, looks: Looks) -> Chart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
-    `order` gives each name its colour, the same in every chart that is drawn with it.
+    Names that `looks` does not know are drawn in grey.
     """
     lines = _by_name(points)
     if not lines:
         return None
-    figure = new_figure("step (optimizer updates)", "loss (nats per token)")
-    places = {name: index for index, name in enumerate(dict.fromkeys([*order, *lines]))}
+    figure = new_figure("step (optimizer updates)", "loss (nats/token)", better="lower")
     for name, line in lines.items():
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
             name=label(name),
             mode="lines+markers" if len(line) < 40 else "lines",
-            line={"color": colour_of(places[name])},
+            line=line_of(looks.named(name)),
         )
+    name_line_ends(figure, [looks.named(name) for name in lines])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
@@ -59,14 +59,14 @@ def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
     return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
 
 
-def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> Chart:
+def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain], looks: Looks) -> Chart:
     """Perplexity on each domain, as saved and with what is chosen now."""
     before = {row.domain: row.perplexity for row in saved}
     domains = [row.domain for row in now]
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", domains)
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    places = name_axis(figure, "x", domains, looks=list(map(looks.domain, domains)))
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
-    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=COLOURS[0])
+    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=ACCENT)
     table = [_mix_row(row, before.get(row.domain)) for row in now]
     return Chart(figure, "Perplexity on each domain, saved and chosen now: lower is better", _mix_words(table), table)
 
@@ -96,7 +96,7 @@ def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Chart | None:
+def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:
     """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
 
     The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
@@ -108,11 +108,17 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     domains = sorted(measures)
     if not domains:
         return None
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", domains)
-    for index, name in enumerate(names):
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    places = name_axis(figure, "x", domains, looks=list(map(looks.domain, domains)))
+    for name in names:
         values = [perplexities.get((name, domain)) for domain in domains]
-        figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
+        look = looks.expert(name)
+        figure.add_bar(
+            x=places,
+            y=values,
+            name=label(marked(name, look)),
+            marker={"color": look.colour, "pattern": {"shape": look.pattern}},
+        )
     table = [
         {"domain": d, "measured on": measures[d], **{name: perplexities.get((name, d)) for name in names}}
         for d in domains
@@ -141,16 +147,19 @@ def _winners(names: Sequence[str], domains: Sequence[str], perplexities: Mapping
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
 
-def removal_bars(rows: Sequence[DomainRemoval]) -> Chart | None:
+def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
     """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
     known = [row for row in rows if change(row) is not None]
     if not known:
         return None
-    figure = new_figure("domain", PERPLEXITY)
-    places = name_axis(figure, "x", [row.domain for row in known])
-    for (name, title), colour in zip(LABELS.items(), (COLOURS[0], COLOURS[1], GREY), strict=True):
+    figure = new_figure("domain", PERPLEXITY, better="lower")
+    own = [looks.domain(row.domain) for row in known]
+    places = name_axis(figure, "x", [row.domain for row in known], looks=own)
+    hatched = {"color": [look.colour for look in own], "pattern": {"shape": "/"}}
+    fills = ({"color": [look.colour for look in own]}, hatched, {"color": GREY})
+    for (name, title), fill in zip(LABELS.items(), fills, strict=True):
         if any(getattr(row, name) is not None for row in known):
-            figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker_color=colour)
+            figure.add_bar(x=places, y=[getattr(row, name) for row in known], name=title, marker=fill)
     never = any(row.without_domain is not None for row in known)
     read = "close to –Domain means that the domain is forgotten" if never else "the second bar of each pair"
     title = f"Cost of removing an expert on its own domain: {read}"

@@ -10,7 +10,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Chart
+from ui.present.charts.chart import Chart, heat_scale
+from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
 from workbench.chart_label import label
@@ -92,22 +93,24 @@ class Scores:
                 }
 
 
-def specialization(scores: Scores) -> Chart:
+def specialization(scores: Scores, looks: Looks) -> Chart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
     shown = scores.at_home_somewhere()
-    figure = _painted(shown)
-    _mark_homes(figure, shown)
+    figure = _painted(shown, looks)
+    _mark_homes(figure, shown, looks)
     _add_targets(figure, shown)
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
-def _painted(scores: Scores) -> go.Figure:
+def _painted(scores: Scores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
     return new_heatmap(
         "domain of the text",
         "expert",
         scores.domains,
         [*map(scores.expert_label, scores.experts)],
+        looks=([*map(looks.domain, scores.domains)], [*map(looks.expert, scores.experts)]),
+        colorscale=heat_scale(is_low_better=True),
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
         zmin=0.0,
@@ -157,11 +160,11 @@ def _cell(row: Mapping[str, Any]) -> str:
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
-def _mark_homes(figure: go.Figure, scores: Scores) -> None:
+def _mark_homes(figure: go.Figure, scores: Scores, looks: Looks) -> None:
     for row, expert in enumerate(scores.experts):
         for column, domain in enumerate(scores.domains):
             if scores.is_home(expert, domain):
-                frame_cell(figure, row, column)
+                frame_cell(figure, row, column, colour=looks.expert(expert).colour)
 
 
 def _title(scores: Scores) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Chart, name_axis, new_figure
+from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
+from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
 from workbench.chart_label import label
@@ -26,7 +27,7 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     shown = [f"{position}: {label(repr(token), 24)}" for position, token in enumerate(tokens)]
     figure = new_figure("token (position in the text)", "", height=110 + 40 * len(names))
     _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.3f}<extra></extra>", gap=0)
-    name_axis(figure, "y", names, limit=32)
+    name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [
         {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _ranked(names, row)}
         for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
@@ -47,7 +48,7 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     hover = [[f"{label(name)}, {block}" for block in blocks] for name in names]
     _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.3f}<extra></extra>", gap=2)
     name_axis(figure, "x", blocks)
-    name_axis(figure, "y", names, limit=32)
+    name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
     listing = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
     title = "Mean gate weights by block: read a row from the first block to the last"
@@ -60,7 +61,7 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
         z=cells,
         zmin=0,
         zmax=1,
-        colorscale="Viridis",
+        colorscale=heat_scale(),
         xgap=gap,
         ygap=2,
         customdata=hover,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plotly.subplots import make_subplots
-
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import MARK, Chart, colour_of
+from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
+from ui.present.charts.colours import Looks
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.chart_label import label
@@ -17,7 +16,7 @@ _COLUMNS = 2
 _ROW_PIXELS = 190
 
 
-def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
+def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
     """The posterior of each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = answer.experts, [row.domain for row in rows]
     figure = new_heatmap(
@@ -25,6 +24,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
         "domain of the text",
         experts,
         domains,
+        looks=([*map(looks.expert, experts)], [*map(looks.domain, domains)]),
         z=[row.posterior for row in rows],
         zmin=0,
         zmax=1,
@@ -33,7 +33,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
         hovertemplate="%{customdata}<br>%{z:.3f}<extra></extra>",
         colorbar={"title": "posterior"},
     )
-    _frame_homes(figure, answer.homes, domains)
+    _frame_homes(figure, answer, domains, looks)
     return Chart(
         figure,
         f"{kind}: read a row for the experts that a domain's text is attributed to",
@@ -50,10 +50,10 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
     )
 
 
-def _frame_homes(figure: Any, homes: Sequence[str], domains: Sequence[str]) -> None:
-    for column, home in enumerate(homes):
+def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], looks: Looks) -> None:
+    for column, (expert, home) in enumerate(zip(answer.experts, answer.homes, strict=True)):
         if home in domains:
-            frame_cell(figure, domains.index(home), column)
+            frame_cell(figure, domains.index(home), column, colour=looks.expert(expert).colour)
 
 
 def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
@@ -68,27 +68,26 @@ def _leader(answer: PosteriorMap, row: DomainPosterior) -> str:
     return f"{answer.experts[row.posterior.index(share)]} {share:.2f}"
 
 
-def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str) -> Chart:
+def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
     """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
-    titles = [f"{label(row.domain, 30)}: stable {stable_words(row)}" for row in rows]
-    figure = make_subplots(
+    titles = [f"{row.domain[:30]}: stable {stable_words(row)}" for row in rows]
+    figure = new_subplots(
         num_rows,
         _COLUMNS,
-        subplot_titles=titles,
+        titles,
+        90 + _ROW_PIXELS * num_rows,
         shared_yaxes=True,
         vertical_spacing=0.32 / max(1, num_rows),
         horizontal_spacing=0.04,
     )
     for place, row in enumerate(rows):
         where = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        _draw_paths(figure, answer.experts, row, where, is_first=place == 0)
+        _draw_paths(figure, answer.experts, row, where, looks, is_first=place == 0)
     figure.update_layout(
-        height=90 + _ROW_PIXELS * num_rows,
-        margin={"l": 8, "r": 8, "t": 30, "b": 8},
         legend={"orientation": "h", "y": 1 + 45 / (_ROW_PIXELS * num_rows), "yanchor": "bottom"},
     )
-    figure.update_yaxes(range=[0, 1.02], automargin=True)
+    figure.update_yaxes(range=[0, 1.02])
     figure.update_yaxes(title="posterior (0 to 1)", col=1)
     figure.update_xaxes(title="blocks seen", row=num_rows)
     return Chart(
@@ -100,7 +99,13 @@ def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind:
 
 
 def _draw_paths(
-    figure: Any, experts: Sequence[str], row: DomainPosterior, where: Mapping[str, int], *, is_first: bool
+    figure: Any,
+    experts: Sequence[str],
+    row: DomainPosterior,
+    where: Mapping[str, int],
+    looks: Looks,
+    *,
+    is_first: bool,
 ) -> None:
     for column, (expert, path) in enumerate(zip(experts, row.trajectory, strict=True)):
         figure.add_scatter(
@@ -109,12 +114,12 @@ def _draw_paths(
             legendgroup=str(column),
             showlegend=is_first,
             mode="lines",
-            line={"color": colour_of(column)},
+            line=line_of(looks.expert(expert)),
             hovertemplate="after %{x} blocks: %{y:.3f}<extra>" + label(expert) + "</extra>",
             **where,
         )
     if row.stable_after is not None:
-        figure.add_vline(x=row.stable_after, line={"color": MARK, "dash": "dash"}, **where)
+        figure.add_vline(x=row.stable_after, line=baseline(), **where)
 
 
 def _path_words(rows: Sequence[DomainPosterior]) -> str:

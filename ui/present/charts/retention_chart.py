@@ -8,7 +8,8 @@ from itertools import takewhile
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import GREY, Chart, colour_of, new_figure
+from ui.present.charts.chart import Chart, baseline, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import Placed, method_words, placed, retention_rows, retention_words
@@ -17,10 +18,11 @@ from workbench.chart_label import label
 
 _UNITS = {"accuracy": "accuracy (%), higher is better", "perplexity": "perplexity, lower is better (axis turned)"}
 
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")  # of methods
 _WIDE, _HIGH = 0.25, 0.06  # what a name takes of the picture's width and height
 
 
-def retention_scatter(answer: Retention, number: Metric) -> Chart | None:
+def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart | None:
     """A point for each expert with scores on all targets and on the retained domain; None without such an expert."""
     rows = placed(answer, number)
     if not rows:
@@ -30,14 +32,21 @@ def retention_scatter(answer: Retention, number: Metric) -> Chart | None:
         f"learned: {label(listed(answer.targets, 2), 36)}, {_UNITS[number]}",
         height=420,
     )
-    figure.update_layout(hovermode="closest")
-    names = _names(answer, number)
+    names = _names(answer, number, looks)
     for place, method in enumerate(dict.fromkeys(method_words(row) for row in answer.rows)):
-        _add(figure, answer, [one for one in rows if method_words(one.row) == method], number, place, names)
+        _add(
+            figure,
+            answer,
+            [one for one in rows if method_words(one.row) == method],
+            number,
+            _SHAPES[place % len(_SHAPES)],
+            names,
+            looks,
+        )
     for one in rows:
         if one.row.is_seed:
             knew = {"annotation_text": "seed model", "annotation_position": "bottom right"}
-            figure.add_vline(x=_value(one.kept, number), line={"dash": "dash", "color": GREY}, **knew)
+            figure.add_vline(x=_value(one.kept, number), line=baseline(), **knew)
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
         figure.update_yaxes(autorange="reversed", type="log")
@@ -50,8 +59,9 @@ def _add(
     answer: Retention,
     rows: Sequence[Placed],
     number: Metric,
-    place: int,
+    shape: str,
     names: Mapping[str, str],
+    looks: Looks,
 ) -> None:
     if rows:
         figure.add_scatter(
@@ -64,15 +74,15 @@ def _add(
             textposition=[_side(one, answer, number) for one in rows],
             cliponaxis=False,
             marker={
-                "color": colour_of(place),
+                "color": [looks.expert(one.row.expert).colour for one in rows],
                 "size": 12,
-                "symbol": ["circle" if one.is_ahead else "circle-open" for one in rows],
+                "symbol": [shape if one.is_ahead else f"{shape}-open" for one in rows],
             },
             hovertemplate="%{hovertext}<br>kept %{x:.2f}, learned %{y:.2f}<extra></extra>",
         )
 
 
-def _names(answer: Retention, number: Metric) -> dict[str, str]:
+def _names(answer: Retention, number: Metric, looks: Looks) -> dict[str, str]:
     """The labels of points, without their common prefix; of overlapping labels only the first is shown."""
     rows = sorted(placed(answer, number), key=lambda one: not one.is_ahead)
     start = _shared_start([one.row.expert for one in rows]) if len(rows) > 1 else ""
@@ -83,7 +93,7 @@ def _names(answer: Retention, number: Metric) -> dict[str, str]:
         left = x - _WIDE if _side(one, answer, number) == "top left" else x
         if all(abs(y - other) > _HIGH or abs(left - beside) > _WIDE for beside, other in taken):
             taken.append((left, y))
-            names[one.row.expert] = label(one.row.expert.removeprefix(start), 22)
+            names[one.row.expert] = label(marked(one.row.expert.removeprefix(start), looks.expert(one.row.expert)), 25)
     return names
 
 

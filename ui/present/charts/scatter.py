@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.charts.chart import Chart, colour_of, new_figure
+from ui.present.charts.chart import Chart, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
 from workbench.chart_label import label
 
 
-def affinity_scatter(answer: Affinity) -> Chart | None:
+def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
     """Every out-of-domain cell with both numbers; None without any. The table holds all cells."""
     away = [cell for cell in answer.cells if cell.home != cell.domain and cell.overlap is not None]
     if not away:
@@ -19,17 +20,16 @@ def affinity_scatter(answer: Affinity) -> Chart | None:
     figure = new_figure(
         "share of frequent bigrams in common (0 to 1)", "perplexity ratio to the domain's own expert (log axis)"
     )
-    figure.update_layout(hovermode="closest")
     figure.update_yaxes(type="log")
-    for place, expert in enumerate(dict.fromkeys(cell.expert for cell in answer.cells)):
+    for expert in dict.fromkeys(cell.expert for cell in answer.cells):
         own = [cell for cell in away if cell.expert == expert]
         figure.add_scatter(
             x=[cell.overlap for cell in own],
             y=[cell.ratio for cell in own],
-            name=label(expert),
+            name=label(marked(expert, looks.expert(expert))),
             mode="markers",
-            marker={"color": colour_of(place), "size": 10},
-            text=[f"{label(expert)} on {label(cell.domain)}" for cell in own],
+            marker={"color": looks.expert(expert).colour, "size": 10},
+            text=[f"{label(marked(expert, looks.expert(expert)))} on {label(cell.domain)}" for cell in own],
             hovertemplate="%{text}<br>overlap %{x:.3f}, ratio %{y:.2f}<extra></extra>",
         )
     low, high = min(away, key=_overlap), max(away, key=_overlap)

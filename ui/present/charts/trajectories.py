@@ -6,14 +6,16 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ui.present.charts.chart import Chart, colour_of, name_axis, new_figure
+from ui.present.charts.chart import Chart, fill_of, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from workbench.chart_label import label
+from workbench.palette import Look
 
 Weights = Sequence[Sequence[float]]
 
 
-def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> Chart:
+def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
     """The weight of each expert at every token."""
     figure = new_figure("token (position in the text)", "weight of the expert (0 to 1)")
     figure.update_yaxes(range=[0, 1.02])
@@ -22,11 +24,12 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         figure.add_scatter(
             y=[row[column] for row in weights],
             name=label(expert),
-            line={"color": colour_of(column)},
+            line=line_of(looks.expert(expert)),
             mode="lines",
             text=shown,
-            hovertemplate="%{text}<br>%{y:.3f}<extra>" + label(expert) + "</extra>",
+            hovertemplate="%{text}<br>%{y:.2f}<extra>" + label(marked(expert, looks.expert(expert))) + "</extra>",
         )
+    name_line_ends(figure, list(map(looks.expert, experts)))
     table = [
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
@@ -34,16 +37,16 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
     return Chart(figure, "Weight of each expert by token: the highest line leads", _lead_words(weights, experts), table)
 
 
-def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
+def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
     """The mean weight of each expert over the full text, the largest first."""
     means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
     order = sorted(means, key=lambda i: -means[i])
     names = [experts[i] for i in order]
     figure = new_figure("mean weight (0 to 1)", "", height=90 + 34 * len(experts))
-    places = name_axis(figure, "y", names, limit=32)
-    colours = [colour_of(i) for i in order]
-    figure.add_bar(x=[means[i] for i in order], y=places, orientation="h", marker_color=colours)
-    figure.update_traces(hovertemplate="%{x:.3f}<extra></extra>")
+    shown = list(map(looks.expert, names))
+    places = name_axis(figure, "y", names, 32, shown)
+    figure.add_bar(x=[means[i] for i in order], y=places, orientation="h", marker=fill_of(shown))
+    figure.update_traces(hovertemplate="%{x:.2f}<extra></extra>")
     figure.update_yaxes(autorange="reversed")
     words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
@@ -67,25 +70,25 @@ def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     )
 
 
-def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> str:
+def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> str:
     """HTML of the text, each token on the colour of its leading expert, stronger where the lead is clearer.
 
     Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
     """
     spans = [
-        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _weight_words(row, experts))
+        _chip(token, _tint(looks.expert(experts[place]), row[place]), _weight_words(row, experts, looks))
         for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
     ]
     return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
 
 
-def legend(experts: Sequence[str], places: Sequence[int]) -> str:
-    """HTML of the legend: colour, name and the share of tokens that each expert leads, which is no mean weight."""
+def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
+    """HTML of the legend: mark, name and the share of tokens that each expert leads, which is no mean weight."""
     total = max(1, len(places))
     chips = [
         _chip(
-            f"{name} {places.count(i) / total:.0%}",
-            f"background:{_tint(i, 0.8)};border-radius:3px;padding:0 8px;margin-right:8px;display:inline-block",
+            f"{marked(name, looks.expert(name))} {places.count(i) / total:.0%}",
+            f"{_tint(looks.expert(name), 0.8)};padding:0 8px;margin-right:8px;display:inline-block",
         )
         for i, name in enumerate(experts)
     ]
@@ -96,12 +99,11 @@ def _chip(text: str, style: str, tooltip: str = "") -> str:
     return f'<span style="{style}" title="{html.escape(tooltip)}">{html.escape(text)}</span>'
 
 
-def _tint(place: int, weight: float) -> str:
-    # Half transparent at most: the page's own text colour stays readable in light and dark.
-    alpha = round(0x10 + 0x70 * min(1.0, max(0.0, weight)))
-    return f"{colour_of(place)}{alpha:02x}"
+def _tint(look: Look, weight: float) -> str:
+    style = "dotted" if look.pattern else "solid"  # of a second turn through the colours
+    return f"background:{look.tint(weight)};border-bottom:2.5px {style} {look.colour};border-radius:3px"
 
 
-def _weight_words(row: Sequence[float], experts: Sequence[str]) -> str:
+def _weight_words(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
     ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked)
+    return ", ".join(f"{marked(name, looks.expert(name))} {weight:.2f}" for name, weight in ranked)

@@ -6,26 +6,27 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
+from ui.present.charts.chart import ACCENT, GREY, Chart, name_axis, new_figure
+from ui.present.charts.colours import Looks
 from ui.present.text.inference_modes import ORACLE
 from workbench.answers.perplexities import InferenceMode, InferenceModeDomain
-from workbench.palette import COLOURS
 
 _MODES: dict[InferenceMode, str] = {
     "naive": "best single expert",
     "label": "the domain's own expert",
     "mixture": "the mixture as saved",
 }
-_COLOURS: dict[InferenceMode, str] = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
 
 
-def oracle_gap(rows: Sequence[InferenceModeDomain]) -> Chart:
+def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
     """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
-    figure = new_figure("domain", "above the oracle (nats per token)")
-    places = name_axis(figure, "x", [row.domain for row in rows])
+    figure = new_figure("domain", "above the oracle (nats/token)", better="lower")
+    own = [looks.domain(row.domain) for row in rows]
+    places = name_axis(figure, "x", [row.domain for row in rows], looks=own)
+    fills = {"naive": GREY, "label": [look.colour for look in own], "mixture": ACCENT}
     for mode, title in _MODES.items():
         values = [gap(row, mode) for row in rows]
-        figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[mode])
+        figure.add_bar(x=places, y=values, name=title, marker_color=fills[mode])
     title = "Oracle gap by domain: shorter is better, below 0 the mixture beats the oracle"
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 

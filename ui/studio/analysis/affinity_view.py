@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from jobs.queue.submit import submit
+from ui.present.charts.colours import read_looks
 from ui.present.charts.scatter import affinity_scatter
 from ui.present.pending_jobs import coming
 from ui.present.text.correlations import HOW_TO_MEASURE, affinity_words
@@ -25,7 +26,7 @@ def show_affinity(mixture: str | None, split: str) -> None:
     """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
     with reading() as session:
         answer = affinity(session, mixture, split)
-    picture = affinity_scatter(answer)
+    picture = affinity_scatter(answer, read_looks())
     if picture:
         show_chart(picture, "affinity")
     for sentence in affinity_words(answer) if answer.report else []:

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
@@ -37,13 +38,14 @@ def show_domains(saved: MixtureRequest) -> None:
     st.markdown(f"**{plain(posterior_title(answer))}**")
     if short := short_words(answer):
         st.caption(plain(short))
+    looks = read_looks()
     by_role = {role: [row for row in answer.domains if row.role == role] for role in _TITLES}
     for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_heatmap(answer, rows, _TITLES[role]), f"posterior_map_{_KEYS[role]}")
+            show_chart(posterior_heatmap(answer, rows, _TITLES[role], looks), f"posterior_map_{_KEYS[role]}")
     for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
+            show_chart(posterior_paths(answer, rows, _TITLES[role], looks), f"posterior_paths_{_KEYS[role]}")
 
 
 def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from jobs.queue.submit import submit
+from ui.present.charts.colours import read_looks
 from ui.present.charts.retention_chart import retention_scatter
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain
@@ -61,7 +62,7 @@ def _show(answer: Retention, key: str) -> None:
     usual = number_of(answer)
     metrics: list[Metric] = ["accuracy", "perplexity"]
     number = st.segmented_control("Compare by", metrics, default=usual, key=f"{key}.number.{usual}", required=True)
-    picture = retention_scatter(answer, number)
+    picture = retention_scatter(answer, number, read_looks())
     if picture:
         show_chart(picture, f"{key}_scatter")
         st.caption(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import mixture_bars
 from ui.present.missing_scores import gap_words
 from ui.present.pages import MIXTURES, TRAIN
@@ -108,7 +109,7 @@ def _show_effect(saved: MixtureRequest, choice: MixtureRequest, split: str) -> N
     if not now.domains:
         empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
         return
-    show_chart(mixture_bars(before.domains, now.domains), "mixture_bars")
+    show_chart(mixture_bars(before.domains, now.domains, read_looks()), "mixture_bars")
     took = f"in {now.seconds * 1000:.0f} ms"
     st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now.domains)}"))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.present.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
@@ -120,13 +121,14 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
 
 def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
     st.markdown("##### Words coloured by their leading expert")
-    st.html(legend(experts, leaders(weights)))
-    st.html(tinted_words(tokens, weights, experts))
+    looks = read_looks()
+    st.html(legend(experts, leaders(weights), looks))
+    st.html(tinted_words(tokens, weights, experts, looks))
     st.caption(
         plain(f"{pluralize(len(tokens), 'token')}; hover a word to read its weights. A stronger colour is more weight.")
     )
-    show_chart(posterior_lines(tokens, weights, experts), "posterior")
-    show_chart(average_weights(weights, experts), "posterior_mean")
+    show_chart(posterior_lines(tokens, weights, experts, looks), "posterior")
+    show_chart(average_weights(weights, experts, looks), "posterior_mean")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from ui.present.charts.colours import read_looks
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
 from ui.present.text.formatting import listed, plain
@@ -147,7 +148,7 @@ def _show_scores(scores: Scores) -> None:
             choose_cell(scores, expert_place=place[1], domain_place=place[0])
 
     if scores.at_home_somewhere().domains:
-        show_chart(specialization(scores), "specialization", choose)
+        show_chart(specialization(scores, read_looks()), "specialization", choose)
         return
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."

@@ -9,6 +9,7 @@ import streamlit as st
 
 from jobs.queue.submit import submit
 from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
+from ui.present.charts.colours import read_looks
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.forms.job_form import show_last
@@ -55,7 +56,7 @@ def _show(name: str) -> None:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(get_settings()), name)
         by, only = _draw_choices(card)
-        shown_map = cluster_map(card, chart, by, only)
+        shown_map = cluster_map(card, chart, read_looks().with_new(card.sources), by, only)
         _show_legend(shown_map)
         chart_side, reading_side = st.columns([5, 3], gap="medium")
         with chart_side:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
+from ui.present.charts.colours import read_looks
 from ui.present.text.clusters import changes_words, cluster_row
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.cluster_map_view import show_text
@@ -29,7 +30,7 @@ def show_clusters(card: ClusteringCard) -> None:
     names = [cluster.name for cluster in card.clusters]
     name = choose_one(st.selectbox, "Cluster", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
-    show_chart(sizes_picture(card), "cluster_sizes")
+    show_chart(sizes_picture(card, read_looks()), "cluster_sizes")
 
 
 def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
@@ -62,7 +63,7 @@ def _show_name_form(cluster: ClusterCard) -> None:
 
 def show_overlap(card: ClusteringCard) -> None:
     """How clusters go with the domains that their documents came from (figure 16)."""
-    show_chart(overlap_picture(card), "cluster_overlap")
+    show_chart(overlap_picture(card, read_looks()), "cluster_overlap")
 
 
 def show_changes(card: ClusteringCard) -> None:

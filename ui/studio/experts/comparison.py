@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.text.formatting import millions, short, size
 from ui.present.text.measures import comparable
@@ -25,7 +26,7 @@ _SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the con
 
 def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
     """Perplexities on one split as bars, and a table of what differs."""
-    picture = expert_bars(cards, [one for one in scores if one.split == split])
+    picture = expert_bars(cards, [one for one in scores if one.split == split], read_looks())
     if picture:
         show_chart(picture, "compared")
         if not is_shared(cards, scores, split):

@@ -10,7 +10,8 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.client import Client
-from ui.present.charts.chart import MARK, Chart, new_figure
+from ui.present.charts.chart import ACCENT, Chart, baseline, line_of, name_line_ends, new_figure
+from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
@@ -23,7 +24,7 @@ from ui.widgets.show_chart import show_chart
 from workbench.answers.changes import Forgetting
 from workbench.chart_label import label
 from workbench.kinds.catalog import known_kinds
-from workbench.palette import COLOURS
+from workbench.palette import Look
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 from workbench.settings import get_settings
 
@@ -33,7 +34,7 @@ _NOTICEABLE = 1.0  # per cent of perplexity
 
 def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
     """The picture of a training that watched other domains; nothing for any other job."""
-    picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
+    picture = forgetting_picture(points, job.spec, read_looks()) if _others(job.spec) else None
     if picture is not None:
         show_chart(picture, f"{key}_forgetting")
         if caption := _what_stays(job):
@@ -78,7 +79,7 @@ def _show_table(card: ExpertCard, answer: Forgetting) -> None:
         st.markdown(plain(sentence))
 
 
-def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Chart | None:
+def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], looks: Looks) -> Chart | None:
     """Perplexity over training tokens, of the target and on average of the others; None before an evaluation.
 
     Of several targets it is their average, too.
@@ -92,16 +93,19 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
     table = [_row(step, step * per_step, curves, learned) for step in steps]
     target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {pluralize(len(learned), 'target')}"
     others = f"average of {pluralize(len(watched), 'watched domain')}"
-    figure = new_figure("tokens trained on", PERPLEXITY)
-    for name, column, colour in ((target, "target", COLOURS[0]), (others, "average of the others", MARK)):
+    figure = new_figure("tokens trained on", PERPLEXITY, better="lower")
+    look = looks.with_new(learned).domain(learned[0]) if len(learned) == 1 else Look(ACCENT)
+    lines = ((target, "target", line_of(look)), (others, "average of the others", baseline()))
+    for name, column, line in lines:
         values = [row[column] for row in table]
         figure.add_scatter(
             x=[row["tokens"] for row in table],
             y=values,
             name=label(name, 60),
             mode="lines+markers",
-            line={"color": colour},
+            line=line,
         )
+    name_line_ends(figure, [look, Look()])
     words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
     return Chart(figure, _title(table), words, table)
 

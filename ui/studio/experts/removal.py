@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
@@ -76,7 +77,7 @@ def _draw_retrained(card: MixtureCard) -> dict[str, str]:
 
 def _show_costs(answer: RemovalTable, mixture: str) -> None:
     rows = answer.rows
-    picture = removal_bars(rows)
+    picture = removal_bars(rows, read_looks())
     if picture is None:
         empty_until_scored(
             "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
@@ -125,7 +126,7 @@ def show_removal_report(report: ReportCard) -> None:
     findings = report.findings
     rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
     (st.success if findings["ok"] else st.error)(plain(findings["sentence"]))
-    if picture := removal_bars(rows[:1]):
+    if picture := removal_bars(rows[:1], read_looks()):
         show_chart(picture, f"removal_{report.id}")
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.widgets.show_chart import show_chart
 from workbench.registry.cards import MetricPoint
@@ -20,12 +21,11 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
     drawn = {title: line for title, line in by_title.items() if line}
     if not drawn:
         return
-    order = sorted(
-        {point.name for line in drawn.values() for point in line}, key=lambda name: (name == ALL_DOMAINS, name)
-    )
+    names = sorted({point.name for line in drawn.values() for point in line} - {ALL_DOMAINS})
+    looks = read_looks().with_new(names)
     for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
         with column:
-            picture = curves(line, title, subject, order)
+            picture = curves(line, title, subject, looks)
             if picture:
                 show_chart(picture, f"{key}_{title.split()[0].lower()}")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from plotly.subplots import make_subplots
 
-from ui.present.charts.chart import GREY, Chart, colour_of
+from ui.present.charts.chart import Chart, line_of, new_subplots
+from ui.present.charts.colours import in_order
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
@@ -19,7 +19,7 @@ from workbench.registry.database import reading
 _PREFIX = "gate/"
 _MOST = 6  # domains that a sentence names
 _MARGIN = 0.01  # of a share: smaller differences do not count
-Looks = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
+Shares = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
 
 
 def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
@@ -33,7 +33,7 @@ def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
     st.caption("Means over the tokens of held-out text and over all blocks; the shares on a domain sum to 1.")
 
 
-def looks_of(points: Sequence[MetricPoint]) -> Looks:
+def looks_of(points: Sequence[MetricPoint]) -> Shares:
     """What was measured of the gates, by domain and step; an evaluation that is not whole yet is left out."""
     shares: dict[str, dict[int, dict[int, float]]] = {}
     for point in points:
@@ -47,18 +47,19 @@ def looks_of(points: Sequence[MetricPoint]) -> Looks:
     }
 
 
-def gates_picture(looks: Looks, names: Sequence[str]) -> Chart:
+def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
     """A band for each, one picture for each domain beneath the other, so that a part has one colour everywhere."""
-    figure = make_subplots(
-        rows=len(looks),
-        cols=1,
+    figure = new_subplots(
+        len(looks),
+        1,
+        list(looks),
+        140 + 130 * len(looks),
         shared_xaxes=True,
         vertical_spacing=0.35 / max(3, len(looks)),
-        subplot_titles=[label(domain, 60) for domain in looks],
     )
+    colours = in_order(names[1:])
     for row, steps in enumerate(looks.values(), 1):
         for place, name in enumerate(names):
-            colour = GREY if place == 0 else colour_of(place - 1)
             figure.add_scatter(
                 x=list(steps),
                 y=[look[place] for look in steps.values()],
@@ -66,7 +67,7 @@ def gates_picture(looks: Looks, names: Sequence[str]) -> Chart:
                 legendgroup=str(place),
                 showlegend=row == 1,
                 stackgroup=str(row),
-                line={"color": colour, "width": 1},
+                line=line_of(colours.expert(name), 1),
                 mode="lines",
                 hovertemplate=f"{label(name)}: %{{y:.3f}}<extra></extra>",
                 row=row,
@@ -75,18 +76,17 @@ def gates_picture(looks: Looks, names: Sequence[str]) -> Chart:
         figure.update_yaxes(range=[0, 1], title="share", row=row, col=1)
     figure.update_xaxes(title="step (optimizer updates)", row=len(looks), col=1)
     figure.update_layout(
-        height=140 + 130 * len(looks),
-        margin={"l": 8, "r": 8, "t": 60, "b": 8},
+        margin_t=60,
         legend={"orientation": "h", "y": 1 + 28 / (72 + 130 * len(looks)), "yanchor": "bottom"},  # above the first name
     )
     return Chart(figure, _title(looks, names), _words(looks, names), _table(looks, names))
 
 
-def _last(looks: Looks) -> dict[str, list[float]]:
+def _last(looks: Shares) -> dict[str, list[float]]:
     return {domain: list(steps.values())[-1] for domain, steps in looks.items() if steps}
 
 
-def _title(looks: Looks, names: Sequence[str]) -> str:
+def _title(looks: Shares, names: Sequence[str]) -> str:
     last = _last(looks)
     at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
     if not at_home:
@@ -115,7 +115,7 @@ def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
     return max(shares) - min(shares)
 
 
-def _words(looks: Looks, names: Sequence[str]) -> str:
+def _words(looks: Shares, names: Sequence[str]) -> str:
     shares_by_domain = [
         f"on {domain} {', '.join(f'{name} {share:.2f}' for name, share in zip(names, shares, strict=True))}"
         for domain, shares in _last(looks).items()
@@ -124,7 +124,7 @@ def _words(looks: Looks, names: Sequence[str]) -> str:
     return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(shares_by_domain, _MOST)}."
 
 
-def _table(looks: Looks, names: Sequence[str]) -> list[dict[str, Any]]:
+def _table(looks: Shares, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"domain": domain, "step": step, **dict(zip(names, shares, strict=True))}
         for domain, steps in looks.items()

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import streamlit as st
 
 from ui.client import Client
+from ui.present.charts.colours import read_looks
 from ui.present.missing_scores import gap_words
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
@@ -71,7 +72,7 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split):
-        show_chart(oracle_gap(answer.domains), "oracle_gap")
+        show_chart(oracle_gap(answer.domains, read_looks()), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from engine.events import BACKBONE
+from ui.present.charts.colours import in_order
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.text.formatting import plain, pluralize
@@ -56,8 +57,9 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
     )
     rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
     spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
-    st.html(legend([BACKBONE, *parts], leaders(rows)))
-    st.html(tinted_words(spoken, rows, [BACKBONE, *parts]))
+    looks = in_order(parts)
+    st.html(legend([BACKBONE, *parts], leaders(rows), looks))
+    st.html(tinted_words(spoken, rows, [BACKBONE, *parts], looks))
     st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
     show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
     show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")

@@ -26,7 +26,7 @@ def _clusters(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"]["clusters"] if row["clusters"] and row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("clusters", "perplexity (per token)")
+    drawn = figure("clusters", "perplexity per token", better="lower")
     for place, ((budget,), line) in enumerate(grouped(rows, ("budget",)).items()):
         _add_interval_line(drawn, line, "clusters", str(budget), COLOURS[place % len(COLOURS)])
     drawn.update_xaxes(type="log", dtick=0.30103)  # of 10: each tick doubles
@@ -39,7 +39,7 @@ def _active(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"]["active"] if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("models used at each token", "perplexity (per token)")
+    drawn = figure("models used at each token", "perplexity per token", better="lower")
     for place, ((clusters,), line) in enumerate(grouped(rows, ("clusters",)).items()):
         name = "Dense" if clusters == 1 else f"{clusters} clusters"
         _add_interval_line(drawn, line, "models asked", name, COLOURS[place % len(COLOURS)])
@@ -62,7 +62,7 @@ def _upcycled(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"].get("upcycled", ()) if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("tokens after branching", "perplexity (per token)")
+    drawn = figure("tokens after branching", "perplexity per token", better="lower")
     lines = {str(model): line for (model,), line in grouped(rows, ("model",)).items()}
     for place, (model, line) in enumerate(lines.items()):
         _add_interval_line(drawn, line, "tokens after branching", model, COLOURS[place % len(COLOURS)])
@@ -76,7 +76,7 @@ def _numbers(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"].get("numbers", ()) if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("clusters", "perplexity (per token)")
+    drawn = figure("clusters", "perplexity per token", better="lower")
     lines = {str(made): line for (made,), line in grouped(rows, ("made",)).items()}
     for place, (made, line) in enumerate(lines.items()):
         _add_interval_line(drawn, line, "clusters", made, COLOURS[place % len(COLOURS)])
@@ -91,7 +91,7 @@ def _updates(findings: Findings) -> Chart | None:
     rows: Rows = findings["tables"].get("updates", [])
     if not rows:
         return None
-    drawn = figure("clusters", "seconds of an update")
+    drawn = figure("clusters", "seconds of an update", better="lower")
     *arms, last = rows
     is_upcycled = last["models"] == "mixture of experts"
     _add_interval_line(drawn, arms if is_upcycled else rows, "clusters", "the slowest model", COLOURS[0])
@@ -108,7 +108,7 @@ def _shapes(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"].get("shapes", ()) if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("GFLOPs with the seed model", "perplexity (per token)")
+    drawn = figure("GFLOPs with the seed model", "perplexity per token", better="lower")
     places: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         places.setdefault(f"{row['experts']}: {row['models used']} of {row['models']}", []).append(row)
@@ -134,7 +134,7 @@ def _temperature(findings: Findings) -> Chart | None:
     names = [name for name in rows[0] if paper.column(name) in rows[0]] if rows else []
     if not names or any(row[names[-1]] is None for row in rows):
         return None
-    drawn = figure("temperature T", "perplexity (per token)")
+    drawn = figure("temperature T", "perplexity per token", better="lower")
     for place, name in enumerate(names):
         line = {"color": COLOURS[place % len(COLOURS)]}
         drawn.add_scatter(

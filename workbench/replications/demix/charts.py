@@ -36,7 +36,7 @@ def _curves(findings: Findings) -> Chart | None:
     rows: Rows = findings["curves"]
     if not rows:
         return None
-    drawn = figure("training tokens", "perplexity (per token)")
+    drawn = figure("training tokens", "perplexity per token", better="lower")
     names = list(dict.fromkeys(row["system"] for row in rows))
     for name, seed, line in lines(rows, "system"):
         style = {"color": COLOURS[names.index(name)], "dash": _DASHES[seed % len(_DASHES)]}
@@ -52,7 +52,7 @@ def _forgetting(findings: Findings) -> Chart | None:
     dense = [row for row in rows if row["method"] == "dense-DAPT"]
     if not dense:
         return None
-    drawn = figure("tokens of the target", "perplexity (per token)")
+    drawn = figure("tokens of the target", "perplexity per token", better="lower")
     targets = list(dict.fromkeys(row["target"] for row in rows))
     for (method, target, text), line in grouped(rows, ("method", "target", "text")).items():
         first = [row for row in line if row["seed"] == line[0]["seed"]]
@@ -91,7 +91,7 @@ def _modes(findings: Findings) -> Chart | None:
     rows: Rows = [row for row in findings["tables"]["5 by reading"] if row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure("way to mix", "average perplexity on novel text")
+    drawn = figure("way to mix", "average perplexity per token on novel text", better="lower")
     names = list(dict.fromkeys(row["system"] for row in rows))
     for place, (reading, line) in enumerate(grouped(rows, ("reading",)).items()):
         drawn.add_scatter(
