@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
@@ -34,7 +34,7 @@ def show() -> None:
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
         return
-    address = playground_address(settings, _name_in_browser())
+    address = playground_address(settings, _name_in_browser()) + _models_given()
     st.link_button("Open in a new window", address, icon=":material/open_in_new:")
     st.caption(plain("Two mixtures or experts side by side, each generating its own text."))
     st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
@@ -43,6 +43,12 @@ def show() -> None:
 def _name_in_browser() -> str:
     """The name by which the browser came here."""
     return urlsplit(f"//{st.context.headers.get('host', '')}").hostname or STUDIO_HOST
+
+
+def _models_given() -> str:
+    """The models and the prompt of this page's address, for the playground's own."""
+    given = {name: st.query_params[name] for name in ("left", "right", "prompt") if name in st.query_params}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _is_anybody_there() -> bool:
