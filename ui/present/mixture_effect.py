@@ -76,7 +76,7 @@ def _verdict(change: float | None) -> list[str]:
 
 
 def _size(row: Mapping[str, Any]) -> float:
-    return abs(row["change (%)"] or 0.0)
+    return abs(float(row["change (%)"] or 0.0))
 
 
 def effect_title(rows: Rows) -> str:
