@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import streamlit as st
+
 from ui.present.next_steps import Holdings
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from workbench.analysis import perplexity_tables
@@ -14,8 +16,10 @@ from workbench.job_records import jobs as rows
 from workbench.registry import corpora, experts, mixtures, reports, seeds
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
+from workbench.settings import get_settings
 
 FRESH_SECONDS = 3600.0
+READ_AGAIN_SECONDS = 30.0  # what is seen of neither a name nor a switch: tags, documents that changed
 _OVER = ("done", "failed", "cancelled")
 
 
@@ -61,17 +65,42 @@ class Contents:
 def read_contents() -> Contents:
     """What the registry holds now."""
     unfinished = unfinished_jobs()
+    known = _known_experts()
     with reading() as session:
         return Contents(
             domains=corpora.list_domains(session),
             num_seeds=len(seeds.list_seeds(session)),
-            experts=experts.list_experts(session),
+            experts=known.experts,
             mixtures=mixtures.most_useful_first(session),
-            evaluations=perplexity_tables.list_evaluations(session),
+            evaluations=known.evaluations,
             unfinished=unfinished,
             over=rows.list_jobs(session, state=_OVER),
             additions=reports.list_reports(session, kind=ADDITION),
         )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What takes long to read where there are many experts, and the state of the registry that it is of."""
+
+    state: object
+    read_at: float
+    experts: Sequence[ExpertCard]
+    evaluations: Sequence[EvaluationCard]
+
+
+def _known_experts() -> _Known:
+    """The experts and their scores, read again when one is new, renamed, switched or scored, and from time to time."""
+    known: _Known | None = st.session_state.get("overview.known")
+    with reading() as session:
+        members = [(one.name, [member.expert for member in one.members]) for one in mixtures.list_mixtures(session)]
+        scored = perplexity_tables.newest_evaluation(session)
+        state = (get_settings().root, experts.list_states(session), scored, members)
+        if known is None or known.state != state or time.time() - known.read_at > READ_AGAIN_SECONDS:
+            cards = experts.list_experts(session)
+            known = _Known(state, time.time(), cards, perplexity_tables.list_evaluations(session))
+            st.session_state["overview.known"] = known
+    return known
 
 
 def is_fresh_failure(job: JobCard) -> bool:
