@@ -18,6 +18,7 @@ from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+PATIENCE = 60_000  # milliseconds
 MARKUP = "<img src=x onerror=document.title='taken'>"
 
 
@@ -33,8 +34,14 @@ def studio(home: Path) -> Iterator[RunningWorkbench]:
         yield studio
 
 
+def open_overview(page: Page, studio: RunningWorkbench) -> None:
+    """Not `open_page`: a busy machine may look so slowly that one look follows another."""
+    page.goto(studio.studio)
+    expect(page.locator(".st-key-picture").get_by_text("first/code").first).to_be_attached(timeout=PATIENCE)
+
+
 def test_the_picture_shows_names_as_text_and_leads_on_by_mouse_and_keys(studio: RunningWorkbench, page: Page) -> None:
-    open_page(page, studio.studio)
+    open_overview(page, studio)
     picture = page.locator(".st-key-picture")
     expect(picture.get_by_role("link", name=HOSTILE, exact=True)).to_be_visible()
     expect(picture.get_by_role("link", name=MARKUP)).to_be_visible()
@@ -52,7 +59,7 @@ def test_the_picture_shows_names_as_text_and_leads_on_by_mouse_and_keys(studio: 
 
 def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Page) -> None:
     page.set_viewport_size(PHONE)
-    open_page(page, studio.studio)
+    open_overview(page, studio)
     picture = page.locator(".st-key-picture")
     expect(picture.get_by_text("nearest:")).to_be_visible()
     expect(picture.locator("svg")).to_be_hidden()
@@ -60,7 +67,7 @@ def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Pag
 
 
 def test_the_page_is_drawn_again_in_its_live_part_alone(studio: RunningWorkbench, page: Page) -> None:
-    open_page(page, studio.studio)
+    open_overview(page, studio)
     expect(page.locator(".st-key-picture").get_by_role("link", name="first/code")).to_be_visible()
     mark = "document.querySelector('.st-key-picture [data-testid]').marked"
     page.evaluate(f"{mark} = true")
