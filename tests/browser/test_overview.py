@@ -61,7 +61,8 @@ def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Pag
     page.set_viewport_size(PHONE)
     open_overview(page, studio)
     picture = page.locator(".st-key-picture")
-    expect(picture.get_by_text("nearest:")).to_be_visible()
+    expect(picture.locator(".narrow")).to_be_visible()
+    expect(picture.locator(".narrow")).to_contain_text(f"poemsnearest:Pr{MARKUP}")
     expect(picture.locator("svg")).to_be_hidden()
     page.wait_for_function(FITS)
 
