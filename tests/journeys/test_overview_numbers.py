@@ -65,9 +65,9 @@ def test_the_overview_shows_what_the_commands_print(
     )
 
     with reading() as session:
-        found = calibrate_evidence(session, get_storage(), "small")
+        fitted = calibrate_evidence(session, get_storage(), "small")
     with transaction() as session:
-        saved = save_calibration(session, found.model_copy(update={"keeps": False}))
+        saved = save_calibration(session, fitted.model_copy(update={"keeps": False}))
     assert calibration_change(saved.notes) == tuple(
-        round(one, 1) for one in (found.gain.value, found.gain.low, found.gain.high)
+        round(one, 1) for one in (fitted.gain.value, fitted.gain.low, fitted.gain.high)
     )

@@ -121,15 +121,15 @@ def last_headline(
     jobs: Sequence[JobCard], additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard]
 ) -> Headline:
     """The newest change of a perplexity that was measured: a calibration, or the certificate of an addition."""
-    found = [*_calibrations(jobs, mixtures), *_additions(additions)]
-    if not found:
+    changes = [*_calibrations(jobs, mixtures), *_additions(additions)]
+    if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
         return Headline("Last change", NONE, words=words)
-    return max(found, key=lambda one: one[0])[1]
+    return max(changes, key=lambda one: one[0])[1]
 
 
 def _calibrations(jobs: Sequence[JobCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
-    found = []
+    changes = []
     by_sentence = {str(job.result.get("calibration")): job.finished_at or 0.0 for job in jobs if job.state == "done"}
     for one in mixtures:
         if change := calibration_change(one.notes):
@@ -142,12 +142,12 @@ def _calibrations(jobs: Sequence[JobCard], mixtures: Collection[MixtureCard]) ->
             headline = Headline(
                 label, f"{signed(value)} %", interval, value < 0, words, "what changed", MIXTURES, mixture
             )
-            found.append((at, headline))
-    return found
+            changes.append((at, headline))
+    return changes
 
 
 def _additions(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
-    found = []
+    changes = []
     for one in reports:
         rows = [row for row in one.findings.get("domains", ()) if row.get("is_new")]
         if rows:
@@ -157,8 +157,8 @@ def _additions(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
             headline = Headline(
                 label, f"{signed(value)} %", "no interval", value < 0, words, "what changed", EXPERTS, expert
             )
-            found.append((one.created_at, headline))
-    return found
+            changes.append((one.created_at, headline))
+    return changes
 
 
 def perplexity_text(value: float) -> str:

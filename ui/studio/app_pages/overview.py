@@ -68,7 +68,7 @@ def _show_all(have: Contents) -> None:
     with left:
         _show_picture(have, looks)
     with right:
-        show_unfinished(have.unfinished)
+        show_unfinished(have.unfinished, have.num_unfinished)
         title = "While it trains: which expert reads your text?" if have.unfinished else "Which expert reads your text?"
         show_own_text(title, have.mixture, looks, is_first=False)
         show_recent(have.over)

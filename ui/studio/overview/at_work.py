@@ -18,20 +18,20 @@ from workbench.settings import get_settings
 MOST_RUNNING, MOST_RECENT = 4, 5
 
 
-def show_unfinished(unfinished: Sequence[JobCard]) -> None:
+def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
     """The jobs at work with their progress and the time left, and those that wait as a number."""
     with st.container(border=True, key="at_work"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.subheader("Running now", anchor=False, width="content")
             st.space("stretch")
             with st.container(width="content", key="small_link_jobs"):
-                st.page_link(JOBS.script, label="all jobs", icon="")
+                st.page_link(
+                    JOBS.script, label=f"See {pluralize(count, 'unfinished job')}" if count else "all jobs", icon=""
+                )
         if not unfinished:
             st.caption("No job is running. Jobs appear here with their progress and ETA.")
         for job in unfinished[:MOST_RUNNING]:
             show_line(job)
-        if more := unfinished[MOST_RUNNING:]:
-            st.caption(f"{pluralize(len(more), 'more job')} not shown.")
 
 
 def show_recent(over: Sequence[JobCard]) -> None:

@@ -20,6 +20,7 @@ from workbench.settings import get_settings
 
 FRESH_SECONDS = 3600.0
 READ_AGAIN_SECONDS = 30.0  # what is seen of neither a name nor a switch: tags, documents that changed
+_UNFINISHED = ("queued", "running", "interrupted", "paused")
 _OVER = ("done", "failed", "cancelled")
 
 
@@ -32,7 +33,8 @@ class Contents:
     experts: Sequence[ExpertCard]
     mixtures: Sequence[MixtureCard]
     evaluations: Sequence[EvaluationCard]
-    unfinished: Sequence[JobCard]
+    unfinished: Sequence[JobCard]  # the newest
+    num_unfinished: int
     over: Sequence[JobCard]
     additions: Sequence[ReportCard]
 
@@ -74,6 +76,7 @@ def read_contents() -> Contents:
             mixtures=mixtures.most_useful_first(session),
             evaluations=known.evaluations,
             unfinished=unfinished,
+            num_unfinished=sum(rows.count_by_state(session).get(state, 0) for state in _UNFINISHED),
             over=rows.list_jobs(session, state=_OVER),
             additions=reports.list_reports(session, kind=ADDITION),
         )
