@@ -14,6 +14,7 @@ from ui.widgets.notices import explained
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
+_TRY_AGAIN_SECONDS = 10.0
 _HEIGHT = 272  # pixels, of a chart: what comes pushes nothing down
 
 
@@ -61,6 +62,14 @@ def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCal
     if key not in calls or calls[key].request != request:
         calls[key] = BackgroundCall(request, fetch)
     return calls[key]
+
+
+def poll(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCall:
+    """The call for `request`, for a live part of a page, which looks again anyway; what failed is tried again."""
+    call = _call_for(key, request, fetch)
+    if call.is_done(_QUICK_SECONDS) and call.failure is not None and call.seconds > _TRY_AGAIN_SECONDS:
+        forget(key)
+    return call
 
 
 def forget(key: str) -> None:

@@ -80,6 +80,12 @@ def list_evaluations(
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
+def newest_evaluation(session: Session) -> tuple[int, float]:
+    """How many evaluations there are, and when the newest was made; quick, to see whether anything has changed."""
+    count, newest = session.execute(select(func.count(), func.max(Evaluation.created_at))).one()
+    return int(count), float(newest or 0.0)
+
+
 def measure_for(
     session: Session, mixture: str, split: str, block_size: int | None = None, max_tokens: int | None = None
 ) -> tuple[int, int]:

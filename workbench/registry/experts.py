@@ -41,6 +41,12 @@ def list_experts(session: Session) -> list[ExpertCard]:
     return _cards(session, session.scalars(select(Expert).options(*_AROUND).order_by(Expert.name)).all())
 
 
+def list_states(session: Session) -> list[tuple[str, str, bool]]:
+    """The id and the name of every expert, and whether it is enabled: quick, to see whether anything has changed."""
+    statement = select(Expert.id, Expert.name, Expert.enabled).order_by(Expert.id)
+    return [(id, name, enabled) for id, name, enabled in session.execute(statement).tuples()]
+
+
 def list_looks(session: Session) -> list[ExpertLook]:
     """What charts need to know of all experts, the oldest first."""
     columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark)

@@ -36,7 +36,7 @@ from ui.present.text.oracle_gap import oracle_gap
 from ui.studio.experts.forgetting import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.comparisons import Affinity, AffinityCell
-from workbench.answers.perplexities import InferenceModeDomain, MixedDomain
+from workbench.answers.perplexities import InferenceModeDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.palette import COLOURS, GREY, LETTERS, look_of
 from workbench.registry.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
@@ -69,21 +69,6 @@ def specialization(experts: Names) -> Chart:
 def curves(experts: Names) -> Chart | None:
     points = [MetricPoint(name=name, step=step, value=2.0) for name in homes(experts) for step in (1, 2)]
     return curves_and_bars.curves(points, "Training loss", "x", LOOKS)
-
-
-def mixture_bars(experts: Names) -> Chart:
-    rows = [
-        MixedDomain(
-            domain=name,
-            num_tokens=9,
-            block_size=8,
-            perplexity=9.0,
-            best_expert="e",
-            perplexity_by_expert={"e": 9.0},
-        )
-        for name in homes(experts)
-    ]
-    return curves_and_bars.mixture_bars(rows, rows, LOOKS)
 
 
 def expert_bars(experts: Names) -> Chart | None:
@@ -202,7 +187,6 @@ def forgetting(experts: Names) -> Chart | None:
 CHARTS: dict[str, Callable[[Names], Chart | None]] = {
     "specialization": specialization,
     "curves": curves,
-    "mixture_bars": mixture_bars,
     "expert_bars": expert_bars,
     "removal_bars": removal_bars,
     "oracle_gap": gap,

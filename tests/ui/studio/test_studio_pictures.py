@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from ui.present.charts.colours import Looks, in_order
-from ui.present.charts.curves_and_bars import curves, expert_bars, mixture_bars
+from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.charts.lineage import lineage_dot, lineage_words
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.charts.scatter import affinity_scatter
 from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.mixture_effect import bars_of, effect_rows, effect_title, effect_words
 from ui.present.text.correlations import affinity_words, verdict
 from ui.present.text.oracle_gap import oracle_gap
 from ui.present.throughput import operations
@@ -130,9 +131,11 @@ def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
             perplexity_by_expert={"e": 9.0},
         )
 
-    picture = mixture_bars([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)], LOOKS)
-    assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in picture.words
-    assert picture.table[0]["change (%)"] == pytest.approx(50.0)
+    rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
+    assert "on a, from 10.00 to 15.00 per token (+50.0 %)" in effect_words(rows)
+    assert rows[0]["change (%)"] == pytest.approx(50.0)
+    assert effect_title(rows) == "Of 2 domains 2 worse"
+    assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]
 
 
 def test_experts_that_were_never_scored_have_no_bars() -> None:

@@ -1,19 +1,17 @@
-"""Training curves, and bars that compare perplexities of experts and mixtures."""
+"""Training curves, and bars that compare perplexities of experts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ui.present.charts.chart import ACCENT, GREY, Chart, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.chart import GREY, Chart, line_of, name_axis, name_line_ends, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, perplexity_rows
 from ui.present.text.removal import change as removal_change
 from workbench.answers.changes import DomainRemoval
-from workbench.answers.perplexities import MixedDomain
 from workbench.chart_label import label
 from workbench.number_format import change, nats, perplexity
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
@@ -73,51 +71,6 @@ def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
 
     more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
     return f"{'; '.join(map(line_words, list(lines)[:4]))}{more}."
-
-
-def mixture_bars(saved: Sequence[MixedDomain], now: Sequence[MixedDomain], looks: Looks) -> Chart:
-    """Perplexity on each domain, as saved and with what is chosen now."""
-    before = {row.domain: row.perplexity for row in saved}
-    domains = [row.domain for row in now]
-    figure = new_figure("domain", PERPLEXITY, better="lower")
-    places = name_axis(figure, "x", domains, looks=list(map(looks.domain, domains)))
-    figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
-    figure.add_bar(x=places, y=[row.perplexity for row in now], name="chosen now", marker_color=ACCENT)
-    table = [_mix_row(row, before.get(row.domain)) for row in now]
-    return Chart(figure, _mix_title(table), _mix_words(table), table)
-
-
-def _mix_row(row: MixedDomain, before: float | None) -> dict[str, Any]:
-    now = row.perplexity
-    return {
-        "domain": row.domain,
-        "tokens": row.num_tokens,
-        "perplexity as saved": before,
-        "perplexity now": now,
-        "change (%)": (now / before - 1) * 100 if now and before else None,
-        "best single expert": row.best_expert,
-    }
-
-
-def _mix_title(table: Sequence[Mapping[str, Any]]) -> str:
-    changes = [row["change (%)"] for row in table if row["change (%)"] is not None]
-    better, worse = (sum(sign * one >= 0.05 for one in changes) for sign in (-1, 1))
-    if not better and not worse:
-        return "Perplexity on each domain is that of the saved mixture"
-    return f"The choice reads {better} of {len(table)} domains better than the saved mixture, and {worse} worse"
-
-
-def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
-    changed = [row for row in table if row["change (%)"] is not None and abs(row["change (%)"]) >= 0.05]
-    if not changed:
-        return "Bar chart of perplexity by domain: the choice gives the same perplexities as what is saved."
-    worst = max(changed, key=lambda row: abs(row["change (%)"]))
-    return (
-        "Bar chart of perplexity by domain, as saved and as chosen now: "
-        f"{len(changed)} of {len(table)} domains change; the largest change is on {worst['domain']}, "
-        f"from {perplexity(worst['perplexity as saved'])} to {perplexity(worst['perplexity now'])} per token "
-        f"({change(worst['change (%)'])})."
-    )
 
 
 def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
@@ -33,16 +33,22 @@ def show() -> None:
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
         return
-    address = playground_address(settings, _name_in_browser())
+    address = playground_address(settings, _name_in_browser()) + _models_given()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
     with st.container(key="playground"):
-        framed = f"{address}?__theme={st.context.theme.type or 'light'}"
+        framed = f"{address}{'&' if '?' in address else '?'}__theme={st.context.theme.type or 'light'}"
         st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
 
 
 def _name_in_browser() -> str:
     """The name by which the browser came here."""
     return urlsplit(f"//{st.context.headers.get('host', '')}").hostname or STUDIO_HOST
+
+
+def _models_given() -> str:
+    """The models and the prompt of this page's address, for the playground's own."""
+    given = {name: st.query_params[name] for name in ("left", "right", "prompt") if name in st.query_params}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _is_anybody_there() -> bool:

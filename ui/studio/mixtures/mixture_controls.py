@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from ui.present.charts.colours import chip
+from ui.present.charts.colours import Looks, chip
 from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
 from workbench.mixture_request import MixtureRequest
-from workbench.palette import look_of
+from workbench.palette import Look
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
@@ -25,28 +25,29 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
     return MixtureRequest(mixture.name, active, weights, mixture.gate)
 
 
-def choose(mixture: MixtureCard) -> MixtureRequest:
+def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
-    st.markdown("##### Experts and their weights")
-    controls = [_draw_member(mixture, member) for member in mixture.members]
+    st.subheader("Experts and their weights", anchor=False)
+    controls = [_draw_member(mixture, member, looks.expert(member.expert)) for member in mixture.members]
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
     return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate))
 
 
-def _draw_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
-    mark, switch, slider = st.columns([1, 5, 4], vertical_alignment="center")
-    mark.html(chip(look_of(member.colour_number, member.mark)))
+    switch, slider = st.columns([3, 2], vertical_alignment="center")
     away = "" if member.enabled else " (disabled in the registry)"
-    is_on = switch.toggle(
-        plain(member.expert) + away,
-        member.active and member.enabled,
-        key=f"{key}.on",
-        disabled=not member.enabled,
-        wrap=True,
-    )
+    with switch, st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.html(chip(look), width="content")
+        is_on = st.toggle(
+            plain(member.expert) + away,
+            member.active and member.enabled,
+            key=f"{key}.on",
+            disabled=not member.enabled,
+            wrap=True,
+        )
     weight = slider.slider(
         f"Weight of {plain(member.expert)}",
         0.0,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
 from ui.present.text.formatting import duration, pluralize, size
 from ui.serving.disks import ENOUGH_BYTES, least_free, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
+from ui.studio.shared.server import kept_client
 from workbench.answers.server import Health
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
@@ -40,8 +40,7 @@ def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
 def api_signs(settings: Settings) -> tuple[Sign, Sign]:
     """Of the API server, and of the device that it computes on."""
     try:
-        with Client(settings) as client:
-            answer = client.health()
+        answer = kept_client(settings).health()
     except (ServerDown, ServerRefused) as problem:
         away = Sign("API server", False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"requested “{settings.device}”; known once the API server answers")

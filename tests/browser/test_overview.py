@@ -1,0 +1,100 @@
+"""The overview and the page Mixtures in a browser: the picture, names that are text, a toggle, nothing drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import RunningWorkbench, free_port
+from tests.browser.test_accessibility import FITS, PHONE, open_page
+from tests.browser.test_live_parts import WATCH
+from tests.browser.test_login import running
+from tests.ui.studio.conftest import HOSTILE, fill
+from workbench.registry import experts
+from workbench.registry.database import close_engines, transaction
+from workbench.settings import Settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+PATIENCE = 60_000  # milliseconds
+MARKUP = "<img src=x onerror=document.title='taken'>"
+
+
+@pytest.fixture
+def studio(home: Path) -> Iterator[RunningWorkbench]:
+    """The studio of a filled registry, in which names look like markup."""
+    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    fill(settings)
+    with transaction(settings) as session:
+        experts.rename(session, "first/prose", MARKUP)
+    close_engines()
+    with running(settings, "-m", "ui.serving.studio_server") as studio:
+        yield studio
+
+
+def open_overview(page: Page, studio: RunningWorkbench) -> None:
+    """Not `open_page`: a busy machine may look so slowly that one look follows another."""
+    page.goto(studio.studio)
+    expect(page.locator(".st-key-picture").get_by_text("first/code").first).to_be_attached(timeout=PATIENCE)
+
+
+def test_the_picture_shows_names_as_text_and_leads_on_by_mouse_and_keys(studio: RunningWorkbench, page: Page) -> None:
+    open_overview(page, studio)
+    picture = page.locator(".st-key-picture")
+    expect(picture.get_by_role("link", name=HOSTILE, exact=True)).to_be_visible()
+    expect(picture.get_by_role("link", name=MARKUP)).to_be_visible()
+    expect(page).not_to_have_title("taken")
+    page.evaluate("window.stays = true")
+    link = picture.get_by_role("link", name="first/code")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Experts", level=1)).to_be_visible()
+    assert "experts.chosen=first" in page.url
+    assert page.evaluate("window.stays")  # the session goes on: nothing was loaded anew
+    page.go_back()
+    expect(picture.get_by_role("link", name="first/code")).to_be_visible()
+
+
+def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Page) -> None:
+    page.set_viewport_size(PHONE)
+    open_overview(page, studio)
+    picture = page.locator(".st-key-picture")
+    expect(picture.locator(".narrow")).to_be_visible()
+    expect(picture.locator(".narrow")).to_contain_text(f"poemsnearest:Pr{MARKUP}")
+    expect(picture.locator("svg")).to_be_hidden()
+    page.wait_for_function(FITS)
+
+
+def test_the_page_is_drawn_again_in_its_live_part_alone(studio: RunningWorkbench, page: Page) -> None:
+    open_overview(page, studio)
+    expect(page.locator(".st-key-picture").get_by_role("link", name="first/code")).to_be_visible()
+    mark = "document.querySelector('.st-key-picture [data-testid]').marked"
+    page.evaluate(f"{mark} = true")
+    field = page.get_by_label("Your text")
+    field.fill("a text that is being typed")
+    page.evaluate(WATCH)
+    page.wait_for_function("window.seen.looks >= 20")
+    assert page.evaluate(mark)
+    expect(field).to_have_value("a text that is being typed")
+
+
+def test_a_toggle_changes_the_numbers_in_place(servers: RunningWorkbench, page: Page) -> None:
+    open_page(page, f"{servers.studio}/mixtures?mixture=first")
+    row = page.get_by_role("row", name="law")
+    expect(row.get_by_text("unchanged")).to_be_visible()
+    page.evaluate("""() => {
+      const hosts = [...document.querySelectorAll(".st-key-effect *")].filter((one) => one.shadowRoot);
+      window.table = hosts.map((one) => one.shadowRoot.querySelector("table")).find(Boolean);
+    }""")
+    toggle = page.get_by_role("checkbox", name="first/law")
+    toggle.focus()
+    page.keyboard.press("Space")
+    expect(row.get_by_text("↑ worse")).to_be_visible()
+    expect(page.get_by_text("not saved: without first/law")).to_be_visible()
+    assert page.evaluate("window.table.isConnected")
+    page.get_by_role("button", name="Discard changes").click()
+    expect(row.get_by_text("unchanged")).to_be_visible()
+    page.get_by_role("link", name="Open in playground").click()
+    expect(page.locator("iframe[src*='left=first']")).to_be_visible()

@@ -1,0 +1,73 @@
+"""The numbers of the page Overview are those of the command line: `mixture modes`, `evaluate show`, a calibration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ui.cli.app import main
+from ui.generation.model_host import mix_scores
+from ui.present.headlines import calibration_change, mean_of_model
+from ui.present.picture import scores_of
+from ui.studio.overview import numbers
+from ui.studio.overview.contents import read_contents
+from workbench.analysis.calibration import calibrate_evidence
+from workbench.answers.perplexities import MixedScores
+from workbench.mixture_request import MixtureRequest
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading, transaction
+from workbench.registry.mixtures import save_calibration
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+
+Do = Callable[[dict[str, Any]], JobCard]
+
+
+class Server:
+    """The API server's answer to a mix, without a server."""
+
+    def mix(self, *, mixture: str, split: str) -> MixedScores:
+        return mix_scores(get_settings(), MixtureRequest(mixture), split)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
+    assert main([*command, "--json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_the_overview_shows_what_the_commands_print(
+    trained: Do, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("test", "dev"):
+        card = trained({"kind": "evaluate", "mixture": "small", "split": split, "block_size": 32, "max_tokens": 700})
+        assert card.state == "done", card.error
+    monkeypatch.setattr(numbers, "kept_client", lambda _settings: Server())
+    have = read_contents()
+    [best] = numbers._measure(have.mixtures)
+    assert best.domains == {"court", "kitchen"}  # the sea trained nobody
+    averages = printed(capsys, "mixture", "modes", "small")["averages"]
+    assert best.mean == pytest.approx(averages["train"]["mixture"], rel=1e-12)
+
+    table = printed(capsys, "evaluate", "show", "small")
+    cells = {
+        (expert, domain): value
+        for expert, row in zip(table["experts"], table["perplexity"], strict=True)
+        for domain, value in zip(table["domains"], row, strict=True)
+    }
+    assert dict(scores_of(have.evaluations).of) == pytest.approx(cells)
+    court = [one for one in have.evaluations if one.expert == "small/court"]
+    assert mean_of_model(best, court) == pytest.approx(
+        (cells["small/court", "court"] + cells["small/court", "kitchen"]) / 2
+    )
+
+    with reading() as session:
+        fitted = calibrate_evidence(session, get_storage(), "small")
+    with transaction() as session:
+        saved = save_calibration(session, fitted.model_copy(update={"keeps": False}))
+    assert calibration_change(saved.notes) == tuple(
+        round(one, 1) for one in (fitted.gain.value, fitted.gain.low, fitted.gain.high)
+    )

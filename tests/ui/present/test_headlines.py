@@ -1,0 +1,132 @@
+"""The three numbers of the overview, and the picture: what is compared, what is missing, and where a click leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.ui.studio.conftest import HOSTILE, fill
+from ui.present.charts.colours import looks_of
+from ui.present.headlines import (
+    MixtureMean,
+    best_headline,
+    best_of,
+    calibration_change,
+    coverage_headline,
+    last_headline,
+    mean_of_model,
+)
+from ui.present.picture import MOST_CARDS, MOST_EXPERTS, card_of, cards_to_show, picture_of, place_of, scores_of
+from ui.studio.overview.contents import Contents, read_contents
+from workbench.answers.perplexities import MixedDomain
+from workbench.registry.cards import EvaluationCard, ReportCard
+from workbench.settings import get_settings
+
+
+def mean(mixture: str, **perplexities: float) -> MixtureMean:
+    single = {"best_expert": "e", "perplexity_by_expert": {"e": 9.0}, "num_tokens": 9, "block_size": 8}
+    return MixtureMean(mixture, tuple(MixedDomain(domain=d, perplexity=p, **single) for d, p in perplexities.items()))
+
+
+def score(domain: str, perplexity: float, num_tokens: int = 9) -> EvaluationCard:
+    numbers: dict[str, Any] = {"split": "test", "block_size": 8, "num_tokens": num_tokens, "created_at": 0.0}
+    return EvaluationCard(expert="dense", domain=domain, perplexity=perplexity, **numbers)
+
+
+@pytest.fixture
+def have(home: Path) -> Contents:
+    assert home
+    fill(get_settings())
+    return read_contents()
+
+
+def test_the_best_mixture_is_the_lowest_of_those_of_the_same_domains() -> None:
+    means = [mean("easy", law=2), mean("a", law=20, sea=30), mean("b", law=22, sea=20)]
+    best = best_of(means)
+    assert best is not None
+    assert (best.mixture, best.mean) == ("b", 21)
+    assert best_of([]) is None
+
+
+def test_a_dense_model_is_compared_on_the_same_tokens_alone() -> None:
+    best = mean("m", law=20, sea=30)
+    assert mean_of_model(best, [score("law", 30), score("sea", 40)]) == 35
+    assert mean_of_model(best, [score("law", 30), score("sea", 40, num_tokens=5)]) is None
+    shown = best_headline(best, {"dense": 50.0})
+    assert (shown.value, shown.beside, shown.is_good) == ("25.0", "↓ 50.0 %", True)
+    assert best_headline(best, {"dense": 20.0}).is_good is False
+    assert "Train a dense model to compare" in best_headline(best, {}).words
+    assert "dense is not scored on the same text" in best_headline(best, {"dense": None}).words
+    assert best_headline(None, {}).value == "—"
+
+
+def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
+    assert coverage_headline(have.domains, have.experts).value == "3 of 4"
+    assert "poems" in coverage_headline(have.domains, have.experts).words
+    off = [one.model_copy(update={"enabled": one.domain != "code"}) for one in have.experts]
+    assert coverage_headline(have.domains, off).value == "2 of 4"
+
+
+def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None:
+    assert last_headline([], [], have.mixtures).value == "—"
+    notes = (
+        "Evidence calibrated on dev text of law: decay 1, power 1, which changed x by -4.9 % perplexity [-6.0, -3.8]."
+    )
+    tuned = [one.model_copy(update={"notes": notes}) for one in have.mixtures]
+    shown = last_headline([], [], tuned)
+    assert (shown.value, shown.beside, shown.is_good) == ("−4.9 %", "95 %: −6.0 to −3.8", True)
+    assert calibration_change("Evidence calibrated: kept x; y would change -1.0 % perplexity [-2.0, +0.1].") is None
+    findings = {"expert": "e", "domains": [{"domain": "sea", "is_new": True, "change_percent": 3.21}]}
+    empty: dict[str, Any] = dict.fromkeys(("about_id", "artifact_id", "job_id"))
+    report = ReportCard(id="r", kind="addition", title="t", findings=findings, created_at=9.0, **empty)
+    newer = last_headline([], [report], tuned)
+    assert (newer.value, newer.is_good, newer.state) == ("+3.2 %", False, {"experts.chosen": "e"})
+
+
+def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: Contents) -> None:
+    scores, looks = scores_of(have.evaluations), looks_of(have.experts)
+    data = picture_of(have.domains, have.experts, have.mixture, scores, looks)
+    names = [one["name"] for one in data["experts"]]
+    leads = {one["name"]: (names[one["expert"]], one["own"]) for one in data["domains"]}
+    assert leads["code"] == ("first/code", True)
+    assert leads[HOSTILE] == (f"first/{HOSTILE}", True)
+    assert leads["poems"] == ("first/prose", False)  # 1.9 nats, the least of the three
+    assert names[-1] == "1 other"
+    assert data["mixture"]["words"] == ["posterior gate"]
+    colours = {one["name"]: one["look"]["colour"] for one in data["experts"]}
+    assert colours["first/code"] == looks.expert("first/code").colour
+
+
+def test_what_is_clicked_opens_the_same_as_its_address(have: Contents) -> None:
+    data = picture_of(have.domains, have.experts, have.mixture, scores_of(have.evaluations), looks_of(have.experts))
+    boxes = [*data["domains"], *data["experts"], data["mixture"]]
+    assert len(boxes) == 9
+    for box in boxes:
+        page, chosen = place_of(box["id"])
+        address = urlsplit(box["href"])
+        assert address.path == f"/{page.address}"
+        assert {name: values[0] for name, values in parse_qs(address.query).items()} == chosen
+
+
+def test_a_thousand_experts_are_seven_in_the_picture_and_twelve_cards(have: Contents) -> None:
+    many = [have.experts[0].model_copy(update={"name": f"e{i}", "id": str(i)}) for i in range(1000)]
+    looks, scores = looks_of(many), scores_of(have.evaluations)
+    data = picture_of(have.domains, many, None, scores, looks)
+    assert len(data["experts"]) == MOST_EXPERTS + 1
+    assert data["experts"][-1]["name"] == "993 others"
+    assert len(cards_to_show(many, None)) == MOST_CARDS
+
+
+def test_a_card_says_what_is_known_of_its_expert(have: Contents) -> None:
+    code = next(one for one in have.experts if one.name == "first/code")
+    domain = next(one for one in have.domains if one.name == "code")
+    scores, looks = scores_of(have.evaluations), looks_of(have.experts)
+    card = card_of(code, domain, scores, looks, [2.0, 1.0], is_certified=True)
+    assert card["value"] == "3.0"  # e to the power of 1.1
+    assert card["badges"] == [["certified", "good"], ["in first", ""]]
+    assert card["words"] == ["demix · from seed model tiny · 1.24 M", "60 documents"]
+    off = code.model_copy(update={"enabled": False})
+    assert card_of(off, domain, scores, looks, [], is_certified=True)["badges"][0] == ["disabled", ""]

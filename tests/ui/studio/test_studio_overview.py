@@ -1,0 +1,146 @@
+"""The overview: a first visit is led through the demo, a pasted text is kept and read by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.studio.conftest import fill
+from tests.ui.studio.test_studio_clicks import mixed
+from tests.ui.studio.visits import STUDIO, named, open_page, output
+from ui.client import Client
+from ui.studio.overview import first_visit
+from workbench.answers.perplexities import MixedDomain, MixedScores
+from workbench.answers.posteriors import Manifest, PosteriorAnswer
+from workbench.job_records import leases
+from workbench.job_records.jobs import create_job
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.registry.database import transaction
+from workbench.settings import get_settings
+
+
+def overview() -> AppTest:
+    return AppTest.from_file(STUDIO, default_timeout=30).run()
+
+
+def measured(app: AppTest) -> AppTest:
+    """The page as it looks again and again, once the mixtures are measured."""
+    for _ in range(100):
+        if "The stored scores are being mixed." not in output(app):
+            return app
+        app.run()
+    raise AssertionError("the mixtures are never measured")
+
+
+def values(app: AppTest) -> dict[str, str]:
+    return {one.label.partition(",")[0]: one.value for one in app.metric}
+
+
+def read_text(_self: Client, *, model: str, text: str) -> PosteriorAnswer:
+    """An honest stand-in for the server: two experts, the second leads."""
+    made_by = Manifest(model=model, experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)
+    numbers: dict[str, Any] = {"logprobs": [-1.0], "best": [("x", -1.0)], "gate_weights": [{}]}
+    return PosteriorAnswer(
+        experts=["first/code", "first/prose"], tokens=[text], weights=[[0.25, 0.75]], manifest=made_by, **numbers
+    )
+
+
+@pytest.mark.usefixtures("home")
+def test_an_empty_registry_offers_the_demo_and_one_s_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[bool] = []
+    monkeypatch.setattr(first_visit, "submit_demo", lambda: submitted.append(True))
+    app = overview()
+    assert "1. Text becomes domains (later)" in output(app)
+    named(app.button, "Make the demo").click().run()
+    assert submitted
+    assert not app.exception
+
+
+@pytest.mark.usefixtures("home")
+def test_a_first_visit_sees_how_far_its_first_expert_is() -> None:
+    with transaction() as session:
+        create_job(session, ImportCorpus(name="a", path="/a"), title="Import a")
+    app = overview()
+    assert "Text becomes domains: 0 of 1 imported" in output(app)
+    assert not [one for one in app.button if one.label == "Make the demo"]
+    with transaction() as session:
+        job = create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 5 experts")
+        fence = leases.claim(session, job, "test", 60.0, 3)
+        assert fence is not None
+        leases.record(session, job, fence, progress=0.4, note="step 4 of 10", eta_seconds=46.0, eta_range=(46.0, 46.0))
+    app.run()
+    assert app.subheader[0].value.replace("\\", "") == "Your first expert is 40 % done"
+    assert "3. Train 5 experts (now)" in output(app)
+    assert "step 4 of 10 · about 46 s left" in output(app)
+    assert [one.proto.value for one in app.get("progress")] == [0, 40]  # of the import, too, which still waits
+
+
+@pytest.mark.usefixtures("home")
+def test_a_pasted_text_is_read_by_itself_when_the_first_mixture_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)
+    monkeypatch.setattr(Client, "posterior", read_text)
+    app = overview()
+    app.text_area(key="overview.text").set_value("the clocks were striking")
+    named(app.button, "Read it when ready").click().run()
+    assert "Your text is kept." in output(app)
+    fill(get_settings())
+    app.run()  # as the page does every two seconds
+    assert "Mean weight over 1 token, by first." in output(app)
+    assert app.text_area(key="overview.text").value == "the clocks were striking"
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_a_text_that_is_not_read_changes_nothing_until_the_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)
+    monkeypatch.setattr(Client, "posterior", read_text)
+    app = overview()
+    app.text_area(key="overview.text").set_value("x").run()
+    assert "Mean weight" not in output(app)
+    named(app.button, "Read this text").click().run()
+    assert "Mean weight over 1 token, by first." in output(app)
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_the_three_numbers_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)  # of one domain, perplexity 3
+    app = measured(overview())
+    assert values(app) == {"Best mixture against dense": "3.0", "Coverage": "3 of 4", "Last change": "—"}
+    assert "first, mean perplexity of 1 training domain. Train a dense model to compare" in output(app)
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_without_a_server_the_number_is_a_dash_with_the_reason() -> None:
+    app = measured(overview())
+    assert values(app)["Best mixture against dense"] == "—"
+    assert "does not answer" in output(app)
+    assert not app.exception
+
+
+def by_experts(_self: Client, **request: Any) -> MixedScores:
+    """The perplexity is 10 for each expert that takes part."""
+    active = request.get("active") or ["one"]
+    single = {"best_expert": "e", "perplexity_by_expert": {"e": 9.0}, "num_tokens": 9, "block_size": 8}
+    row = MixedDomain(domain="code", perplexity=10.0 * len(active), **single)
+    return MixedScores(experts=list(active), domains=[row], seconds=0.002)
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_two_mixtures_are_compared_in_numbers_and_in_what_they_are_made_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from workbench.registry.mixtures import create_mixture
+    from workbench.request_specs import MixtureSpec
+
+    assert tmp_path
+    with transaction() as session:
+        create_mixture(session, MixtureSpec(name="pair", experts=["first/code", "first/prose"]))
+    monkeypatch.setattr(Client, "mix", by_experts)
+    app = open_page("mixtures", mixture="first", mixture__other="pair")
+    assert not app.exception
+    assert "from 20.00 to 30.00 per token" in output(app)
+    rows = app.table[0].value.to_dict("records")
+    assert [row["pair"] for row in rows if "law" in row["setting"]] == ["—"]

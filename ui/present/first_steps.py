@@ -1,0 +1,80 @@
+"""The steps from nothing to a mixture that can be talked to, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ui.present.job_status import is_over, percent_of, sentence_of
+from ui.present.next_steps import Holdings
+from ui.present.pending_jobs import by_turn
+from ui.present.text.formatting import listed, pluralize
+from workbench.registry.cards import JobCard
+
+StepState = Literal["done", "now", "later"]
+TRAININGS = ("train-joint", "train-expert")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what it is, a sentence, and the job that is at work on it."""
+
+    title: str
+    words: str
+    state: StepState
+    job: JobCard | None = None
+
+
+def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> list[Step]:
+    """The five steps of a first visit."""
+    return [
+        _imports(have, domains, over),
+        _step(have, ("make-seed",), have.seeds, "A seed model is made", "all experts start from this small decoder"),
+        _step(have, TRAININGS, have.experts, "Experts are trained", "each on one domain, everything else is shared"),
+        _step(
+            have,
+            ("evaluate",),
+            have.evaluations,
+            "Every expert is scored on every domain",
+            "then the three numbers and the picture of this page appear here",
+        ),
+        Step("Talk to the mixture", "on the page Playground", "later"),
+    ]
+
+
+def first_visit_title(have: Holdings) -> str:
+    """How far the first expert is."""
+    job = _at_work(have, TRAININGS)
+    if have.experts:
+        return "Your first experts are trained; their scores follow"
+    if job and job.state == "running":
+        return f"Your first expert is {percent_of(job)} % done"
+    if have.unfinished:
+        return "Your first expert is on its way"
+    return "From text to experts that you can talk to"
+
+
+def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> Step:
+    waiting = [job for job in have.unfinished if job.kind == "import-corpus"]
+    ended = sum(job.kind == "import-corpus" and job.state == "done" for job in over)
+    if waiting:
+        title = f"Text becomes domains: {ended} of {ended + len(waiting)} imported"
+        return Step(title, sentence_of(waiting[0]), "now", waiting[0])
+    if domains:
+        return Step(f"{pluralize(len(domains), 'domain')} of text imported", listed(list(domains), 8), "done")
+    return Step("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
+
+
+def _step(have: Holdings, kinds: Sequence[str], count: int, title: str, words: str) -> Step:
+    job = _at_work(have, kinds)
+    if job and job.state != "queued":
+        return Step(job.title, sentence_of(job), "now", job)
+    if count:
+        return Step(title, words, "done")
+    return Step(job.title if job else title, words, "later")
+
+
+def _at_work(have: Holdings, kinds: Sequence[str]) -> JobCard | None:
+    jobs = by_turn([job for job in have.unfinished if not is_over(job)])
+    return next((job for job in jobs if job.kind in kinds), None)

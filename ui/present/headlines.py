@@ -1,0 +1,171 @@
+"""The three numbers of the page Overview: each with what it is compared with, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.methods.registry import method_of
+from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
+from ui.present.text.formatting import ago, listed, pluralize
+from workbench.answers.perplexities import MixedDomain
+from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
+
+NONE = "—"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number with its label, what stands beside it, a sentence, and where to go from there."""
+
+    label: str
+    value: str
+    beside: str = ""
+    is_good: bool | None = None  # None: neither good nor bad
+    words: str = ""
+    link: str = ""
+    page: Page | None = None
+    state: Mapping[str, str] = field(default_factory=dict)  # of that page
+
+
+@dataclass(frozen=True)
+class MixtureMean:
+    """A mixture's perplexity on each scored domain that trained it, with the saved gate."""
+
+    mixture: str
+    rows: tuple[MixedDomain, ...]
+
+    @property
+    def domains(self) -> frozenset[str]:
+        return frozenset(row.domain for row in self.rows)
+
+    @property
+    def mean(self) -> float:
+        return sum(row.perplexity for row in self.rows) / len(self.rows)
+
+
+def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain]) -> MixtureMean | None:
+    """Of the rows of a mixture those that trained an expert that takes part; None without one."""
+    trained = {name for one in mixture.members if one.active and one.enabled and one.weight > 0 for name in one.domains}
+    kept = tuple(row for row in rows if row.domain in trained)
+    return MixtureMean(mixture.name, kept) if kept else None
+
+
+def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
+    """The lowest mean among the mixtures of the same domains: of the set with the most domains."""
+    if not means:
+        return None
+    most = max((one.domains for one in means), key=len)
+    return min((one for one in means if one.domains == most), key=lambda one: one.mean)
+
+
+def joint_models(experts: Sequence[ExpertCard]) -> list[ExpertCard]:
+    """The baselines: one model that all domains train."""
+    return [one for one in experts if (method := method_of(one.method)).only_expert and method.is_trainable]
+
+
+def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float | None:
+    """One model's mean perplexity on the tokens that the mixture was measured on; None where it lacks a domain."""
+    known = {(one.domain, one.block_size, one.num_tokens): one.perplexity for one in scores if one.split == "test"}
+    values = [known.get((row.domain, row.block_size, row.num_tokens)) for row in best.rows]
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
+
+
+def best_headline(best: MixtureMean | None, models: Mapping[str, float | None], why: str = "") -> Headline:
+    """The best mixture against the best model that all domains trained; `models` are their means by name."""
+    label = "Best mixture against dense"
+    if best is None:
+        return Headline(label, NONE, words=why or "No mixture is scored on test text yet.")
+    words = f"{best.mixture}, mean perplexity of {pluralize(len(best.rows), 'training domain')}"
+    known = {name: mean for name, mean in models.items() if mean is not None}
+    chosen: dict[str, Any] = {"page": MIXTURES, "state": {"mixture": best.mixture}, "link": "see the mixture"}
+    if not known:
+        if models:
+            words = f"{words}. {listed(list(models), 1)} is not scored on the same text: evaluate it to compare"
+        else:
+            words = f"{words}. Train a dense model to compare"
+            chosen = {"page": TRAIN, "link": "train one"}
+        return Headline(label, perplexity_text(best.mean), words=words, **chosen)
+    name = min(known, key=lambda one: known[one])
+    change = (best.mean / known[name] - 1) * 100
+    words = f"{words}; {name}: {perplexity_text(known[name])}"
+    beside = f"{'↓' if change < 0 else '↑'} {abs(change):.1f} %"
+    return Headline(label, perplexity_text(best.mean), beside, change < 0, words, **chosen)
+
+
+def coverage_headline(domains: Sequence[DomainCard], experts: Sequence[ExpertCard]) -> Headline:
+    """How many domains have an enabled expert that was trained on them alone."""
+    own = {one.domain for one in experts if one.enabled and one.domain}
+    without = [one.name for one in domains if one.name not in own]
+    value = f"{len(domains) - len(without)} of {len(domains)}"
+    if not without:
+        return Headline("Coverage", value, "domains have an expert", True, "Every domain has one.", "see them", EXPERTS)
+    words = f"without one: {listed(without, 3)}"
+    return Headline("Coverage", value, "domains have an expert", None, words, "train one more", TRAIN)
+
+
+# The sentence that `mixtures.save_calibration` writes: its change of perplexity with the interval of 95 %.
+_CALIBRATED = re.compile(r"which changed .* by ([+-][\d.]+) % perplexity \[([+-][\d.]+), ([+-][\d.]+)\]")
+
+
+def calibration_change(notes: str) -> tuple[float, float, float] | None:
+    """The change in % and its interval, of the notes of a mixture whose evidence was calibrated and changed."""
+    match = _CALIBRATED.search(notes)
+    return (float(match[1]), float(match[2]), float(match[3])) if match else None
+
+
+def last_headline(
+    jobs: Sequence[JobCard], additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard]
+) -> Headline:
+    """The newest change of a perplexity that was measured: a calibration, or the certificate of an addition."""
+    changes = [*_calibrations(jobs, mixtures), *_additions(additions)]
+    if not changes:
+        words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
+        return Headline("Last change", NONE, words=words)
+    return max(changes, key=lambda one: one[0])[1]
+
+
+def _calibrations(jobs: Sequence[JobCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
+    changes = []
+    by_sentence = {str(job.result.get("calibration")): job.finished_at or 0.0 for job in jobs if job.state == "done"}
+    for one in mixtures:
+        if change := calibration_change(one.notes):
+            at = by_sentence.get(one.notes, 0.0)
+            value, low, high = change
+            words = f"perplexity of {one.name} after calibration"
+            interval = f"95 %: {signed(low)} to {signed(high)}"
+            label = f"Last change, {ago(at)}" if at else "Last change"
+            mixture = {"mixture": one.name}
+            headline = Headline(
+                label, f"{signed(value)} %", interval, value < 0, words, "what changed", MIXTURES, mixture
+            )
+            changes.append((at, headline))
+    return changes
+
+
+def _additions(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
+    changes = []
+    for one in reports:
+        rows = [row for row in one.findings.get("domains", ()) if row.get("is_new")]
+        if rows:
+            value = float(rows[0]["change_percent"])
+            words = f"perplexity on {rows[0]['domain']} with {one.findings['expert']}"
+            label, expert = f"Last change, {ago(one.created_at)}", {"experts.chosen": str(one.findings["expert"])}
+            headline = Headline(
+                label, f"{signed(value)} %", "no interval", value < 0, words, "what changed", EXPERTS, expert
+            )
+            changes.append((one.created_at, headline))
+    return changes
+
+
+def perplexity_text(value: float) -> str:
+    """One decimal; from 1,000 none."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def signed(value: float) -> str:
+    """A change with its sign, a real minus, and one decimal."""
+    return f"{value:+.1f}".replace("-", "−")

@@ -1,0 +1,169 @@
+"""What a choice of experts and weights does to the perplexity of every domain, and how two mixtures differ."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.present.charts.colours import Looks
+from ui.present.headlines import NONE, perplexity_text, signed
+from ui.present.picture import look_data
+from ui.present.text.formatting import listed, pluralize
+from workbench.answers.perplexities import MixedDomain
+from workbench.mixture_request import MixtureRequest
+
+LITTLE = 1.0  # percent: a smaller change is called none
+MOST_ROWS = 24
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[dict[str, Any]]:
+    """A row for each domain with the change in percent, as the table and its file hold it."""
+    known = {row.domain: row.perplexity for row in before}
+    return [
+        {
+            "domain": row.domain,
+            "tokens": row.num_tokens,
+            "perplexity before": (old := known.get(row.domain)),
+            "perplexity now": row.perplexity,
+            "change (%)": (row.perplexity / old - 1) * 100 if old and row.perplexity else None,
+            "best single expert": row.best_expert,
+        }
+        for row in now
+    ]
+
+
+def bars_of(rows: Rows, looks: Looks, before: str) -> dict[str, Any]:
+    """The data of `show_domain_bars`: `before` names the perplexities that the new ones are compared with.
+
+    The domains with the largest changes stand first where there are more than fit.
+    """
+    shown = sorted(rows, key=_size, reverse=True)[:MOST_ROWS] if len(rows) > MOST_ROWS else rows
+    most = max((max(row["perplexity before"] or 0, row["perplexity now"]) for row in shown), default=1.0) or 1.0
+    return {
+        "before": before,
+        "rows": [_bar(row, looks, most) for row in shown],
+        "spoken": spoken_change(rows),
+    }
+
+
+def _bar(row: Mapping[str, Any], looks: Looks, most: float) -> dict[str, Any]:
+    old, now, change = row["perplexity before"], row["perplexity now"], row["change (%)"]
+    return {
+        "name": row["domain"],
+        "look": look_data(looks.domain(row["domain"])),
+        "now": round(now / most, 4),
+        "before": None if old is None else round(old / most, 4),
+        "words": [
+            NONE if old is None else perplexity_text(old),
+            perplexity_text(now),
+            NONE if change is None else f"{signed(change)} %",
+        ],
+        "verdict": _verdict(change),
+    }
+
+
+def _verdict(change: float | None) -> list[str]:
+    if change is None:
+        return ["not scored", ""]
+    if abs(change) < 0.05:
+        return ["unchanged", ""]
+    if abs(change) < LITTLE:
+        return [f"within {LITTLE:g} %", ""]
+    return ["↑ worse", "bad"] if change > 0 else ["↓ better", "good"]
+
+
+def _size(row: Mapping[str, Any]) -> float:
+    return abs(float(row["change (%)"] or 0.0))
+
+
+def effect_title(rows: Rows) -> str:
+    """The result as a sentence: how many domains get worse and better."""
+    changes = [row["change (%)"] for row in rows if row["change (%)"] is not None]
+    worse, better = sum(one >= LITTLE for one in changes), sum(one <= -LITTLE for one in changes)
+    rest = len(changes) - worse - better
+    if not worse and not better:
+        return "The same on every domain" if all(abs(one) < 0.05 for one in changes) else "No domain changes by 1 %"
+    parts = [f"{count:,} {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
+    within = f"; {rest:,} within {LITTLE:g} %" if rest else ""
+    return f"Of {pluralize(len(changes), 'domain')} {' and '.join(parts)}{within}"
+
+
+def effect_words(rows: Rows) -> str:
+    """The largest change in words."""
+    changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
+    if not changed:
+        return "The choice gives the same perplexities."
+    worst = max(changed, key=_size)
+    return (
+        f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst['domain']}, "
+        f"from {worst['perplexity before']:,.2f} to {worst['perplexity now']:,.2f} per token "
+        f"({signed(worst['change (%)'])} %)."
+    )
+
+
+def spoken_change(rows: Rows) -> str:
+    """What a screen reader hears: the largest change alone."""
+    changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
+    if not changed:
+        return "No change"
+    worst = max(changed, key=_size)
+    change = worst["change (%)"]
+    return f"{worst['domain']}: {perplexity_text(worst['perplexity now'])}, {_direction(change)} {abs(change):.1f} %"
+
+
+def _direction(change: float) -> str:
+    return "up" if change > 0 else "down"
+
+
+def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str, str]]:
+    """What is not the same in two mixtures: experts, weights and settings of the gate."""
+    left, right = (_settings(one), _settings(other))
+    names = [*left, *(name for name in right if name not in left)]
+    rows = [(name, left.get(name, NONE), right.get(name, NONE)) for name in names]
+    return [
+        {"setting": name, f"{one.model} now": ours, other.model: theirs}
+        for name, ours, theirs in rows
+        if ours != theirs
+    ]
+
+
+def _settings(request: MixtureRequest) -> dict[str, str]:
+    weights = request.weights or {}
+    experts = {f"weight of {name}": f"{weights.get(name, 1.0):g}" for name in request.active or ()}
+    return experts | {f"gate: {name}": value for name, value in _flat(request.gate)}
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{before}{name} ")
+        else:
+            rows.append((f"{before}{name}", "none" if value is None else f"{value}"))
+    return rows
+
+
+def changes_words(saved: MixtureRequest, choice: MixtureRequest) -> str:
+    """`without demo/manuals`: what is chosen and not saved; empty where nothing is."""
+    off = [name for name in saved.active or () if name not in (choice.active or ())]
+    on = [name for name in choice.active or () if name not in (saved.active or ())]
+    before, now = saved.weights or {}, choice.weights or {}
+    moved = [name for name in now if now[name] != before.get(name)]
+    parts = [f"without {listed(off, 2)}"] * bool(off) + [f"with {listed(on, 2)}"] * bool(on)
+    parts += [f"{pluralize(len(moved), 'weight')} changed"] * bool(moved)
+    parts += ["another gate"] * (dict(saved.gate) != dict(choice.gate))
+    return ", ".join(parts)
+
+
+def command_of(saved: MixtureRequest, choice: MixtureRequest, split: str) -> str:
+    """The command that prints the same numbers; empty where the gate is changed: that is saved first."""
+    if dict(saved.gate) != dict(choice.gate):
+        return ""
+    words = ["workbench", "mixture", "perplexity", choice.model]
+    if choice != saved:
+        weights = choice.weights or {}
+        words += ["--experts", ",".join(f"{name}={weights.get(name, 1.0):g}" for name in choice.active or ())]
+    return shlex.join([*words, *(["--split", split] if split != "test" else [])])

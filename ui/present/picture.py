@@ -1,0 +1,169 @@
+"""What the picture of the page Overview shows, as data: domains, the experts that lead on them, and a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from ui.present.charts.colours import NO_LOOK, Looks
+from ui.present.headlines import NONE, perplexity_text
+from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
+from ui.present.text.formatting import pluralize
+from workbench.palette import Look
+from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
+
+MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Perplexities on test text by expert and domain."""
+
+    of: Mapping[tuple[str, str], float]
+
+    def own(self, expert: ExpertCard) -> float | None:
+        """Of an expert on the domain that trained it."""
+        return self.of.get((expert.name, expert.domain))
+
+    def nearest(self, experts: Sequence[str], domain: str) -> str:
+        """The expert with the lowest perplexity on a domain; empty where none is scored there."""
+        scored = [(self.of[one, domain], one) for one in experts if (one, domain) in self.of]
+        return min(scored)[1] if scored else ""
+
+
+def scores_of(evaluations: Sequence[EvaluationCard]) -> Scores:
+    """The newest test score of each expert on each domain."""
+    newest = sorted((one for one in evaluations if one.split == "test"), key=lambda one: one.created_at)
+    return Scores({(one.expert, one.domain): one.perplexity for one in newest})
+
+
+def picture_of(
+    domains: Sequence[DomainCard],
+    experts: Sequence[ExpertCard],
+    mixture: MixtureCard | None,
+    scores: Scores,
+    looks: Looks,
+    state: str = "",
+) -> dict[str, Any]:
+    """The data of `show_picture`. `state` says how the mixture is served."""
+    shown = _shown(experts, mixture)
+    hidden = len(experts) - len(shown)
+    names = [one.name for one in shown]
+    rows = [_domain(one, shown, names, scores) for one in domains]
+    rows.sort(key=lambda row: (row["expert"] is None, not row["own"], row["expert"]))  # few bands cross
+    left_out = rows[MOST_DOMAINS:]
+    weighed = {one.expert: one.active and one.weight > 0 for one in mixture.members} if mixture else {}
+    items = [_expert(one, weighed.get(one.name, False), scores, looks) for one in shown]
+    if hidden:
+        items.append(_box("experts", pluralize(hidden, "other"), EXPERTS, {}) | {"look": look_data(NO_LOOK)} | _AWAY)
+    return {
+        "domains": rows[:MOST_DOMAINS] + ([_more(len(left_out))] if left_out else []),
+        "experts": items,
+        "mixture": _mixture(mixture, state) if mixture else None,
+    }
+
+
+_AWAY = {"active": False, "words": ""}
+
+
+def _shown(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
+    """The experts of the mixture, those with the largest weight first; without one the oldest."""
+    if mixture is None:
+        return sorted((one for one in experts if one.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
+    by_name = {one.name: one for one in experts}
+    members = sorted(mixture.members, key=lambda one: -one.weight * one.active * one.enabled)
+    return [by_name[one.expert] for one in members if one.expert in by_name][:MOST_EXPERTS]
+
+
+def _domain(one: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], scores: Scores) -> dict[str, Any]:
+    own = next((expert.name for expert in shown if expert.domain == one.name), "")
+    leads = own or scores.nearest(names, one.name)
+    place = names.index(leads) if leads else None
+    return _box(f"domain:{one.name}", one.name, CORPORA, {"domain": one.name}) | {"expert": place, "own": bool(own)}
+
+
+def _more(count: int) -> dict[str, Any]:
+    return _box("domains", f"{pluralize(count, 'more domain')}", CORPORA, {}) | {"expert": None, "own": False}
+
+
+def _expert(one: ExpertCard, active: bool, scores: Scores, looks: Looks) -> dict[str, Any]:
+    value = scores.own(one)
+    words = f"perplexity {perplexity_text(value)}" if value is not None else "not scored"
+    box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
+    return box | {"look": look_data(looks.expert(one.name)), "words": words, "active": active and one.enabled}
+
+
+def _mixture(one: MixtureCard, state: str) -> dict[str, Any]:
+    words = [f"{one.gate['kind']} gate", *([state] if state else [])]
+    return _box(f"mixture:{one.name}", one.name, MIXTURES, {"mixture": one.name}) | {"words": words}
+
+
+def look_data(look: Look) -> dict[str, str]:
+    """What a component needs to draw a mark."""
+    return {"colour": look.colour, "letters": look.letters, "mark": look.mark}
+
+
+def _box(id: str, name: str, page: Page, state: Mapping[str, str]) -> dict[str, Any]:
+    return {"id": id, "name": name, "href": f"/{page.address}" + (f"?{urlencode(state)}" if state else "")}
+
+
+def place_of(id: str) -> tuple[Page, dict[str, str]]:
+    """The page, and what is chosen on it, that the id of a box stands for."""
+    kind, _, name = id.partition(":")
+    page, key = _PLACES[kind.rstrip("s")]
+    return page, {key: name} if name else {}
+
+
+_PLACES = {
+    "domain": (CORPORA, "domain"),
+    "expert": (EXPERTS, "experts.chosen"),
+    "mixture": (MIXTURES, "mixture"),
+}
+
+
+def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
+    """The experts of the mixture first, then the newest: at most twelve."""
+    members = {one.expert: place for place, one in enumerate(mixture.members)} if mixture else {}
+    others = len(members)
+    return sorted(experts, key=lambda one: (members.get(one.name, others), -one.created_at))[:MOST_CARDS]
+
+
+def card_of(
+    one: ExpertCard, domain: DomainCard | None, scores: Scores, looks: Looks, curve: Sequence[float], is_certified: bool
+) -> dict[str, Any]:
+    """A card of `show_cards`: `curve` are the losses on dev text while it was trained."""
+    value = scores.own(one)
+    origin = f"copy of {one.parent}" if one.parent else f"from seed model {one.seed}" if one.seed else ""
+    size = parameters_text(one.num_parameters)
+    text = f"{pluralize(domain.num_documents, 'document')}" if domain else f"{pluralize(len(one.domains), 'domain')}"
+    box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
+    return box | {
+        "look": look_data(looks.expert(one.name)),
+        "badges": [*_badges(one, value, is_certified), *([f"in {name}", ""] for name in one.mixtures[:2])],
+        "value": NONE if value is None else perplexity_text(value),
+        "unit": "perplexity ↓",
+        "curve": [round(point, 3) for point in curve],
+        "words": [" · ".join(filter(None, (one.method, origin, size))), text],
+    }
+
+
+def _badges(one: ExpertCard, value: float | None, is_certified: bool) -> list[list[str]]:
+    if not one.enabled:
+        return [["disabled", ""]]
+    if one.stale:
+        return [["its documents changed", "late"]]
+    if value is None:
+        return [["not scored", ""]]
+    return [["certified", "good"]] if is_certified else []
+
+
+def parameters_text(count: int) -> str:
+    """Parameters with three digits: `590 k`, `1.4 M`."""
+    number = float(count)
+    for unit in ("", " k", " M", " G"):
+        if number < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} T"

@@ -1,0 +1,85 @@
+"""The perplexity of every domain under what is chosen, against what is saved or against another mixture."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.charts.colours import Looks
+from ui.present.missing_scores import gap_words
+from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words
+from ui.present.text.formatting import plain
+from ui.present.text.measures import measure_words
+from ui.present.throughput import cost_words, counted_as
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.server import kept_client
+from ui.widgets.background import fetch_in_background
+from ui.widgets.data_table import as_csv
+from ui.widgets.elements.domain_bars import show_domain_bars
+from ui.widgets.notices import explained
+from workbench.analysis.costs import mixture_costs
+from workbench.answers.perplexities import MixedScores
+from workbench.mixture_request import MixtureRequest
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+
+
+def show_effect(
+    saved: MixtureRequest, choice: MixtureRequest, split: str, other: MixtureRequest | None, looks: Looks
+) -> None:
+    """The bars with their title; `other` is the mixture to compare with, None for the saved one itself."""
+    reference = other or saved
+    before = _mix("mix_saved", reference, split)
+    now = before if choice == reference else _mix("mix_now", choice, split) if before else None
+    if not before or not now:
+        return
+    if not now.domains:
+        empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
+        return
+    rows = effect_rows(before.domains, now.domains)
+    st.subheader(plain(effect_title(rows)), anchor=False)
+    st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {_line(other)}."))
+    show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
+    took = f"in {now.seconds * 1000:.0f} ms"
+    exact = f"Exact, from stored scores of the {split} split, {took}."
+    st.caption(plain(f"{effect_words(rows)} {exact} {measure_words(now.domains)}"))
+    if other:
+        _show_differences(choice, other)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        _show_cost(choice)
+        st.space("stretch")
+        st.download_button(
+            "Download as CSV",
+            as_csv(rows),
+            file_name="mixture_bars.csv",
+            mime="text/csv",
+            key="mixture_bars_download",
+            on_click="ignore",
+            icon=":material/download:",
+            type="tertiary",
+        )
+
+
+def _line(other: MixtureRequest | None) -> str:
+    return f"the mixture {other.model}" if other else "as saved"
+
+
+def _show_differences(choice: MixtureRequest, other: MixtureRequest) -> None:
+    if rows := difference_rows(choice, other):
+        st.table([{name: plain(value) for name, value in row.items()} for row in rows])
+    else:
+        st.caption("Both have the same experts, weights and gate.")
+
+
+def _show_cost(choice: MixtureRequest) -> None:
+    active = MixtureRequest(choice.model, choice.active)  # every expert that is on is computed, whatever it weighs here
+    with explained(), reading() as session:
+        costs = mixture_costs(session, get_storage(get_settings()), active)
+        st.caption(plain(cost_words(costs)), help=counted_as(costs))
+
+
+def _mix(key: str, request: MixtureRequest, split: str) -> MixedScores | None:
+    def fetch() -> MixedScores:
+        return kept_client(get_settings()).mix(mixture=request.model, **request.changes(), split=split)
+
+    return fetch_in_background(key, (request, split), fetch, "Mixing the stored scores")

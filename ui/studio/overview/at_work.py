@@ -1,0 +1,74 @@
+"""What runs now, what has ended lately, and whether everything works, on the page Overview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ui.present.failure_text import cause_of
+from ui.present.job_status import StateStyle, style_of
+from ui.present.pages import JOBS
+from ui.present.text.formatting import ago, plain, pluralize, spoken
+from ui.studio.job_views.job_view import show_line
+from ui.studio.shared.health import Sign, signs_of_health
+from workbench.registry.cards import JobCard
+from workbench.settings import get_settings
+
+MOST_RUNNING, MOST_RECENT = 4, 5
+
+
+def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
+    """The jobs at work with their progress and the time left, and those that wait as a number."""
+    with st.container(border=True, key="at_work"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.subheader("Running now", anchor=False, width="content")
+            st.space("stretch")
+            with st.container(width="content", key="small_link_jobs"):
+                st.page_link(
+                    JOBS.script, label=f"See {pluralize(count, 'unfinished job')}" if count else "all jobs", icon=""
+                )
+        if not unfinished:
+            st.caption("No job is running. Jobs appear here with their progress and ETA.")
+        for job in unfinished[:MOST_RUNNING]:
+            show_line(job)
+
+
+def show_recent(over: Sequence[JobCard]) -> None:
+    """The jobs that ended last, a line each."""
+    with st.container(border=True, key="recent"):
+        st.subheader("Recent", anchor=False)
+        if not over:
+            st.caption("No job has ended yet.")
+        for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:MOST_RECENT]:
+            look = style_of(job)
+            why = f" — {spoken(cause_of(job))}" if job.error else ""
+            text = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
+            st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
+
+
+_LOOKS = {
+    True: StateStyle("well", "green", ":material/check:"),
+    False: StateStyle("not well", "red", ":material/error:"),
+    None: StateStyle("unknown", "gray", ":material/help:"),
+}
+
+
+def show_health(unfinished: Sequence[JobCard]) -> None:
+    """One word on all parts; it opens the details."""
+    signs = signs_of_health(get_settings(), unfinished)
+    ill = [sign for sign in signs if sign.is_well is False]
+    label = "All processes run" if not ill else f"{pluralize(len(ill), 'part')} not well"
+    look = _LOOKS[not ill]
+    with st.popover(label, icon=look.icon, key="health", type="tertiary", width="content"):
+        for sign in signs:
+            _show_sign(sign)
+
+
+def _show_sign(sign: Sign) -> None:
+    look = _LOOKS[sign.is_well]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(sign.part)}**")
+        st.badge(look.word, color=look.colour, icon=look.icon)
+    next_step = f"  \n**Next step:** {spoken(sign.next_step)}" if sign.next_step else ""
+    st.caption(spoken(sign.sentence) + next_step)

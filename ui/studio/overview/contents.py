@@ -1,0 +1,111 @@
+"""What the page Overview shows of the registry, read in one short transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from ui.present.next_steps import Holdings
+from ui.studio.job_views.pending_jobs import unfinished_jobs
+from workbench.analysis import perplexity_tables
+from workbench.analysis.additions import KIND as ADDITION
+from workbench.job_records import jobs as rows
+from workbench.registry import corpora, experts, mixtures, reports, seeds
+from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+
+FRESH_SECONDS = 3600.0
+READ_AGAIN_SECONDS = 30.0  # what is seen of neither a name nor a switch: tags, documents that changed
+_UNFINISHED = ("queued", "running", "interrupted", "paused")
+_OVER = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The registry as it is now. `mixtures` are in the order of a choice, the most useful first."""
+
+    domains: Sequence[DomainCard]
+    num_seeds: int
+    experts: Sequence[ExpertCard]
+    mixtures: Sequence[MixtureCard]
+    evaluations: Sequence[EvaluationCard]
+    unfinished: Sequence[JobCard]  # the newest
+    num_unfinished: int
+    over: Sequence[JobCard]
+    additions: Sequence[ReportCard]
+
+    @property
+    def mixture(self) -> MixtureCard | None:
+        """The mixture that the page is about."""
+        return self.mixtures[0] if self.mixtures else None
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether a mixture can be measured: one of its experts is scored."""
+        scored = {one.expert for one in self.evaluations}
+        return any(member.expert in scored for mixture in self.mixtures for member in mixture.members)
+
+    def holdings(self) -> Holdings:
+        """How many of each thing there are."""
+        scored = {one.expert for one in self.evaluations}
+        return Holdings(
+            domains=len(self.domains),
+            seeds=self.num_seeds,
+            experts=len(self.experts),
+            mixtures=len(self.mixtures),
+            evaluations=len(self.evaluations),
+            unscored=[card.name for card in self.experts if card.mixtures and card.name not in scored],
+            unfinished=self.unfinished,
+            failed=[job for job in self.over if is_fresh_failure(job)],
+        )
+
+
+def read_contents() -> Contents:
+    """What the registry holds now."""
+    unfinished = unfinished_jobs()
+    known = _known_experts()
+    with reading() as session:
+        return Contents(
+            domains=corpora.list_domains(session),
+            num_seeds=len(seeds.list_seeds(session)),
+            experts=known.experts,
+            mixtures=mixtures.most_useful_first(session),
+            evaluations=known.evaluations,
+            unfinished=unfinished,
+            num_unfinished=sum(rows.count_by_state(session).get(state, 0) for state in _UNFINISHED),
+            over=rows.list_jobs(session, state=_OVER),
+            additions=reports.list_reports(session, kind=ADDITION),
+        )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What takes long to read where there are many experts, and the state of the registry that it is of."""
+
+    state: object
+    read_at: float
+    experts: Sequence[ExpertCard]
+    evaluations: Sequence[EvaluationCard]
+
+
+def _known_experts() -> _Known:
+    """The experts and their scores, read again when one is new, renamed, switched or scored, and from time to time."""
+    known: _Known | None = st.session_state.get("overview.known")
+    with reading() as session:
+        members = [(one.name, [member.expert for member in one.members]) for one in mixtures.list_mixtures(session)]
+        scored = perplexity_tables.newest_evaluation(session)
+        state = (get_settings().root, experts.list_states(session), scored, members)
+        if known is None or known.state != state or time.time() - known.read_at > READ_AGAIN_SECONDS:
+            cards = experts.list_experts(session)
+            known = _Known(state, time.time(), cards, perplexity_tables.list_evaluations(session))
+            st.session_state["overview.known"] = known
+    return known
+
+
+def is_fresh_failure(job: JobCard) -> bool:
+    """Whether a failure is recent enough to be shown."""
+    return job.state == "failed" and time.time() - (job.finished_at or 0) < FRESH_SECONDS
