@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -62,12 +62,12 @@ def baseline() -> dict[str, str]:
     return {"color": GREY, "dash": BASELINE_DASH}
 
 
-def line_of(look: Look, width: float = 2) -> dict[str, Any]:
+def line_of(look: Look, width: float = 2) -> Mapping[str, Any]:
     """The line of an expert or a domain."""
     return {"color": look.colour, "dash": look.dash, "width": width}
 
 
-def fill_of(looks: Sequence[Look]) -> dict[str, Any]:
+def fill_of(looks: Sequence[Look]) -> Mapping[str, Any]:
     """The `marker` of bars, one look for each."""
     patterns = [look.pattern for look in looks]
     marker: dict[str, Any] = {"color": [look.colour for look in looks]}

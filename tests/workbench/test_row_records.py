@@ -107,6 +107,27 @@ def test_a_record_from_before_gates_had_settings_of_their_own_gives_a_mixture_th
         assert mixtures.members_of(session, "both")[1] == FixedGateConfig(top_k=1)
 
 
+def test_an_expert_that_comes_back_keeps_its_colour_and_gets_another_mark_only_if_its_own_is_taken(
+    storage: Storage,
+) -> None:
+    law, sea = artifact_id("law"), artifact_id("sea")
+    record = storage.records.read(sea) or {}
+    for field in ("colour_number", "mark"):  # as a version before colours recorded it
+        del record["rows"]["experts"][0][field]
+    storage.records.write(sea, record)
+    with transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+    with transaction() as session:
+        World(session, storage).experts("lark")  # it has law's mark now
+        rebuild(session, storage, only=[law, sea, *(id for id in storage.records.ids() if id not in (law, sea))])
+    with reading() as session:
+        looks = {one.name: (one.colour_number, one.mark) for one in experts.list_looks(session)}
+    assert looks["lark"] == (0, "La")
+    assert looks["law"] == (0, "Lw")
+    assert looks["sea"] == (1, "Se")
+
+
 class CutOffError(Exception):
     pass
 

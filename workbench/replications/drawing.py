@@ -30,7 +30,7 @@ class Chart:
 
 
 def figure(x: str, y: str, height: int = 420, better: Better | None = None) -> go.Figure:
-    """An empty figure of a report, which has space for a legend of many names."""
+    """An empty figure of a report, high enough for a legend of many names."""
     return new_figure(x, y, height, better)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.chart_label import label
 from workbench.chart_template import ACCENT as ACCENT
 from workbench.chart_template import FRAME as FRAME
 from workbench.chart_template import baseline as baseline
@@ -42,8 +41,3 @@ def name_axis(
     shown = looks or [Look()] * len(names)
     update(tickvals=places, ticktext=[tick(name, look, limit) for name, look in zip(names, shown, strict=True)])
     return places
-
-
-def add_bars(figure: go.Figure, y: Sequence[float | None], name: str, colour: str, **more: Any) -> None:
-    """Bars in one colour, one at each whole number."""
-    figure.add_bar(x=list(range(len(y))), y=y, name=label(name), marker_color=colour, **more)

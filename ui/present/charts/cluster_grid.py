@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Chart
+from ui.present.charts.chart import Chart, heat_scale
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.number_format import percent
 from workbench.number_format import perplexity as formatted
@@ -25,7 +25,7 @@ def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Ch
         [f"{t:g} (paper)" if t == PAPER_TEMPERATURE else f"{t:g}" for t in temperatures],
         z=perplexity,
         zmax=_ceiling(perplexity),
-        colorscale="Viridis_r",
+        colorscale=heat_scale(is_low_better=True),
         numbers="%{z:,.1f}",
         colorbar={"title": "perplexity"},
         hovertemplate="%{z:,.1f} per token<extra></extra>",

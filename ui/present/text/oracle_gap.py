@@ -28,9 +28,9 @@ def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
     for mode, title in _MODES.items():
         values = [gap(row, mode) for row in rows]
         figure.add_bar(x=places, y=values, name=title, marker_color=fills[mode])
-    gaps = [value for row in rows if (value := gap(row, "mixture")) is not None]
-    beaten = sum(value < 0 for value in gaps)
-    title = f"Oracle gap: the mixture beats the oracle, with a bar below 0, on {beaten} of {len(gaps)} domains"
+    losses = [value for row in rows if (value := gap(row, "mixture")) is not None]
+    beaten = sum(value < 0 for value in losses)
+    title = f"Oracle gap: the mixture beats the oracle, with a bar below 0, on {beaten} of {len(losses)} domains"
     return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
