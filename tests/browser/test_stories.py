@@ -23,10 +23,13 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
 
     page.get_by_role("button", name="Next cell").click()
     expect(page.get_by_role("heading", name="2 ·")).not_to_have_text(usual)
-    chosen = page.get_by_role("heading", name="2 ·").inner_text()
-    page.get_by_role("radio", name="Best", exact=True).click()
-    expect(page.get_by_role("heading", name="3 · The passage where it wins most")).to_be_visible()
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
+    chosen = page.get_by_role("heading", name="2 ·").inner_text()
+    worst = page.get_by_text("From document").inner_text()
+    page.get_by_role("radio", name="Best", exact=True).click()
+    expect(page.get_by_role("heading", name="3 · The passage where it wins most")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_text("From document")).not_to_have_text(worst, timeout=SLOW)
+    page.wait_for_selector(SETTLED)
     words = page.locator(".tv-text").inner_text()
 
     page.reload()
@@ -51,7 +54,7 @@ def test_a_text_with_markup_is_read_token_by_token_and_a_reload_reads_it_again(s
     text = "def f(x):\n    return <img src=x onerror=alert(1)>\nThe tenant shall pay the rent."
     page.set_viewport_size(WIDE)
     page.goto(f"{servers.studio}/posteriors")
-    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("textbox", name="Text", exact=True).fill(text, timeout=SLOW)
     page.get_by_role("button", name="Show the posterior").click()
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
     plain = "(one) => [...one.querySelectorAll('.tv-token')].map((token) => token.textContent).join('')"
@@ -66,7 +69,7 @@ def test_a_text_with_markup_is_read_token_by_token_and_a_reload_reads_it_again(s
     assert page.locator(".token-view table").inner_text() != first
 
     page.reload()
-    expect(page.get_by_label("Text", exact=True)).to_have_value(text, timeout=SLOW)
+    expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value(text, timeout=SLOW)
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
     assert page.locator(".tv-text").evaluate(plain) == text
 

@@ -91,13 +91,13 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
 
 def _within_limit(scores: Scores) -> Scores:
     """At most 50 rows and columns, with a field that brings others to the front."""
-    whole = len(scores.experts), len(scores.domains)
-    if max(whole) <= _MOST:
+    counts = len(scores.experts), len(scores.domains)
+    if max(counts) <= _MOST:
         return scores
     search = write_text(st.text_input, "Find an expert or a domain", key="specialization.search")
     scores = scores.at_most(_MOST, search)
     st.caption(
-        f"{len(scores.experts):,} of {whole[0]:,} experts and {len(scores.domains):,} of {whole[1]:,} domains: "
+        f"{len(scores.experts):,} of {counts[0]:,} experts and {len(scores.domains):,} of {counts[1]:,} domains: "
         "those with the greatest ratios. What you search for comes first."
     )
     return scores
