@@ -51,7 +51,7 @@ def new_folder(
     folder is deleted. What a killed process left goes with the next call of the same `mark` (default: the process).
     `complete` is called with the new folder just before it gets its name.
     """
-    aside = path.with_name(f".{path.name}.{mark or os.getpid()}.new")
+    aside = aside_of(path, mark or str(os.getpid()))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
@@ -65,6 +65,11 @@ def new_folder(
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def aside_of(path: Path, mark: str) -> Path:
+    """Where a file or folder is written before it gets its name."""
+    return path.with_name(f".{path.name}.{mark}.new")
+
+
 @contextmanager
 def new_file(
     path: Path, *, replace: bool = True, mark: str = "", private: bool = False, synced: bool = True
@@ -76,7 +81,7 @@ def new_file(
     same `mark` (default: a new one). Of a `private` file only its owner ever reads a byte.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{mark or uuid.uuid4().hex}.new")
+    aside = aside_of(path, mark or uuid.uuid4().hex)
     aside.unlink(missing_ok=True)
     try:
         if private:

@@ -138,7 +138,7 @@ def test_a_page_on_another_port_gets_nothing(settings: Settings, page: Page, els
         page.set_content(f'<a href="{servers.studio}/">a link</a>')
         page.get_by_role("link").click()
         expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
-        expect(page.get_by_test_id("stSidebar")).to_be_visible()
+        expect(page.get_by_test_id("stTopNav")).to_be_visible()
         expect(page.get_by_text("Deploy")).to_have_count(0)  # the settings beside the studio's script hold
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ui.present.next_step_text import next_step_text
-from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Page
+from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.pending_jobs import coming, coming_words
 from ui.present.text.formatting import listed, pluralize
 from workbench.registry.cards import JobCard
@@ -28,10 +28,11 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggested step: a sentence that says why, and the page for it."""
+    """A suggested step: a sentence that says why, the page for it, and the label of the button that leads there."""
 
     sentence: str
     page: Page
+    label: str
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
@@ -41,12 +42,12 @@ def suggestions(have: Holdings) -> list[Suggestion]:
 
 def _suggest(have: Holdings) -> Iterator[Suggestion]:
     if have.failed:
-        yield Suggestion(_failure(have.failed), JOBS)
+        yield Suggestion(_failure(have.failed), JOBS, "See what failed")
     for number, kind, then, suggestion in _STEPS:
         if getattr(have, number):
             continue
         job = coming(have.unfinished, kind)
-        yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS) if job else suggestion
+        yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS, _SEE) if job else suggestion
         if number != "evaluations":
             yield from _pending_mixture(have, kind)
             return
@@ -56,17 +57,21 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
 def _pending_mixture(have: Holdings, kind: str) -> Iterator[Suggestion]:
     job = coming(have.unfinished, "train-joint")
     if job and kind != "train-joint":
-        yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
+        yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS, _SEE)
 
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
         problem = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
-        yield Suggestion(f"{problem} Evaluate a mixture that contains them: only missing scores are computed.", TRAIN)
+        yield Suggestion(
+            f"{problem} Evaluate a mixture that contains them: only missing scores are computed.", TRAIN, "Evaluate"
+        )
     if have.evaluations:
-        yield Suggestion("See how much each expert specializes in its domain.", SPECIALIZATION)
-    yield Suggestion("Paste a text to see which expert leads at each word.", POSTERIORS)
-    yield Suggestion("Compare the output of two mixtures side by side.", PLAYGROUND)
+        yield Suggestion(
+            "See how much each expert specializes in its domain.", SPECIALIZATION, "See who is good at what"
+        )
+    yield Suggestion("Paste a text to see which expert leads at each word.", POSTERIORS, "Read a text")
+    yield Suggestion("Compare the output of two mixtures side by side.", PLAYGROUND, "Compare two mixtures")
 
 
 def _failure(failed: Sequence[JobCard]) -> str:
@@ -75,30 +80,45 @@ def _failure(failed: Sequence[JobCard]) -> str:
     return f"“{newest.title}” has failed. {next_step_text(newest.next_step) or 'Read its cause there.'}{more}"
 
 
+_SEE = "See the job"
 _TALK = "Then you can generate text with a mixture."
 _STEPS = (
     (
         "domains",
         "import-corpus",
         "It brings the first text.",
-        Suggestion("Bring in text: each kind of text becomes a domain that an expert can learn.", CORPORA),
+        Suggestion(
+            "Bring in text: each kind of text becomes a domain that an expert can learn.", CORPORA, "Bring in text"
+        ),
     ),
     (
         "seeds",
         "make-seed",
         "All experts start from it.",
-        Suggestion("Make a seed model: the small decoder that all experts start from.", TRAIN),
+        Suggestion("Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model"),
     ),
     (
         "experts",
         "train-joint",
         _TALK,
-        Suggestion("Train a DEMix model: one expert for each domain, everything else shared.", TRAIN),
+        Suggestion(
+            "Train a DEMix model: one expert for each domain, everything else shared.", TRAIN, "Train the first experts"
+        ),
     ),
     (
         "evaluations",
         "evaluate",
         "Its scores make every toggle instant.",
-        Suggestion("Evaluate the experts: scores are stored once and make every toggle instant.", TRAIN),
+        Suggestion(
+            "Evaluate the experts: scores are stored once and make every toggle instant.", TRAIN, "Evaluate the experts"
+        ),
     ),
 )
+
+# The step after a page that holds something; other pages have a button of their own for it.
+STEP_AFTER: Mapping[Page, Suggestion] = {
+    CORPORA: Suggestion("An expert learns one domain.", TRAIN, "Train an expert"),
+    JOBS: Suggestion("A training is a job.", TRAIN, "New training"),
+    EXPERTS: Suggestion("One more expert leaves the others as they are.", TRAIN, "Train another expert"),
+    REPORTS: Suggestion("An expert's card has the button that certifies it.", EXPERTS, "Certify an expert"),
+}

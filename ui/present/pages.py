@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """One page of the studio."""
+    """One page of the studio. `entry` is its entry in the navigation; an entry opens the first page that has it."""
 
     script: str
     title: str
     icon: str
-    section: str
+    entry: str
 
     @property
     def address(self) -> str:
@@ -24,19 +24,19 @@ class Page(NamedTuple):
         return PurePath(self.script).stem.removesuffix("_page")
 
 
-OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "")
-CORPORA = Page("app_pages/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
-CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Make")
-TRAIN = Page("app_pages/train.py", "Train", ":material/model_training:", "Make")
-JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
-EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Keep")
-MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Keep")
-REPORTS = Page("app_pages/reports.py", "Reports", ":material/description:", "Keep")
+OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "Overview")
+CORPORA = Page("app_pages/corpora.py", "Domains", ":material/library_books:", "Data")
+CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Data")
+TRAIN = Page("app_pages/train.py", "New training", ":material/model_training:", "Train")
+JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Train")
+EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Experts")
+MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Mixtures")
 SPECIALIZATION = Page("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
 POSTERIORS = Page("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
-SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Explain")
-REPLICATIONS = Page("app_pages/replications.py", "Replication", ":material/experiment:", "Explain")
-PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Talk")
+PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Playground")
+REPORTS = Page("app_pages/reports.py", "Reports", ":material/description:", "Reports")
+REPLICATIONS = Page("app_pages/replications.py", "Replication", ":material/experiment:", "Reports")
+SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Reports")
 COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
 SHARED_TEXT, LEARNED_AND_KEPT = "Overlap", "Learning vs. forgetting"  # views of the specialization
 
@@ -48,10 +48,15 @@ PAGES = (
     JOBS,
     EXPERTS,
     MIXTURES,
-    REPORTS,
     SPECIALIZATION,
     POSTERIORS,
+    PLAYGROUND,
+    REPORTS,
     REPLICATIONS,
     SELFCHECK,
-    PLAYGROUND,
 )
+
+
+def pages_of(entry: str) -> list[Page]:
+    """The pages of an entry of the navigation; it opens the first."""
+    return [page for page in PAGES if page.entry == entry]

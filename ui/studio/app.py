@@ -8,34 +8,47 @@ import pandas  # noqa: F401  # imported before any page draws: Plotly would take
 import streamlit as st
 from streamlit import net_util
 
-from ui.present.pages import OVERVIEW, PAGES
+from ui.present.pages import OVERVIEW, PAGES, Page, pages_of
+from ui.widgets import address
 from ui.widgets.notices import nothing_hidden, show_kept
+from ui.widgets.page_head import show_entries
 
-# A file of our own: a named icon or an emoji would be fetched from somebody else's server.
+# Files of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
-# Streamlit marks the focused page by a pale grey alone.
-FOCUS = "<style>[data-testid='stSidebarNavLink']:focus-visible { outline: 2px solid currentColor; }</style>"
+STYLE = ICON.with_name("studio.css")
+BRAND = "Expert Workbench"
+# Streamlit marks an entry of the navigation only on the entry's first page.
+_HERE = "<style>[data-testid$='NavLink'][href$='/{address}'] {{ background: var(--chosen); font-weight: 600; }}</style>"
 
 
 def main() -> None:
-    """Draws the page that the address names, with the navigation in the sidebar."""
-    st.set_page_config(page_title="Expert Workbench", page_icon=str(ICON), layout="wide")
+    """Draws the page that the address names, below the navigation."""
+    pages = {_st_page(page): page for page in PAGES}
+    here = st.navigation(list(pages), position="top")
+    page = next(page for st_page, page in pages.items() if st_page == here)
+    st.set_page_config(page_title=f"{page.title} · {BRAND}", page_icon=str(ICON), layout="wide")
     _stay_silent()
-    st.html(FOCUS)
-    page = st.navigation(_sections())
+    st.logo(str(ICON), size="large")
+    st.html(STYLE)
+    if page is not pages_of(page.entry)[0]:
+        st.html(_HERE.format(address=pages_of(page.entry)[0].address))
+    show_entries(page)
+    address.open_page(page.address)
     with nothing_hidden():
         show_kept()
-        page.run()
+        here.run()
 
 
-def _sections() -> dict[str, list[st.Page]]:
-    sections: dict[str, list[st.Page]] = {}
-    for page in PAGES:
-        st_page = st.Page(
-            page.script, title=page.title, icon=page.icon, url_path=page.address, default=page is OVERVIEW
-        )
-        sections.setdefault(page.section, []).append(st_page)
-    return sections
+def _st_page(page: Page) -> st.Page:
+    """A page of an entry that is not its first is reached by the strip of links under the title."""
+    is_first = page is pages_of(page.entry)[0]
+    return st.Page(
+        page.script,
+        title=page.entry if is_first else page.title,
+        url_path=page.address,
+        default=page is OVERVIEW,
+        visibility="visible" if is_first else "hidden",
+    )
 
 
 def _stay_silent() -> None:

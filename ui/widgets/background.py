@@ -14,6 +14,7 @@ from ui.widgets.notices import explained
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
+_HEIGHT = 272  # pixels, of a chart: what comes pushes nothing down
 
 
 class BackgroundCall:
@@ -75,6 +76,7 @@ def _wait(key: str, doing: str) -> None:
         return
     with st.container(border=True):
         st.markdown(f":material/hourglass_top: {plain(doing)} … {duration(call.seconds)} so far")
+    st.skeleton(height=_HEIGHT)
 
 
 def _show_failure(key: str, failure: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 Rows = Sequence[Mapping[str, Any]]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of a formula
 
 
 def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None) -> None:
@@ -79,4 +80,4 @@ def as_csv(rows: Rows) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value

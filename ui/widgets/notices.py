@@ -63,11 +63,17 @@ def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Map
         st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
         icon = ":material/arrow_forward:"
         if page and chosen is None:
-            st.page_link(page, label=label, icon=icon)
+            with st.container(width="content", key=f"next_step.{why}"):
+                st.page_link(page, label=label, icon=icon)
         elif page and st.button(
-            label, icon=icon, key=f"way.{label}.{why}", on_click=st.session_state.update, args=(chosen,)
+            label,
+            icon=icon,
+            key=f"way.{label}.{why}",
+            type="primary",
+            on_click=st.session_state.update,
+            args=(chosen,),
         ):
-            st.switch_page(page)
+            st.switch_page(page, query_params={})
 
 
 def keep(message: str) -> None:
@@ -75,7 +81,18 @@ def keep(message: str) -> None:
     st.session_state["kept_message"] = message
 
 
+def announce(message: str) -> None:
+    """What ended by itself while the page was open: shown and read aloud by the rerun that it causes.
+
+    A box, not `st.toast`: a box is a status to screen readers, Streamlit's toast a dialog without a name.
+    """
+    st.session_state["announced"] = message
+
+
 def show_kept() -> None:
-    """The message that was kept before the rerun, once."""
-    if message := st.session_state.pop("kept_message", ""):
-        st.success(plain(message), icon=":material/check:")
+    """The messages that were kept before the rerun, once."""
+    with st.container():  # without a message, too: what is below must not move, or a map forgets what was drawn on it
+        if ended := st.session_state.pop("announced", ""):
+            st.info(plain(ended), icon=":material/notifications:")
+        if message := st.session_state.pop("kept_message", ""):
+            st.success(plain(message), icon=":material/check:")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.files import MANIFEST, faults_in, new_file, new_folder, sha256_of
+from engine.files import MANIFEST, aside_of, faults_in, new_file, new_folder, sha256_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import DiskFull, StorageError
@@ -28,6 +28,7 @@ def is_written(work: Work, target: Path, what: What) -> bool:
     sha256 = read_inputs(work, _NOTE)
     if sha256 is None or not (_is_file(target, sha256) if what == "file" else _is_folder(target, sha256)):
         raise existing(target, what)
+    aside_of(target, work.job_id).unlink(missing_ok=True)  # of a file that was killed between its two names
     return True
 
 

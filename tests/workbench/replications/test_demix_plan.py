@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from engine.methods.registry import method_of
+from engine.methods.rows import RowMethod
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.papers.demix_plan import steps
+from workbench.replications.demix.names import METHODS
+from workbench.replications.demix.sizes import SIZES
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
 SPEC = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])
@@ -59,6 +65,14 @@ def test_every_model_is_trained_as_its_table_says_in_every_seed() -> None:
     }
     removed = {f"s{seed} no sea": ("demix", ["law", "wiki"], f"rep-s{seed}") for seed in range(RETRAINED)}
     assert result == wanted | removed
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_context_holds_a_block_and_what_an_expert_puts_before_it(size: str) -> None:
+    plan = SIZES[size]
+    extra = [method.extra_positions for name in METHODS if isinstance(method := method_of(name), RowMethod)]
+    assert max(extra) == 1
+    assert max(plan.training.block_size, plan.adapting.block_size) + max(extra) <= plan.shape.max_positions
 
 
 def test_every_model_is_scored_where_it_is_judged() -> None:

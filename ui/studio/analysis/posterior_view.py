@@ -13,6 +13,7 @@ from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorMap
@@ -48,7 +49,8 @@ def show_domains(saved: MixtureRequest) -> None:
 def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
     evidence = choose_evidence(columns[0], "posteriors.evidence", gate)
-    estimate = columns[1].segmented_control(
+    estimate = choose_one(
+        columns[1].segmented_control,
         "Estimate",
         ["updating", "mean"],
         default="updating",
@@ -56,8 +58,13 @@ def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:
         required=True,
         help="updating: the prior that learns from block to block (paper, figure 4); mean: the mean of all blocks.",
     )
-    split = columns[2].segmented_control(
-        "Held-out text", ["dev", "test"], default="dev", key="posteriors.split", required=True
+    split = choose_one(
+        columns[2].segmented_control,
+        "Held-out text",
+        ["dev", "test"],
+        default="dev",
+        key="posteriors.split",
+        required=True,
     )
     blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}

@@ -12,6 +12,7 @@ from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
 from ui.present.text.formatting import plain
 from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
 from ui.studio.forms.job_form import show_last
+from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
@@ -29,7 +30,7 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
     if st.button(
         "Compare learning and forgetting", icon=SPECIALIZATION.icon, on_click=st.session_state.update, args=(chosen,)
     ):
-        st.switch_page(SPECIALIZATION.script)
+        go_to(SPECIALIZATION)
 
 
 def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:

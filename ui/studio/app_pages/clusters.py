@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from ui.present.pages import CLUSTERS
 from ui.present.text.clusters import clustering_row, made_words, stale_words
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_edit import show_edits
@@ -15,7 +16,10 @@ from ui.studio.clusters.cluster_training import show_training
 from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_overlap
 from ui.studio.forms.clustering_form import show_finding
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_clusters
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
+from ui.widgets.page_head import show_head
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusterings import list_clusterings
 from workbench.registry.database import reading
@@ -25,7 +29,7 @@ PARTS = LOOK, FIND = "Look at clusters", "Find clusters"
 
 def show() -> None:
     """Draws the page."""
-    st.title("Clusters")
+    show_head(CLUSTERS)
     with reading() as session:
         cards = list_clusterings(session)
     if not cards:
@@ -35,9 +39,16 @@ def show() -> None:
         )
         empty_until("find-clusters", why, step)
         show_finding()
+        show_example_clusters()
         return
-    part = st.segmented_control(
-        "Part", PARTS, default=LOOK, key="clusters.part", required=True, label_visibility="collapsed"
+    part = choose_one(
+        st.segmented_control,
+        "Part",
+        PARTS,
+        default=LOOK,
+        key="clusters.part",
+        required=True,
+        label_visibility="collapsed",
     )
     if part == FIND:
         show_finding()
@@ -49,11 +60,11 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     if len(cards) > 1:
         show_table([clustering_row(card) for card in cards], "clusterings", "Clusterings and what was made from them")
     by_name = {card.name: card for card in cards}
-    card = by_name[st.selectbox("Clustering", list(by_name), key="clusters.name")]
+    card = by_name[choose_one(st.selectbox, "Clustering", list(by_name), key="clusters.name")]
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
-    view = st.segmented_control("View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
+    view = choose_one(st.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     _VIEWS[view](card)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.present.next_steps import STEP_AFTER
+from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_domains
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard
 from workbench.registry.database import reading
@@ -18,18 +23,19 @@ from workbench.store.storage import get_storage
 
 PARTS = DOMAINS, IMPORT, REPORTS = "Domains", "Import text", "Imports & what was refused"
 PREVIEW_DOCUMENTS = 3
-PREVIEW_CHARACTERS = 1500
-PREVIEW_HEIGHT = 240
+PREVIEW_CHARACTERS = 900
 
 
 def show() -> None:
     """Draws the page."""
-    st.title("Corpora & domains")
+    right = show_head(CORPORA)
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
-    part = st.segmented_control(
-        "Part", PARTS, default=PARTS[0], key="part", required=True, label_visibility="collapsed"
+    part = choose_one(
+        st.segmented_control, "Part", PARTS, default=DOMAINS, key="part", required=True, label_visibility="collapsed"
     )
+    if domains and part == DOMAINS:
+        show_next_step(right, STEP_AFTER[CORPORA])
     if part == DOMAINS:
         _show_domains(domains)
     elif part == IMPORT:
@@ -40,13 +46,14 @@ def show() -> None:
 
 def _show_domains(domains: list[DomainCard]) -> None:
     if not domains:
-        step = "Choose “Import text” above and bring in a file, a folder or a data set."
-        empty_until("import-corpus", "There is no text yet.", step)
+        step = "Bring in a file, a folder or a data set."
+        empty_until("import-corpus", "There is no text yet.", step, CORPORA.script, IMPORT, {"part": IMPORT})
+        show_example_domains()
         return
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
     names = [domain.name for domain in domains]
-    name = st.selectbox("Domain", names, key="domain")
+    name = choose_one(st.selectbox, "Domain", names, key="domain")
     _show_domain(next(domain for domain in domains if domain.name == name))
 
 
@@ -68,7 +75,9 @@ def _show_domain(domain: DomainCard) -> None:
     rows = [{"split": split, **sizes} for split, sizes in domain.splits.items()]
     show_table(rows, f"splits_{domain.id}", f"How {domain.name} is split into training and held-out text")
     st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
-    split = st.segmented_control("Documents of", list(domain.splits), default="train", key="split", required=True)
+    split = choose_one(
+        st.segmented_control, "Documents of", list(domain.splits), default="train", key="split", required=True
+    )
     number = st.number_input(
         "First document",
         min_value=0,
@@ -86,8 +95,8 @@ def _show_documents(domain: DomainCard, split: str, first: int) -> None:
         documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
     if not documents:
         st.caption(plain(f"There is no document {first} in this part."))
-    for document in documents:
-        with st.container(border=True, height=PREVIEW_HEIGHT):
+    for column, document in zip(st.columns(PREVIEW_DOCUMENTS), documents, strict=False):
+        with column.container(border=True):
             st.caption(plain(source_of(domain.source, document.source or "no source stated")))
             text = document.text
             st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))

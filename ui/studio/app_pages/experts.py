@@ -5,13 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.expert_table import expert_row, matches
-from ui.present.pages import TRAIN
+from ui.present.next_steps import STEP_AFTER
+from ui.present.pages import EXPERTS, TRAIN
 from ui.present.text.formatting import pluralize
 from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.enable_experts import show_bulk_switches
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.examples import show_example_experts
+from ui.widgets.address import choose_one, choose_some, write_text
 from ui.widgets.data_table import show_table, ticked
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.analysis import perplexity_tables
 from workbench.registry import experts
 from workbench.registry.cards import EvaluationCard, ExpertCard
@@ -20,14 +24,16 @@ from workbench.registry.database import reading
 
 def show() -> None:
     """Draws the page."""
-    st.title("Experts")
+    right = show_head(EXPERTS)
     with reading() as session:
         cards, scores = experts.list_experts(session), perplexity_tables.list_evaluations(session)
     if not cards:
         empty_until(
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
+        show_example_experts()
         return
+    show_next_step(right, STEP_AFTER[EXPERTS])
     shown, split = _filtered(cards)
     _show_registry(shown, scores, split)
     chosen = _chosen(cards)
@@ -41,17 +47,19 @@ def show() -> None:
 def _filtered(cards: list[ExpertCard]) -> tuple[list[ExpertCard], str]:
     """The experts that are looked for, and the split that their numbers are to be of."""
     columns = st.columns([3, 2, 2, 2, 2], vertical_alignment="bottom")
-    search = columns[0].text_input("Search", key="experts.search", placeholder="Names, domains, tags and notes")
+    placeholder = "Names, domains, tags and notes"
+    search = write_text(columns[0].text_input, "Search", key="experts.search", placeholder=placeholder)
     there_are = {
         "method": {card.method for card in cards},
         "domain": {name for card in cards for name in card.domains},
         "mixture": {name for card in cards for name in card.mixtures},
     }
     wanted = {
-        field: column.multiselect(field.capitalize(), sorted(names), key=f"experts.{field}")
+        field: choose_some(column.multiselect, field.capitalize(), sorted(names), key=f"experts.{field}")
         for column, (field, names) in zip(columns[1:-1], there_are.items(), strict=True)
     }
-    split = columns[-1].segmented_control(
+    split = choose_one(
+        columns[-1].segmented_control,
         "Held-out text",
         ["test", "dev"],
         default="test",
@@ -79,7 +87,7 @@ def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:
     kept = [name for name in wanted if name in by_name]
     if kept != st.session_state.get("experts.chosen"):
         st.session_state["experts.chosen"] = kept  # one of them has been deleted or renamed
-    names = st.multiselect("Experts", list(by_name), key="experts.chosen")
+    names = choose_some(st.multiselect, "Experts", list(by_name), key="experts.chosen")
     return [by_name[name] for name in names]
 
 

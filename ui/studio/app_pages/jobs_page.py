@@ -6,11 +6,14 @@ import streamlit as st
 
 from ui.present.failure_text import cause_of
 from ui.present.job_status import percent_of, style_of, time_left
-from ui.present.pages import CORPORA
+from ui.present.next_steps import STEP_AFTER
+from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
+from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.notices import empty, explained
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -22,7 +25,10 @@ _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "canc
 
 def show() -> None:
     """Draws the page."""
-    st.title("Jobs")
+    right = show_head(JOBS)
+    with explained(), reading() as session:
+        if rows.count_by_state(session):
+            show_next_step(right, STEP_AFTER[JOBS])
     st.session_state.pop(_SHOWN, None)
     _live_list()
     if job_id := st.session_state.get(_SHOWN):
@@ -44,7 +50,7 @@ def _draw_list() -> str | None:
     if not counts:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
-    states = st.pills("Status", _STATES, selection_mode="multi", key="job_states") or _STATES
+    states = choose_some(st.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
     _show_table(shown)
@@ -79,9 +85,8 @@ def _chosen(jobs: list[JobCard]) -> str | None:
         st.info(plain("No job is in one of these states."))
         return None
     titles = {job.id: f"{job.title} · {style_of(job).word} · {clock(job.created_at)}" for job in jobs}
-    if st.session_state.get("job") not in titles:
-        st.session_state["job"] = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
-    return st.selectbox("Job", list(titles), key="job", format_func=titles.__getitem__)
+    usual = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
+    return choose_one(st.selectbox, "Job", list(titles), usual=usual, key="job", format_func=titles.__getitem__)
 
 
 if __name__ == "__main__":

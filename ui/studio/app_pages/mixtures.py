@@ -7,7 +7,7 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.curves_and_bars import mixture_bars
 from ui.present.missing_scores import gap_words
-from ui.present.pages import TRAIN
+from ui.present.pages import MIXTURES, TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
@@ -19,8 +19,11 @@ from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.mixtures.temperature_view import show_temperature
+from ui.studio.shared.examples import show_example_mixture
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
 from workbench.answers.perplexities import MixedScores
@@ -34,12 +37,12 @@ from workbench.store.storage import get_storage
 
 def show() -> None:
     """Draws the page."""
-    st.title("Mixtures")
+    show_head(MIXTURES)
     with reading() as session:
         cards = mixtures.most_useful_first(session)
     if cards:
         by_name = {card.name: card for card in cards}
-        name = st.selectbox("Mixture", list(by_name), key="mixture")
+        name = choose_one(st.selectbox, "Mixture", list(by_name), key="mixture")
         _show_mixture(by_name[name])
     else:
         empty_until(
@@ -49,11 +52,13 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
+        show_example_mixture()
     show_new_mixture()
 
 
 def _show_mixture(mixture: MixtureCard) -> None:
-    split = st.segmented_control(
+    split = choose_one(
+        st.segmented_control,
         "Held-out text",
         ["test", "dev"],
         default="test",

@@ -10,13 +10,14 @@ import streamlit as st
 from ui.present.failure_text import cause_of
 from ui.present.job_status import StateStyle, style_of
 from ui.present.next_steps import Holdings, suggestions
-from ui.present.pages import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
+from ui.present.pages import CORPORA, EXPERTS, JOBS, MIXTURES, OVERVIEW, TRAIN
 from ui.present.text.formatting import ago, plain, pluralize, spoken
 from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.studio.shared.glossary import show_glossary
 from ui.studio.shared.health import Sign, signs_of_health
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora, experts, mixtures, seeds
@@ -33,7 +34,6 @@ FRESH_SECONDS = 3600.0
 
 def show() -> None:
     """Draws the page."""
-    st.title("Overview")
     _live()
     show_glossary()
 
@@ -84,8 +84,10 @@ def _show_suggestions(have: Holdings) -> None:
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live() -> None:
+    right = show_head(OVERVIEW)
     with explained():
         have = holdings()
+        show_next_step(right, suggestions(have)[0])
         _show_counts(have)
         _show_suggestions(have)
         with reading() as session:

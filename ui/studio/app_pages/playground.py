@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from ui.addresses import STUDIO_HOST, playground_address
-from ui.present.pages import TRAIN
+from ui.present.pages import PLAYGROUND, TRAIN
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
 from ui.widgets.notices import empty
+from ui.widgets.page_head import show_head
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -21,7 +22,7 @@ FRAME_HEIGHT = 1000
 
 def show() -> None:
     """Draws the page."""
-    st.title("Playground")
+    show_head(PLAYGROUND)
     settings = get_settings()
     api, _ = api_signs(settings)
     if not api.is_well:

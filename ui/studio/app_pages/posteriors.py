@@ -10,15 +10,18 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.present.gate_questions import setting_questions
-from ui.present.pages import TRAIN
+from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.evidence import draw_evidence
+from ui.studio.shared.examples import show_example_posterior
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.sample_texts import example
 from workbench.answers.posteriors import PosteriorAnswer
@@ -42,7 +45,7 @@ class TextRequest:
 
 def show() -> None:
     """Draws the page."""
-    st.title("Posteriors")
+    show_head(POSTERIORS)
     with reading() as session:
         cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
@@ -53,10 +56,13 @@ def show() -> None:
             TRAIN.script,
             "Train",
         )
+        show_example_posterior()
         return
     columns = st.columns([3, 2], vertical_alignment="bottom")
-    name = columns[0].selectbox("Mixture", list(cards), key="posterior.mixture")
-    view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
+    name = choose_one(columns[0].selectbox, "Mixture", list(cards), key="posterior.mixture")
+    view = choose_one(
+        columns[1].segmented_control, "Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True
+    )
     if view == _VIEWS[1]:
         show_domains(saved_request(cards[name]))
     elif sent := _draw_form(cards[name]):

@@ -20,13 +20,16 @@ from jobs.plans.replications import (
 from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
 from ui.present.job_status import is_over
-from ui.present.pages import JOBS
+from ui.present.pages import JOBS, REPLICATIONS
 from ui.present.pending_jobs import by_turn
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
+from ui.studio.shared.examples import show_example_claims
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
@@ -53,15 +56,17 @@ _FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without 
 
 def show() -> None:
     """Draws the page."""
-    st.title("Replication")
+    show_head(REPLICATIONS)
     with reading() as session:
         names = [spec.name for spec in replications(session)]
     if not names:
         why = "No paper has been reproduced here yet."
         empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
-    choice = st.selectbox("Replication", [*names, NEW], key="replication.name") if names else NEW
+    choice = choose_one(st.selectbox, "Replication", [*names, NEW], key="replication.name") if names else NEW
     if choice == NEW:
-        _show_form()
+        paper = _show_form()
+        if not names:
+            show_example_claims(paper)
     else:
         _show(choice)
     st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
@@ -70,10 +75,15 @@ def show() -> None:
 # the form -----------------------------------------------------------------------------------------
 
 
-def _show_form() -> None:
+def _show_form() -> str:
+    """Gives the name of the paper that is chosen."""
     left, right = st.columns(2)
-    name_of_paper = left.selectbox(
-        "Paper", list(PAPERS), key="replication.paper", format_func=lambda one: _citation(PAPERS[one])
+    name_of_paper = choose_one(
+        left.selectbox,
+        "Paper",
+        list(PAPERS),
+        key="replication.paper",
+        format_func=lambda one: _citation(PAPERS[one]),
     )
     paper = PAPERS[name_of_paper]
     where = right.segmented_control(
@@ -97,6 +107,7 @@ def _show_form() -> None:
             ids = submit_replication(_spec(paper, answers, name, size, seeds))
             keep(f"{name}: {pluralize(len(ids), 'job')} submitted.")
             st.rerun()
+    return paper.name
 
 
 def _citation(paper: Paper) -> str:

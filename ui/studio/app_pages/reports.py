@@ -6,14 +6,18 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from ui.present.pages import EXPERTS
+from ui.present.next_steps import STEP_AFTER
+from ui.present.pages import EXPERTS, REPORTS
 from ui.present.text.formatting import clock, plain, pluralize
 from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
+from ui.studio.shared.examples import show_example_certificate
+from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
+from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry import reports
 from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction
@@ -21,19 +25,24 @@ from workbench.registry.database import reading, transaction
 
 def show() -> None:
     """Draws the page."""
-    st.title("Reports")
+    right = show_head(REPORTS)
     with reading() as session:
         cards = reports.list_reports(session)
     if not cards:
         why = "No report has been written yet."
         empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
+        show_example_certificate()
         return
-    kinds = st.pills("Kind", sorted({card.kind for card in cards}), selection_mode="multi", key="reports.kinds")
+    show_next_step(right, STEP_AFTER[REPORTS])
+    there_are = sorted({card.kind for card in cards})
+    kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds")
     shown = [card for card in cards if not kinds or card.kind in kinds]
     st.caption(f"{pluralize(len(shown), 'report')}, the newest first. Reports are kept when their models are deleted.")
     show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
     by_id = {card.id: card for card in shown}
-    chosen = st.selectbox("Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")
+    chosen = choose_one(
+        st.selectbox, "Report", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen"
+    )
     _show_report(by_id[chosen])
 
 

@@ -9,11 +9,14 @@ import streamlit as st
 from engine.selfcheck.report import versions
 from jobs.queue.submit import submit
 from ui.present.job_status import is_over
+from ui.present.pages import SELFCHECK
 from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then, summary
 from ui.studio.job_views.job_view import show_job
+from ui.studio.shared.examples import show_example_laws
 from ui.widgets.data_table import as_csv
 from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.page_head import show_head
 from workbench.job_records import jobs as rows
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.cards import JobCard
@@ -25,7 +28,7 @@ _SIGNS = {True: ":green[:material/check: {}]", False: ":red[:material/error: **{
 
 def show() -> None:
     """Draws the page."""
-    st.title("Self-check")
+    show_head(SELFCHECK)
     with reading() as session:
         jobs = rows.list_jobs(session, kind=KIND)
     if not jobs:
@@ -39,6 +42,8 @@ def show() -> None:
         show_job(jobs[0].id, key=KIND)
     if done:
         _show_laws(done.result)
+    if not jobs:
+        show_example_laws()
     st.caption("The same in a terminal: `workbench selfcheck`. It ends with code 1 when a law does not hold.")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.present.charts.heatmap import Scores, specialization
-from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, TRAIN
+from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.present.text.measures import table_measure_words
 from ui.studio.analysis.affinity_view import show_affinity
@@ -17,7 +17,10 @@ from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.studio.shared.examples import show_example_specialization
+from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
+from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import perplexity_tables
 from workbench.registry import experts, mixtures
@@ -30,7 +33,7 @@ _AT_FIRST = 12  # experts that are compared until others are chosen
 
 def show() -> None:
     """Draws the page."""
-    st.title("Specialization")
+    show_head(SPECIALIZATION)
     with reading() as session:
         names = [card.name for card in mixtures.most_useful_first(session)]
         cards = experts.list_experts(session)
@@ -38,10 +41,16 @@ def show() -> None:
         empty_until(
             "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
+        show_example_specialization()
         return
     mixture, split = _draw_choices(names)
-    view = st.segmented_control(
-        "View", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+    view = choose_one(
+        st.segmented_control,
+        "View",
+        list(_VIEWS),
+        default=next(iter(_VIEWS)),
+        key="specialization.view",
+        required=True,
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
@@ -163,9 +172,16 @@ def _how_to_score(mixture: str | None) -> str:
 
 def _draw_choices(names: list[str]) -> tuple[str | None, str]:
     columns = st.columns([3, 1], vertical_alignment="bottom")
-    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
-    split = columns[1].segmented_control(
-        "Held-out text", ["test", "dev"], default="test", key="specialization.split", required=True
+    choice = choose_one(
+        columns[0].selectbox, "Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go
+    )
+    split = choose_one(
+        columns[1].segmented_control,
+        "Held-out text",
+        ["test", "dev"],
+        default="test",
+        key="specialization.split",
+        required=True,
     )
     return None if choice == ALL else choice, split
 

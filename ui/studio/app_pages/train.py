@@ -7,20 +7,27 @@ import streamlit as st
 from ui.kinds.catalog import train_forms
 from ui.kinds.train_form_parts import EXPERT, JOINT, MODE, SEED
 from ui.present.form_choices import offers_now
-from ui.present.pages import CLUSTERS
+from ui.present.pages import CLUSTERS, TRAIN
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.widgets.address import choose_one
+from ui.widgets.page_head import show_head
 
 
 def show() -> None:
     """Draws the page."""
-    st.title("Train")
+    show_head(TRAIN)
     offers, forms = offers_now(), train_forms()
     kinds = {form.title: kind for kind, form in forms.items()}
-    title = st.segmented_control(
-        "What do you want to make?", list(kinds), default=_first(offers), key="train.what", required=True
+    title = choose_one(
+        st.segmented_control,
+        "What do you want to make?",
+        list(kinds),
+        default=_first(offers),
+        key="train.what",
+        required=True,
     )
     form = forms[kinds[title]]
     st.caption(plain(form.about))

@@ -10,6 +10,7 @@ from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
@@ -31,9 +32,14 @@ def show_grid(card: ClusteringCard) -> None:
         empty(why, "“Train on them” above trains a model on each cluster, and makes a mixture with such a gate.")
         return
     left, right = st.columns([3, 1], vertical_alignment="bottom")
-    name = left.selectbox("Mixture", list(ours), key="clusters.grid_of")
-    split = right.segmented_control(
-        "Held-out text", ["test", "dev"], default="test", key="clusters.grid_split", required=True
+    name = choose_one(left.selectbox, "Mixture", list(ours), key="clusters.grid_of")
+    split = choose_one(
+        right.segmented_control,
+        "Held-out text",
+        ["test", "dev"],
+        default="test",
+        key="clusters.grid_split",
+        required=True,
     )
     if grid := _fetch(ours[name], split):
         _show(grid, name, split)
@@ -54,7 +60,7 @@ def _show(grid: ClusterGrid, mixture: str, split: str) -> None:
         empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
         return
     by_domain = {row.domain: row.perplexity for row in grid.domains}
-    text = st.selectbox("Text", [_ALL, *by_domain], key="clusters.grid_text")
+    text = choose_one(st.selectbox, "Text", [_ALL, *by_domain], key="clusters.grid_text")
     show_chart(grid_picture(grid, by_domain.get(text, grid.perplexity)), "cluster_grid")
     caption = (
         f"Exact, from stored scores of the {split} split, in {grid.seconds * 1000:.0f} ms; all experts weigh alike."

@@ -12,6 +12,7 @@ from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, m
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.forms.job_form import show_last
+from ui.widgets.address import choose_one, choose_some
 from ui.widgets.notices import empty, explained
 from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.answers.documents import ClusteredDocument
@@ -84,7 +85,8 @@ def _nothing() -> None:
 
 def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
     left, right = st.columns([2, 3])
-    by: By = left.segmented_control(
+    by: By = choose_one(
+        left.segmented_control,
         "Coloured by",
         list(_COLOURINGS),
         format_func=_COLOURINGS.__getitem__,
@@ -93,14 +95,15 @@ def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
         required=True,
     )
     names = [cluster.name for cluster in card.clusters]
-    only = right.multiselect(
+    only = choose_some(
+        right.multiselect,
         "Only these clusters",
         names,
         key=f"clusters.only.{card.id}",
         placeholder="all",
         help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
     )
-    return by, list(only)
+    return by, only
 
 
 # a document -----------------------------------------------------------------------------------------

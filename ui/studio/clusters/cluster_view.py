@@ -8,6 +8,7 @@ from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.text.clusters import changes_words, cluster_row
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.cluster_map_view import show_text
+from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background, forget
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
@@ -26,7 +27,7 @@ def show_clusters(card: ClusteringCard) -> None:
     st.markdown("##### Clusters and their strongest words")
     show_table([cluster_row(one) for one in card.clusters], "clusters", f"Clusters of {card.name}")
     names = [cluster.name for cluster in card.clusters]
-    name = st.selectbox("Cluster", names, key=f"clusters.one.{card.id}")
+    name = choose_one(st.selectbox, "Cluster", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
     show_chart(sizes_picture(card), "cluster_sizes")
 

@@ -7,6 +7,7 @@ import streamlit as st
 from ui.present.form_choices import backbone_of, backbones
 from ui.present.pages import COMPOSITION, TRAIN
 from ui.present.text.formatting import millions, plain, pluralize
+from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
 from workbench.analysis import mode_parts
 from workbench.registry import experts
@@ -60,4 +61,4 @@ def _holds(composition: ExpertCard, card: ExpertCard) -> bool:
 def _offer(label: str, backbone: str, chosen: list[str], key: str) -> None:
     widget_values = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
     if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(widget_values,)):
-        st.switch_page(TRAIN.script)
+        go_to(TRAIN)

@@ -10,6 +10,7 @@ from ui.present.failure_text import cause_of, next_step_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import clock, plain, pluralize, spoken
 from ui.present.uploads import own_names
+from ui.widgets.address import open_link
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
 from workbench.job_records import jobs as rows
@@ -53,9 +54,7 @@ def _show_refusal(job: JobCard) -> None:
             st.badge("refused", icon=":material/error:", color="red")
         st.caption(plain(f"{clock(job.finished_at or job.created_at)}; nothing was imported."))
         show_problem(spoken(cause_of(job)), next_step_of(job))
-        if st.button("See the job", icon=JOBS.icon, key=f"see_{job.id}"):
-            st.session_state["job"] = job.id
-            st.switch_page(JOBS.script)
+        open_link(JOBS, "See the job", {"job": job.id}, key=f"see_{job.id}")
 
 
 def _show_import(corpus: CorpusCard) -> None:

@@ -18,7 +18,8 @@ from ui.present.throughput import COUNTED_AS, throughput_words
 from ui.studio.experts.forgetting import show_forgetting
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.mode_gate_history import show_gates
-from ui.widgets.notices import explained, keep, show_problem
+from ui.widgets.address import open_link
+from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard
@@ -27,23 +28,34 @@ from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
+_DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 
 
 def show_job(job_id: str, key: str = "job") -> None:
-    """A job's card. While it is unfinished it looks again each second and redraws the page at its end."""
+    """A job's card, with its curves and details. While it is unfinished they are live, and its end redraws the page."""
     with explained():
         if is_over(_read(job_id)):
-            _draw(job_id, key)
+            _draw_card(job_id, key)
+            _draw_rest(job_id, key)
         else:
-            _live(job_id, key)
+            _live_card(job_id, key)
+            _live_rest(job_id, key)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
-def _live(job_id: str, key: str) -> None:
+def _live_card(job_id: str, key: str) -> None:
     with explained():
-        if is_over(_read(job_id)):  # before it is drawn: a click on a button of a last look would be lost
+        job = _read(job_id)
+        if is_over(job):  # before it is drawn: a click on a button of a last look would be lost
+            announce(f"{job.title}: {style_of(job).word}")
             st.rerun()
-        _draw(job_id, key)
+        _draw_card(job_id, key)
+
+
+@st.fragment(run_every=_DRAW_AGAIN)
+def _live_rest(job_id: str, key: str) -> None:
+    with explained():
+        _draw_rest(job_id, key)
 
 
 def show_line(job: JobCard) -> None:
@@ -61,15 +73,19 @@ def _read(job_id: str) -> JobCard:
         return rows.get_job(session, job_id)
 
 
-def _draw(job_id: str, key: str) -> None:
-    with reading() as session:
-        job = rows.get_job(session, job_id)
-        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
+def _draw_card(job_id: str, key: str) -> None:
+    job = _read(job_id)
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
         _show_ending(job)
         _show_actions(job, key)
+
+
+def _draw_rest(job_id: str, key: str) -> None:
+    with reading() as session:
+        job = rows.get_job(session, job_id)
+        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
     show_curves(points, f"{key}_curves", subject=job.title)
     show_forgetting(job, points, key)
     show_gates(job, points, key)
@@ -97,11 +113,7 @@ def _show_ending(job: JobCard) -> None:
 
 
 def _show_link(job: JobCard, place: ResultPlace) -> None:
-    # A callback, because on the result's own page its widgets cannot be set once they are drawn.
-    if st.button(
-        place.label, icon=place.page.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(place.state,)
-    ):
-        st.switch_page(place.page.script)
+    open_link(place.page, place.label, place.state, key=f"see_{job.id}")
 
 
 def _cancel(job_id: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import streamlit as st
 
 from ui.client import Client
 from ui.present.missing_scores import gap_words
+from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
 from ui.present.text.inference_modes import (
     ALL_WORDS,
@@ -46,8 +48,8 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
     answer = _fetch(saved, split, evidence, int(blocks))
     if answer is None or _is_empty(answer, saved.model, split):
         return
-    rows = [_row(row.domain, row.by_mode()) for row in answer.domains]
-    st.table([*rows, *(_row(mean.title, mean.by_mode) for mean in means(answer))])
+    rows = [_row(_link(row.domain), row.by_mode()) for row in answer.domains]
+    st.table([*rows, *(_row(plain(mean.title), mean.by_mode) for mean in means(answer))])
     st.download_button(
         "Download as CSV",
         as_csv(list(table_rows(answer))),
@@ -88,8 +90,13 @@ def _is_empty(answer: InferenceModeComparison, mixture: str, split: str) -> bool
     return not answer.domains
 
 
+def _link(domain: str) -> str:
+    """A domain as a link to its text. A table that is wider than a phone can be scrolled by keys only with one."""
+    return f"[{plain(domain)}](/{CORPORA.address}?{urlencode({'domain': domain}, quote_via=quote)})"
+
+
 def _row(title: str, by_mode: ByMode) -> dict[str, str]:
-    """One line of the table, as Markdown."""
+    """One line of the table, as Markdown; so is its title."""
     best = best_mode(by_mode)
 
     def number(mode: InferenceMode) -> str:
@@ -98,4 +105,4 @@ def _row(title: str, by_mode: ByMode) -> dict[str, str]:
         return f"**{shown}**" if mode == best else shown
 
     names = {mode: "as saved" if mode == "mixture" else mode for mode in ALL_WORDS}
-    return {"domain": plain(title), **{name: number(mode) for mode, name in names.items()}}
+    return {"domain": title, **{name: number(mode) for mode, name in names.items()}}

@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.mixing.evidence import READINGS, EvidenceRule
 from ui.present.questions import Question, config_questions
+from ui.widgets.address import choose_one
 from ui.widgets.fields import draw_widget
 
 RULE = "decay and power"
@@ -33,7 +34,8 @@ def draw_evidence(form: str, question: Question) -> Any:
 def choose_evidence(column: DeltaGenerator, key: str, gate: Mapping[str, Any]) -> Any:
     """Which evidence a comparison is by: the paper's, the code's, or the saved gate's where that is another."""
     saved = gate.get("evidence")
-    chosen = column.segmented_control(
+    chosen = choose_one(
+        column.segmented_control,
         "Evidence",
         [*READINGS, *([_SAVED] if isinstance(saved, Mapping) else [])],
         default="prefix",

@@ -25,7 +25,7 @@ class DemixSize(Size):
 _WRITTEN: Mapping[SizeName, DemixSize] = {
     "tiny": DemixSize(
         about="2 layers, width 64: two CPU cores, some two hours with five seeds",
-        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
+        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=528),
         vocab_size=2048,
         training=TrainingConfig(
             num_steps=2000,

@@ -1,0 +1,337 @@
+"""Claim: many streams at the same time, some of them cut, while experts are renamed and mixtures come and go, give
+each client the tokens of its answer alone, lose none, and leave memory steady; a full queue refuses the rest with 429.
+
+A server of its own (`python -m ui.api`) in a temporary home serves DEMix experts of width 256 that were trained for a
+few steps. First each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send
+them in random order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and
+a mixture is created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold
+are sent at once. The last line is JSON. Exit code 1 when a token differs, a request fails, or the queue miscounts.
+Run: python benchmarks/load.py --minutes 10
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import random  # noqa: E402
+import socket  # noqa: E402
+import statistics  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from collections import Counter  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from concurrent.futures import ThreadPoolExecutor  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from dataclasses import dataclass, field  # noqa: E402
+from pathlib import Path  # noqa: E402
+from threading import Event, Lock  # noqa: E402
+from typing import Any  # noqa: E402
+
+import httpx  # noqa: E402
+
+DOMAINS = {
+    "law": "court statute appeal justice plaintiff ruling",
+    "cook": "flour oven butter salt simmer bake",
+    "sea": "wave harbour gull sail anchor tide",
+}
+COMMANDS = (
+    "migrate",
+    "corpus add texts {corpus} --domain-field domain --here",
+    "seed make tiny --domains law,cook,sea --layers 4 --width 256 --heads 4 --ffn-width 1024 --vocab-size 512"
+    " --max-positions 512 --here",
+    "train joint duo --seed-model tiny --domains law,cook,sea --steps 40 --block-size 64 --here",
+    "mixture create pair --experts duo/law,duo/cook",
+)
+RUN_ALL = """
+import json, sys
+from ui.cli.app import main
+for command in json.loads(sys.argv[1]):
+    if code := main(command.split()):
+        sys.exit(f"{command}: exit code {code}")
+"""
+RENAMED, ANOTHER_NAME = "duo/sea", "duo/ocean"
+NUM_TOKENS = 64
+MORE_THAN_HELD = 64
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass
+class Tally:
+    """What the clients saw."""
+
+    whole: int = 0
+    cut: int = 0
+    tokens: int = 0
+    refused: int = 0  # a mixture that was deleted before the request came
+    wrong: list[str] = field(default_factory=list)
+    first_seconds: list[float] = field(default_factory=list)
+    between_seconds: list[float] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--streams", type=int, default=32)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as (url, process):
+        requests = _requests()
+        alone = [_ids(_answer(url, request)) for request in requests]
+        print(f"{len(requests)} requests answered alone.", flush=True)
+        tally, memory, changes = _load(url, process, requests, alone, given.streams, given.minutes * 60)
+        _wait_until_idle(url)
+        overflow = _overflow(url, requests[0], alone[0])
+    quarter = max(1, len(memory) // 4)
+    result = {
+        "streams": given.streams,
+        "minutes": given.minutes,
+        "whole": tally.whole,
+        "cut": tally.cut,
+        "of_a_deleted_mixture": tally.refused,
+        "tokens": tally.tokens,
+        "renames_and_deletions": changes,
+        "wrong": len(tally.wrong),
+        "first_token_seconds": _quantiles(tally.first_seconds),
+        "between_tokens_seconds": _quantiles(tally.between_seconds),
+        "resident_mb": {
+            "first_quarter": round(statistics.median(memory[:quarter])),
+            "last_quarter": round(statistics.median(memory[-quarter:])),
+            "most": round(max(memory)),
+        },
+        "queue": overflow,
+    }
+    print(*tally.wrong[:5], sep="\n", file=sys.stderr)
+    print(json.dumps(result))
+    return int(bool(tally.wrong) or not overflow["as_promised"])
+
+
+def _requests() -> list[dict[str, Any]]:
+    prompts = ("the court", "bake the flour", "a gull over the harbour " * 12)
+    gates: tuple[dict[str, Any], ...] = ({}, {"top_k_experts": 1}, {"gate": "fixed"})
+    models = ("duo", "pair", RENAMED)
+    return [
+        {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": NUM_TOKENS,
+            "ignore_eos": True,
+            "seed": number,
+            "temperature": 0.9 * (number % 2),
+            "return_token_ids": True,
+        }
+        | (gate if model != RENAMED else {})
+        for number, (model, prompt, gate) in enumerate(
+            (model, prompt, gate) for model in models for prompt in prompts for gate in gates
+        )
+    ]
+
+
+# the server ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Address and process of a server with trained experts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {"WORKBENCH_HOME": str(folder / "home"), "WORKBENCH_API_PORT": str(port), "WORKBENCH_TOKEN": ""}
+    commands = [one.format(corpus=_corpus(folder / "texts.jsonl")) for one in COMMANDS]
+    subprocess.run([sys.executable, "-c", RUN_ALL, json.dumps(commands)], check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-P", "-m", "ui.api"], stderr=(folder / "log").open("wb"))
+    url = f"http://127.0.0.1:{port}"
+    try:
+        while not _is_ready(url):
+            if process.poll() is not None:
+                raise SystemExit((folder / "log").read_text())
+            time.sleep(0.2)
+        yield url, process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready", trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _corpus(path: Path) -> Path:
+    generator = random.Random(0)
+    lines = [
+        json.dumps({"text": " ".join(generator.choices(words.split(), k=60)) + f" {number}.", "domain": domain})
+        for domain, words in DOMAINS.items()
+        for number in range(120)
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def _resident_mb(process: subprocess.Popen[bytes]) -> float:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+# the load ------------------------------------------------------------------------------------------------------
+
+
+def _load(
+    url: str,
+    process: subprocess.Popen[bytes],
+    requests: list[dict[str, Any]],
+    alone: list[list[int]],
+    num_streams: int,
+    seconds: float,
+) -> tuple[Tally, list[float], int]:
+    """What the clients saw, the server's resident memory (MB) from time to time, and the number of changes."""
+    tally, ended, memory, changes = Tally(), Event(), list[float](), 0
+
+    def client(number: int) -> None:
+        generator = random.Random(number)
+        with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as connection:
+            while not ended.is_set():
+                place = generator.randrange(len(requests))
+                cut_after = generator.randrange(1, NUM_TOKENS) if generator.random() < 0.2 else None
+                request = dict(requests[place])
+                if request["model"] == RENAMED and generator.random() < 0.5:
+                    request["model"] = ANOTHER_NAME
+                elif request["model"] == "pair" and generator.random() < 0.3:
+                    request["model"] = "spare"
+                try:
+                    _stream(connection, url, request, alone[place], cut_after, tally)
+                except (httpx.HTTPError, ValueError, KeyError) as error:
+                    with tally.lock:
+                        tally.wrong.append(f"{request}: {type(error).__name__}: {error}")
+
+    with ThreadPoolExecutor(num_streams) as clients:
+        running = [clients.submit(client, number) for number in range(num_streams)]
+        stop = time.monotonic() + seconds
+        try:
+            while time.monotonic() < stop:
+                changes += _change(changes)
+                memory.append(_resident_mb(process))
+                time.sleep(1)
+        finally:
+            ended.set()
+        for one in running:
+            one.result()
+    if changes % 2:
+        _change(changes)
+    return tally, memory, changes
+
+
+def _change(number: int) -> int:
+    """Renames an expert, and creates a mixture; the next time both are undone, whoever uses them. Gives 1."""
+    from workbench.registry import experts, mixtures
+    from workbench.registry.database import transaction
+    from workbench.request_specs import MixtureSpec
+
+    with transaction() as session:
+        experts.rename(session, *((RENAMED, ANOTHER_NAME) if number % 2 == 0 else (ANOTHER_NAME, RENAMED)))
+        if number % 2 == 0:
+            mixtures.create_mixture(session, MixtureSpec(name="spare", experts=["duo/law", "duo/cook"]))
+        else:
+            mixtures.delete_mixture(session, "spare")
+    return 1
+
+
+def _stream(
+    connection: httpx.Client,
+    url: str,
+    request: dict[str, Any],
+    expected: list[int],
+    cut_after: int | None,
+    tally: Tally,
+) -> None:
+    ids, began, before = list[int](), time.monotonic(), 0.0
+    first, between, ended = 0.0, list[float](), False
+    with connection.stream("POST", f"{url}/v1/completions", json={**request, "stream": True}) as answer:
+        if answer.status_code == 404 and request["model"] in (RENAMED, ANOTHER_NAME, "spare"):
+            with tally.lock:
+                tally.refused += 1
+            return
+        answer.raise_for_status()
+        for line in answer.iter_lines():
+            if line == "data: [DONE]":
+                ended = True
+            elif line.startswith("data: "):
+                event = json.loads(line.removeprefix("data: "))
+                if "error" in event:
+                    raise ValueError(event["error"])
+                now = time.monotonic()
+                if new := [id for choice in event["choices"] for id in choice.get("token_ids") or []]:
+                    if ids:
+                        between.append(now - before)
+                    else:
+                        first = now - began
+                    before = now
+                    ids += new
+            if cut_after is not None and len(ids) >= cut_after:
+                break
+    is_right = ids == expected[: len(ids)] if cut_after is not None else ended and ids == expected
+    with tally.lock:
+        tally.cut += cut_after is not None
+        tally.whole += cut_after is None
+        tally.tokens += len(ids)
+        tally.first_seconds.append(first)
+        tally.between_seconds += between
+        if not is_right:
+            tally.wrong.append(f"{request}: {ids} instead of {expected}")
+
+
+def _answer(url: str, request: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{url}/v1/completions", json=request, trust_env=False, timeout=TIMEOUT_SECONDS)
+
+
+def _ids(answer: httpx.Response) -> list[int]:
+    answer.raise_for_status()
+    ids: list[int] = answer.json()["choices"][0]["token_ids"]
+    return ids
+
+
+def _wait_until_idle(url: str) -> None:
+    """Until the cut streams have left; a minute at most."""
+    deadline = time.monotonic() + 60
+    while (health := httpx.get(f"{url}/health", trust_env=False).json())["busy"] or health["waiting"]:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{health['busy']} slots are busy a minute after the last client left.")
+        time.sleep(0.2)
+
+
+def _overflow(url: str, request: dict[str, Any], expected: list[int]) -> dict[str, Any]:
+    """The answers to 64 requests more than are held at once: that many refusals, and nobody else fails."""
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    held = settings.max_streams + settings.max_waiting
+    with ThreadPoolExecutor(held + MORE_THAN_HELD) as clients:
+        answers = list(clients.map(lambda _: _answer(url, request), range(held + MORE_THAN_HELD)))
+    codes = Counter(answer.status_code for answer in answers)
+    inside = [answer for answer in answers if answer.status_code == 200]
+    return {
+        "held": held,
+        "answered": codes[200],
+        "refused": codes[429],
+        "as_promised": codes[200] >= held
+        and codes[200] + codes[429] == len(answers)
+        and all(_ids(answer) == expected for answer in inside)
+        and all("retry-after" in answer.headers for answer in answers if answer.status_code == 429),
+    }
+
+
+def _quantiles(seconds: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(seconds, n=100)
+    return {"median": round(cuts[49], 4), "p95": round(cuts[94], 4), "most": round(max(seconds), 4)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Every page in both themes: axe finds nothing serious, a phone shows all of it, and the keyboard reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, TimeoutError, expect
+
+from tests.browser.conftest import QUICK, RunningWorkbench, free_port
+from tests.browser.test_login import running
+from ui.present.pages import PAGES
+from workbench.settings import Settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")  # axe-core, as its makers publish it
+SERIOUS = """async () => {
+  const answer = await axe.run(document, {resultTypes: ["violations"], iframes: false});
+  const serious = answer.violations.filter((one) => ["serious", "critical"].includes(one.impact));
+  const words = (rule, node) => `${rule}: ${node.html.slice(0, 200)} ${node.failureSummary}`;
+  return serious.flatMap((one) => one.nodes.map((node) => words(one.id, node)));
+}"""
+FITS = """() => {
+  const main = document.querySelector("[data-testid=stMain]");
+  return main.scrollWidth <= main.clientWidth + 1;
+}"""
+SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
+WIDE, TABLET, PHONE = (
+    {"width": 1440, "height": 900},
+    {"width": 1024, "height": 900},
+    {"width": 390, "height": 844},
+)
+
+
+@pytest.fixture
+def empty_studio(home: Path) -> Iterator[RunningWorkbench]:
+    """The studio of a registry that holds nothing."""
+    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    with running(settings, "-m", "ui.serving.studio_server") as studio:
+        yield studio
+
+
+def test_axe_finds_nothing_serious_on_a_page_with_something_on_it(servers: Any, chromium: Browser) -> None:
+    assert faults_of(servers, chromium) == ""
+
+
+def test_axe_finds_nothing_serious_on_an_empty_page(empty_studio: RunningWorkbench, chromium: Browser) -> None:
+    assert faults_of(empty_studio, chromium) == ""
+
+
+def faults_of(servers: RunningWorkbench, chromium: Browser) -> str:
+    """What is wrong on any page, in both themes, one fault in a line."""
+    faults = []
+    for theme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=theme, viewport=WIDE)
+        page = context.new_page()
+        page.set_default_timeout(QUICK)
+        for one in PAGES:
+            open_page(page, f"{servers.studio}/{one.address}")
+            faults += [f"{one.title}, {theme}: {fault}" for fault in serious(page)]
+            for size in (TABLET, PHONE):
+                page.set_viewport_size(size)
+                expect(page.locator(SETTLED)).to_be_visible()
+                try:
+                    page.wait_for_function(FITS)  # a table takes a moment to follow the window
+                except TimeoutError:
+                    faults.append(f"{one.title}, {theme}: wider than {size['width']} pixels")
+            faults += [f"{one.title}, {theme}, phone: {fault}" for fault in serious(page)]
+            page.set_viewport_size(WIDE)
+        context.close()
+    return "\n".join(faults)
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator(SETTLED)).to_be_visible()
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+
+
+def serious(page: Page) -> list[str]:
+    page.evaluate(AXE)
+    found: list[str] = page.evaluate(SERIOUS)
+    return found
+
+
+def test_the_keyboard_goes_from_page_to_page(empty_studio: RunningWorkbench, page: Page) -> None:
+    open_page(page, f"{empty_studio.studio}/reports")
+    press_until(page, "Data")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Data", level=1)).to_be_visible()
+    press_until(page, "Clusters")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("There is no clustering yet.")).to_be_visible()
+
+
+def press_until(page: Page, link: str) -> None:
+    """Presses Tab until a link has the focus, which must be seen."""
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.innerText") == link:
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+            return
+    raise AssertionError(f"Tab does not reach “{link}”")
+
+
+def test_a_phone_reaches_every_entry_in_one_tap(empty_studio: RunningWorkbench, page: Page) -> None:
+    page.set_viewport_size(PHONE)
+    open_page(page, empty_studio.studio)
+    page.get_by_role("link", name="Mixtures", exact=True).first.click()
+    expect(page.get_by_role("heading", name="Mixtures", level=1)).to_be_visible()
+    expect(page.get_by_text("There is no mixture yet.")).to_be_in_viewport()  # nothing lies over the page

@@ -1,0 +1,70 @@
+"""A live part of a page looks again and again, and what has not changed is neither drawn again nor faded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from sqlalchemy import select
+
+from tests.browser.conftest import RunningWorkbench, free_port
+from tests.browser.test_accessibility import open_page
+from tests.browser.test_login import running
+from tests.ui.studio.conftest import fill
+from workbench.job_records import leases
+from workbench.registry.database import close_engines, transaction
+from workbench.settings import Settings
+from workbench.tables import Job
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+# Counts looks (Streamlit marks what a run has not confirmed yet) and what else changes in the page.
+WATCH = """() => {
+  // Sentences such as “created 5 s ago”, and the rows in view that a table offers to screen readers.
+  const GOES_ON = "[data-testid=stCaptionContainer], canvas";
+  window.seen = {looks: 0, changes: [], faded: 0};
+  new MutationObserver((records) => records.forEach((record) => {
+    const element = record.target.nodeType === 1 ? record.target : record.target.parentElement;
+    if (record.attributeName === "data-stale") {
+      window.seen.looks += 1;
+      if (getComputedStyle(element).opacity !== "1") window.seen.faded += 1;
+    } else if (record.attributeName !== "class" && !element.closest(GOES_ON)) {
+      window.seen.changes.push(`${record.type} ${record.attributeName} ${element.outerHTML.slice(0, 200)}`);
+    }
+  })).observe(document.querySelector("[data-testid=stMain]"),
+              {subtree: true, childList: true, attributes: true, characterData: true});
+}"""
+
+
+@pytest.fixture
+def studio(home: Path) -> Iterator[RunningWorkbench]:
+    """The studio with jobs in every state, none of which goes on."""
+    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    fill(settings)
+    close_engines()
+    with running(settings, "-m", "ui.serving.studio_server") as studio:
+        yield studio
+
+
+def test_the_end_of_a_job_is_announced(studio: RunningWorkbench, page: Page) -> None:
+    open_page(page, f"{studio.studio}/jobs")
+    expect(page.get_by_text("step 40 of 100").first).to_be_visible()
+    with transaction(studio.settings) as session:
+        job = session.scalars(select(Job).where(Job.state == "running")).one()
+        title = job.title
+        leases.finish(session, job.id, job.fence, "done")
+    close_engines()
+    expect(page.get_by_role("status").filter(has_text=f"{title}: done")).to_have_count(1)
+
+
+@pytest.mark.parametrize("address", ["", "jobs"])
+def test_what_has_not_changed_is_neither_drawn_again_nor_faded(
+    studio: RunningWorkbench, page: Page, address: str
+) -> None:
+    open_page(page, f"{studio.studio}/{address}")
+    page.evaluate(WATCH)
+    page.wait_for_function("window.seen.looks >= 60")
+    assert page.evaluate("window.seen.changes") == []
+    assert page.evaluate("window.seen.faded") == 0

@@ -1,0 +1,77 @@
+"""Choices and the page's address: what one holds is what the other says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.studio.conftest import HOSTILE
+from tests.ui.studio.visits import STUDIO, named
+from workbench.job_records import jobs
+from workbench.registry.database import reading
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+def visit(page: str, address: dict[str, Any] | None = None) -> AppTest:
+    """A page, opened by its address in a new browser."""
+    app = AppTest.from_file(STUDIO, default_timeout=30).run()
+    app.query_params.update(address or {})
+    app.switch_page(f"app_pages/{page}.py").run()
+    assert not app.exception
+    return app
+
+
+def test_an_address_opens_the_choices_that_it_names() -> None:
+    app = visit("experts", {"experts.search": "first", "experts.chosen": ["first/code", f"first/{HOSTILE}"]})
+    assert named(app.text_input, "Search").value == "first"
+    assert app.multiselect(key="experts.chosen").value == ["first/code", f"first/{HOSTILE}"]
+
+
+def test_a_choice_is_written_into_the_address_and_the_usual_one_is_not() -> None:
+    app = visit("experts")
+    assert app.query_params == {}
+    app.multiselect(key="experts.chosen").set_value(["first/code"]).run()
+    named(app.text_input, "Search").set_value("co").run()
+    assert app.query_params == {"experts.chosen": "first/code", "experts.search": "co"}
+    app.multiselect(key="experts.chosen").set_value([]).run()
+    assert app.query_params == {"experts.search": "co"}
+
+
+def test_a_job_has_an_address() -> None:
+    with reading() as session:
+        failed = jobs.list_jobs(session, state="failed")[0].id
+    app = visit("jobs_page", {"job": failed})
+    assert app.selectbox(key="job").value == failed
+    assert "job" not in visit("jobs_page").query_params  # the usual one changes with time
+
+
+def test_what_an_address_names_and_is_not_there_is_left_out() -> None:
+    app = visit("experts", {"experts.chosen": ["nobody", "first/code"], "experts.split": "train"})
+    assert app.multiselect(key="experts.chosen").value == ["first/code"]
+    assert app.query_params == {"experts.chosen": "first/code"}
+
+
+def test_an_address_that_a_click_overtook_takes_no_choice_back() -> None:
+    app = visit("experts")
+    named(app.text_input, "Search").set_value("co").run()
+    app.query_params.clear()  # as the browser sends it when the answer to the first click has not arrived
+    app.multiselect(key="experts.chosen").set_value(["first/code"]).run()
+    assert named(app.text_input, "Search").value == "co"
+    assert app.query_params == {"experts.chosen": "first/code", "experts.search": "co"}
+
+
+def test_another_page_reads_its_own_address() -> None:
+    app = visit("experts", {"experts.search": "co"})
+    app.query_params.clear()
+    app.switch_page("app_pages/mixtures.py").run()
+    app.query_params["experts.search"] = "prose"
+    app.switch_page("app_pages/experts.py").run()
+    assert named(app.text_input, "Search").value == "prose"
+
+
+def test_a_link_may_name_the_usual_choice() -> None:
+    app = visit("mixtures", {"mixture": "first"})
+    assert app.query_params == {"mixture": "first"}  # taking it out would be an entry in the browser's history

@@ -1,0 +1,128 @@
+"""Choices that stand in the page's address: a reload, back, forward and a link find them again.
+
+Streamlit's own `bind="query-params"` writes an entry without them into the browser's history whenever the page is
+left, so that *back* would forget them. Here each choice is an entry, and *back* takes one choice back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from ui.present.pages import TRAIN, Page
+
+T = TypeVar("T")
+_PAGE = "address.page"  # the page that was drawn last
+_WRITTEN = "address.written"  # for each key, what stood in the address since the page was opened
+
+
+def open_page(name: str) -> None:
+    """Called before a page is drawn: on another page than before, its address counts, whatever it holds."""
+    if st.session_state.get(_PAGE) != name:
+        st.session_state[_PAGE], st.session_state[_WRITTEN] = name, {}
+
+
+def choose_one(
+    widget: Callable[..., Any], label: str, options: Sequence[T], *, key: str, usual: T | None = None, **more: Any
+) -> T:
+    """A selectbox or segmented control. Its choice stands in the address unless it is the usual one.
+
+    That is `usual`, else the widget's default, else the first option.
+    """
+    own = more.get("default", options[0])  # of the widget, when the session holds nothing
+    usual = own if usual is None else usual
+    recall(key, {str(option): option for option in options}, usual)
+    if st.session_state.get(key, own if own == usual else None) not in options:
+        st.session_state[key] = usual
+    choice: T = widget(label, options, key=key, **more)
+    is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice, too
+    note(key, [str(choice)] if choice != usual or is_named else [])
+    return choice
+
+
+def choose_some(widget: Callable[..., Any], label: str, options: Sequence[T], *, key: str, **more: Any) -> list[T]:
+    """Pills or a multiselect whose choices stand in the address."""
+    recall(key, {str(option): option for option in options}, [])
+    if any(one not in options for one in st.session_state.get(key, ())):
+        st.session_state[key] = [one for one in st.session_state[key] if one in options]
+    chosen: list[T] = list(widget(label, options, key=key, **more))
+    note(key, [str(one) for one in chosen])
+    return chosen
+
+
+def write_text(widget: Callable[..., Any], label: str, *, key: str, **more: Any) -> str:
+    """A text field whose text stands in the address."""
+    if (values := fresh(key)) is not None:
+        st.session_state[key] = values[-1] if values else ""
+    text: str = widget(label, key=key, **more)
+    note(key, [text] if text else [])
+    return text
+
+
+def recall(key: str, options: dict[str, Any], usual: Any) -> None:
+    """Puts what the address newly holds of KEY into the session: one option, or a list where `usual` is one."""
+    values = fresh(key)
+    if values is None:
+        return
+    known = [options[value] for value in values if value in options]
+    if isinstance(usual, list):
+        st.session_state[key] = known
+    else:
+        st.session_state[key] = known[-1] if known else usual
+
+
+def fresh(key: str) -> list[str] | None:
+    """What the address newly holds of KEY; None where the session knows better.
+
+    The address is new when a page is opened with it, by *back* and *forward*, and by a link. It is old when a click
+    overtook the answer to the click before: then it holds what was written since the page was opened.
+    """
+    values = st.query_params.get_all(key)
+    written = _written().setdefault(key, [])
+    is_first, is_known = not written, values in written
+    if values not in written:
+        written.append(values)
+    if is_first:
+        return values or None
+    return None if is_known and not _moved_in_history() else values
+
+
+def note(key: str, values: list[str]) -> None:
+    """Writes what was chosen into the address, or takes KEY out of it."""
+    if st.query_params.get_all(key) == values:
+        return
+    written = _written().setdefault(key, [])
+    if values not in written:
+        written.append(values)
+    if values:
+        st.query_params[key] = values
+    else:
+        del st.query_params[key]
+
+
+def _written() -> dict[str, list[list[str]]]:
+    written: dict[str, list[list[str]]] = st.session_state.setdefault(_WRITTEN, {})
+    return written
+
+
+def _moved_in_history() -> bool:
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
+def open_link(page: Page, label: str, state: Mapping[str, Any], key: str) -> None:
+    """A link to a page with its choices. Fields of forms are in no address: these, and this page, take a button."""
+    if page is TRAIN or st.session_state.get(_PAGE) == page.address:
+        # A callback, because on the page itself its widgets cannot be set once they are drawn.
+        if st.button(label, icon=page.icon, key=key, on_click=st.session_state.update, args=(state,)):
+            go_to(page)
+    else:
+        st.page_link(page.script, label=label, icon=page.icon, query_params=state)
+
+
+def go_to(page: Page) -> None:
+    """Opens a page from a button."""
+    st.switch_page(page.script, query_params={})

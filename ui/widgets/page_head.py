@@ -1,0 +1,40 @@
+"""The head of a page: the title of its entry of the navigation, the next step at its right, and the strip of links."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ui.present.next_steps import Suggestion
+from ui.present.pages import PAGES, Page, pages_of
+
+
+def show_entries(page: Page) -> None:
+    """The entries of the navigation as rows of links, which studio.css shows on narrow screens alone.
+
+    There Streamlit puts its own into a drawer, which stays open over the page that was chosen.
+    """
+    with st.container(horizontal=True, key="entries"):
+        for one in (one for one in PAGES if one is pages_of(one.entry)[0]):
+            with st.container(width="content", key="entry_here" if one.entry == page.entry else None):
+                st.page_link(one.script, label=one.entry, icon="")
+
+
+def show_head(page: Page) -> DeltaGenerator:
+    """The title and the strip; gives the container at the right of the title, for the page's primary button."""
+    with st.container(horizontal=True, vertical_alignment="center", key="head"):
+        st.title(page.entry, anchor=False, width="content")
+        right = st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center")
+    pages = pages_of(page.entry)
+    if len(pages) > 1:
+        with st.container(horizontal=True, key="strip"):
+            for one in pages:
+                with st.container(width="content", key="strip_here" if one is page else None):
+                    st.page_link(one.script, label=one.title, icon="")
+    return right
+
+
+def show_next_step(right: DeltaGenerator, step: Suggestion) -> None:
+    """The page's primary button where the next step is on another page: a link, so that it opens in a new tab too."""
+    with right.container(width="content", key="next_step"):
+        st.page_link(step.page.script, label=step.label, icon="", help=step.sentence)
