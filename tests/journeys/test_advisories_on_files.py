@@ -199,7 +199,9 @@ def test_cve_2024_52803(trained: Do, corpora: dict[str, Path], tmp_path: Path, m
         named.write_bytes(corpora["court"].read_bytes())
         assert work({"kind": "import-corpus", "name": name, "path": str(named)}).state == "done"
     done(trained(LORA))
-    assert work({"kind": "pack-expert", "expert": "thin/court", "file": str(tmp_path / "; touch ran; ")}).state == "done"
+    assert (
+        work({"kind": "pack-expert", "expert": "thin/court", "file": str(tmp_path / "; touch ran; ")}).state == "done"
+    )
     assert not (tmp_path / "ran").exists()
 
 

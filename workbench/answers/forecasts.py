@@ -24,13 +24,13 @@ class BatchRow(Answer):
 
 
 class MemoryParts(Answer):
-    """The resident memory of a training at its peak, in bytes."""
+    """The resident memory of a job's process at its peak, in bytes."""
 
     process: int = Field(description="Python and its libraries, before anything is loaded.")
     weights: int = Field(description="All weights, those that stay as they are included.")
     gradients: int = Field(description="A gradient of each trained weight.")
     optimizer: int = Field(description="What the optimizer keeps of each trained weight.")
-    activations: int = Field(description="The rest: activations, and working copies of files.")
+    rest: int = Field(description="Activations, libraries that are loaded later, working copies of files.")
 
 
 class TimeParts(Answer):
@@ -44,7 +44,7 @@ class TimeParts(Answer):
 
 
 class Measured(Answer):
-    """What the probe measured, in bytes and seconds."""
+    """What the probe measured, in bytes and seconds of the full job."""
 
     num_trained: int = Field(description="Trainable parameters.")
     memory: MemoryParts
@@ -52,29 +52,36 @@ class Measured(Answer):
     artifact_bytes: int = Field(description="Disk of what stays: weights, and tokens that no job has made yet.")
     checkpoint_bytes: int = Field(description="Disk of checkpoints, as long as it trains.")
     time: TimeParts
-    tokens_per_second: float
+    tokens_per_second: float = Field(description="Of updates; 0 where nothing is trained.")
     num_tokens: int = Field(description="Tokens of all updates.")
-    num_flops: int = Field(description="Floating-point operations of all updates.")
-    first_batch: list[BatchRow]
+    num_flops: float = Field(description="Floating-point operations of all updates.")
+    first_batch: list[BatchRow] = Field(description="Empty where nothing is trained.")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the full job."""
+        return float(sum(self.time.model_dump().values()))
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk at its most: while it trains, before the checkpoints go."""
+        return self.artifact_bytes + self.checkpoint_bytes
 
 
-class JobForecast(Answer):
-    """What a training will take of this machine, measured on its first updates."""
+class Forecast(Answer):
+    """What a job will take of this machine, measured on its first updates; nothing of the probe was registered."""
 
     kind: str = Field(description="The kind of job.")
     title: str = Field(description="What it makes.")
-    measured: Measured | None = Field(description="None: the probe found no result; `problem` says why.")
-    problem: str = Field("", description="Why it was not measured or does not fit; empty otherwise.")
+    measured: Measured | None = Field(description="None: the probe was not finished; `problem` says why.")
+    problem: str = Field("", description="Why it was not measured, or does not fit; empty otherwise.")
     next_step: str = Field("", description="What to do about the problem.")
     fits: bool | None = Field(description="Whether it fits into memory and disk; None where that is not known.")
     memory_free_bytes: int = Field(description="Memory that was available.")
     disk_free_bytes: int = Field(description="Disk that was free.")
-    nearest: dict[str, int] = Field(description="Options that make it fit, by name; empty where it fits, or none does.")
+    nearest: dict[str, int] = Field(
+        default_factory=dict, description="The smallest change of options that makes it fit; empty where none is known."
+    )
     probe_seconds: float = Field(description="How long all probes took.")
-    command: str = Field(description="The command line of exactly this job.")
-    request: str = Field(description="The same as an HTTP call, by curl.")
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds of the full training."""
-        return None if self.measured is None else sum(self.measured.time.model_dump().values())
+    command: str = Field("", description="The command line of exactly this job; empty where its kind has none.")
+    request: str = Field("", description="The same job as an HTTP call, by curl.")

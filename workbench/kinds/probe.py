@@ -1,4 +1,4 @@
-"""How the costs of a training are measured before it starts: the same job with a few updates.
+"""How the costs of a job are measured before it starts: the same job with a few updates.
 
 A kind of job whose descriptor names a probe has a forecast; nothing else must be written for it.
 """
@@ -14,7 +14,7 @@ from workbench.spec_base import Spec
 if TYPE_CHECKING:
     from workbench.kinds.kind import Thing
 
-_STEPS = 3  # the first is slower than the others, which are measured
+_STEPS = 4  # the first is slower than the others, which are measured
 _SHORTEST = 32  # tokens of a block that is offered
 
 SpecType = TypeVar("SpecType", bound=Spec)
@@ -25,11 +25,11 @@ class Probe(Generic[SpecType]):
     """A job as short as shows what the full one takes, and how often the full one does what the short one does."""
 
     short: SpecType
-    num_steps: int
-    num_evaluations: int  # without the one before the first update
-    num_checkpoints: int
-    base: Thing  # where the tokenizer is: a seed model, an expert, or a mixture of one base
-    smaller: tuple[SpecType, ...]  # the full job with less memory, the nearest first
+    num_steps: int = 0  # 0: nothing is trained, and the short job is the full one
+    num_evaluations: int = 0  # without the one before the first update
+    num_checkpoints: int = 0
+    base: Thing | None = None  # where the tokenizer is: a seed model, an expert, or a mixture of one base
+    smaller: tuple[SpecType, ...] = ()  # the full job with less memory, the nearest first
 
 
 def training_probe(spec: Any, base: Thing) -> Probe[Any]:
