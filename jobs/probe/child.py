@@ -15,12 +15,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
-from engine.events import Event, Progress, Step, TrainingFinished
+from engine.errors import Problem
+from engine.events import Event, Progress, Step
 from engine.files import folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
 from jobs.attempt.load_runner import load_runner
-from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.outcomes import is_out_of_memory, outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.probe.measuring import Contents, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork
@@ -42,8 +43,11 @@ def main() -> NoReturn:
     try:
         _print({"measured": measure(spec, place).model_dump()})
     except Exception as error:
-        outcome = outcome_of(error, place, place)
-        _print({"problem": outcome.problem, "next_step": outcome.next_step})
+        outcome, lacks = outcome_of(error, place, place), "memory" if is_out_of_memory(error) else ""
+        is_known = lacks or isinstance(error, Problem)
+        _print(
+            {"problem": outcome.problem, "next_step": outcome.next_step if is_known else "Report it.", "lacks": lacks}
+        )
     os._exit(0)
 
 
@@ -61,8 +65,7 @@ def measure(spec: Spec, place: Path) -> Measured:
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
             stopwatch.see(event)
-            if isinstance(event, TrainingFinished):
-                contents.weigh()
+            contents.follow(event)
             stages.see(event)
     stopwatch.finish()
     peak = peak_bytes()
@@ -73,7 +76,7 @@ def measure(spec: Spec, place: Path) -> Measured:
         memory=MemoryParts(process=process_bytes, **held, rest=rest),
         peak_bytes=peak,
         artifact_bytes=folder_size(work.storage.made.folder),
-        checkpoint_bytes=folder_size(work.folder) * min(KEPT, probe.num_checkpoints),
+        checkpoint_bytes=contents.checkpoint * min(KEPT, probe.num_checkpoints),
         time=stopwatch.full(probe),
         tokens_per_second=stopwatch.tokens_per_second,
         num_tokens=stopwatch.tokens_per_step * probe.num_steps,

@@ -10,8 +10,8 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
-from engine.events import Evaluated, Event, Saved, Saving, Step
-from engine.files import ArtifactRef
+from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
+from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.inspection import Held
 from jobs.attempt.work import Work
@@ -89,12 +89,12 @@ class Stopwatch:
 
 
 class Contents:
-    """The tensors that a training holds, in bytes, and its first batch; nothing before a training starts."""
+    """Bytes of the tensors that a training holds and of its largest checkpoint, and its first batch."""
 
     def __init__(self, work: Work, base: Thing | None) -> None:
         self._work, self._base = work, base
         self._held: Held | None = None
-        self.num_trained = self.weights = self.gradients = self.optimizer = 0
+        self.num_trained = self.weights = self.gradients = self.optimizer = self.checkpoint = 0
         self.batch: list[BatchRow] = []
 
     def see(self, held: Held) -> None:
@@ -104,10 +104,13 @@ class Contents:
         if self._base is not None:
             self.batch = first_batch(held, load_tokenizer(_folder_of(self._work, self._base)))
 
-    def weigh(self) -> None:
-        """Called when it ends; until then the optimizer has its state."""
-        if self._held is not None:
-            self.optimizer, self._held = self._held.optimizer_bytes(), None
+    def follow(self, event: Event) -> None:
+        """Weighs what is there for a while only: checkpoints, and the optimizer's state until the training ends."""
+        match event:
+            case Saved():
+                self.checkpoint = max(self.checkpoint, folder_size(Path(event.path)))
+            case TrainingFinished() if self._held is not None:
+                self.optimizer, self._held = self._held.optimizer_bytes(), None
 
 
 def first_batch(held: Held, tokenizer: Tokenizer) -> list[BatchRow]:

@@ -45,7 +45,7 @@ class ProbeWork(Work):
         return folder
 
     @cached_property
-    def storage(self) -> Storage:
+    def storage(self) -> ProbeStorage:
         return ProbeStorage(self.settings.artifacts_folder, self.place / "made")
 
     def share(self, artifact_id: str, kind: str, key: str) -> Path:

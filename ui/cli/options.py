@@ -109,7 +109,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
             extra = {parameter.name: given.pop(parameter.name) for parameter in own}
             built = build(spec, {**given, **fixed})
             if is_forecast:
-                beside = {(one.name,): extra[one.name] for one in own if extra[one.name] != one.default}
+                beside: dict[tuple[str, ...], Any] = {
+                    (one.name,): extra[one.name] for one in own if extra[one.name] != one.default
+                }
                 _forecast(built, beside, chosen.json)
             else:
                 function(built, chosen, **extra)
@@ -130,9 +132,12 @@ def _has_probe(spec: type[Spec]) -> bool:
 
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
     from ui.cli.printing.forecast import print_forecast
+    from ui.kinds.catalog import screen_of
     from ui.present.job_forecast import forecast_of
+    from workbench.job_records.preconditions import kind_of
 
-    print_forecast(forecast_of(spec, beside=beside), type(spec), as_json)
+    stages = forecast_of(spec, screen_of(kind_of(spec).name).command, beside=beside)
+    print_forecast(stages, type(spec), as_json)
 
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ui.kinds.catalog import screen_of
+from ui.addresses import api_address
 from ui.present.option_names import option_of
 from ui.present.questions import assemble, changed, questions_of
 from ui.present.text.formatting import duration, millions, size
@@ -22,17 +22,11 @@ if TYPE_CHECKING:
     from workbench.settings import Settings
 
 Options = Mapping[tuple[str, ...], Any]
-
-
-def has_forecast(kind: str) -> bool:
-    """Whether the costs of a kind of job can be measured beforehand."""
-    from workbench.kinds.catalog import known_kinds
-
-    return kind in known_kinds() and known_kinds()[kind].probe is not None
+Command = Callable[[Options], str]  # of a Screen: the command line with these options
 
 
 def forecast_of(
-    spec: Spec, settings: Settings | None = None, *, beside: Options | None = None
+    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Options | None = None
 ) -> Generator[str, None, Forecast]:
     """Yields what the probe is at, and returns the forecast with command line and HTTP call.
 
@@ -42,21 +36,19 @@ def forecast_of(
 
     measured = yield from forecast(spec, settings)
     return measured.model_copy(
-        update={"command": command_of(spec, beside), "request": request_of(spec, settings or get_settings())}
+        update={"command": command_of(spec, command, beside), "request": request_of(spec, settings or get_settings())}
     )
 
 
-def command_of(spec: Any, beside: Options | None = None) -> str:
+def command_of(spec: Spec, command: Command | None, beside: Options | None = None) -> str:
     """The command line that submits this spec; empty where its kind has none."""
-    command = screen_of(spec.kind).command
     return command({**_changes(spec), **(beside or {})}) if command else ""
 
 
 def request_of(spec: Any, settings: Settings) -> str:
     """The call of curl that submits this spec; a token is taken from WORKBENCH_TOKEN."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    words = ["curl", "-X", "POST", f"http://{host}:{settings.api_port}/v1/workbench/jobs"]
-    words += ["-H", "content-type: application/json", "-d", json.dumps({"spec": spec_json(spec)}, ensure_ascii=False)]
+    words = ["curl", "-X", "POST", f"{api_address(settings)}/v1/workbench/jobs"]
+    words += ["-H", "content-type: application/json", "-d", json.dumps({"spec": spec_json(spec)})]
     token = ' -H "authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
     return shlex.join(words) + token
 
