@@ -14,7 +14,6 @@ from ui.present.form_choices import num_layers
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.widgets.fields import drop_unknown
-from ui.widgets.forecast import show_forecast
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_mode import TrainMode
 
@@ -29,7 +28,7 @@ def _draw(offers: Offers) -> None:
     if st.session_state.get(_BLOCKS, 1) > most:
         st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", command=_command, foretell=show_forecast, limits=limits)
+    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
 
 
 SCREEN = Screen(
