@@ -6,7 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from engine.methods.mode.config import ModeConfig
+from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.cli_command import command_line
@@ -31,6 +32,10 @@ def _draw(offers: Offers) -> None:
     show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
 
 
+def _usual_blocks(seed_model: str) -> int:
+    return min(ModeConfig().num_blocks, num_layers(seed_model))
+
+
 SCREEN = Screen(
     command=_command,
     sentence=mode_sentence,
@@ -41,6 +46,16 @@ SCREEN = Screen(
         "(MoDE §3.2, stage 1).",
         draw=_draw,
         needs=(DOMAINS, SEED_MODEL),
+        outcomes=(
+            Outcome(
+                "An expert beside a frozen backbone",
+                "layers that can be composed with gates",
+                "MoDE",
+                "bit-identical",
+                lambda offers: {("shape", "num_blocks"): _usual_blocks(offers["seed_model"][0])},
+                position=30,
+            ),
+        ),
         position=40,
     ),
 )
