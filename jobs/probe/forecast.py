@@ -37,7 +37,7 @@ _one_at_a_time = Lock()  # two would slow each other down
 
 
 @dataclass(frozen=True)
-class _End:
+class End:
     """How a probe ended: with what it measured, or with a problem."""
 
     measured: Measured | None = None
@@ -66,7 +66,7 @@ def forecast(
     yield from _wait_for_others(until)
     try:
         limits = limits or limits_now(settings)
-        end = yield from _probe(spec, settings, limits, until)
+        end = yield from run_probe(spec, settings, limits, until)
         misfit = _misfit(end, limits)
         nearest: dict[str, int] = {}
         if misfit and _lacks_memory(end, limits):
@@ -94,16 +94,16 @@ def _wait_for_others(until: float) -> Iterator[str]:
             raise BadSpec(["Another probe is still running."])
 
 
-def _probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, _End]:
+def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
     """Runs one probe until its end, or until it takes more than there is."""
-    with _place(settings) as place, _process(spec, place, settings) as process:
+    with place_for_a_probe(settings) as place, _process(spec, place, settings) as process:
         lines = _Lines(process)
         while (end := lines.end()) is None:
             if lacks := _runs_out(process, place, limits):
                 free = limits.memory_bytes if lacks == "memory" else limits.disk_bytes
-                return _End(problem=f"It takes more {lacks} than the {_megabytes(free)} that are free.", lacks=lacks)
+                return End(problem=f"It takes more {lacks} than the {_megabytes(free)} that are free.", lacks=lacks)
             if time.monotonic() > until:
-                return _End(problem=_LATE, next_step=_START_ANYWAY)
+                return End(problem=_LATE, next_step=_START_ANYWAY)
             yield lines.stage
             time.sleep(POLL_SECONDS)
         return end
@@ -118,26 +118,26 @@ class _Lines:
         self.stage = "starting"
         os.set_blocking(self._pipe.fileno(), False)
 
-    def end(self) -> _End | None:
+    def end(self) -> End | None:
         """How the probe ended; None while it runs."""
         code = self._process.poll()
         *lines, self._rest = (self._rest + (self._pipe.read() or b"")).split(b"\n")
         for line in lines:
             content = json.loads(line)
             if "measured" in content:
-                return _End(measured=Measured(**content["measured"]))
+                return End(measured=Measured(**content["measured"]))
             if "problem" in content:
-                return _End(**content)
+                return End(**content)
             self.stage = content["stage"]
         if code is None:
             return None
         if code == -9:  # nobody else kills it
-            return _End(problem="The probe was ended by the machine: its memory ran out.", lacks="memory")
-        return _End(problem=f"The probe ended with code {code}.", next_step=_START_ANYWAY)
+            return End(problem="The probe was ended by the machine: its memory ran out.", lacks="memory")
+        return End(problem=f"The probe ended with code {code}.", next_step=_START_ANYWAY)
 
 
 @contextmanager
-def _place(settings: Settings) -> Iterator[Path]:
+def place_for_a_probe(settings: Settings) -> Iterator[Path]:
     """A temporary folder on the disk that the job would write to."""
     place = probes_folder(settings) / uuid.uuid4().hex
     place.mkdir(parents=True)
@@ -193,7 +193,7 @@ def _runs_out(process: subprocess.Popen[bytes], place: Path, limits: Limits) -> 
     return "disk" if _size(place) > limits.disk_bytes else ""
 
 
-def _misfit(end: _End, limits: Limits) -> str:
+def _misfit(end: End, limits: Limits) -> str:
     """Why the job does not fit; empty where it does, and where that is not known."""
     if end.lacks:
         return end.problem
@@ -211,12 +211,12 @@ def _misfit(end: _End, limits: Limits) -> str:
     return " ".join(lacking)
 
 
-def _lacks_memory(end: _End, limits: Limits) -> bool:
+def _lacks_memory(end: End, limits: Limits) -> bool:
     return end.lacks == "memory" or (end.measured is not None and end.measured.peak_bytes > limits.memory_bytes)
 
 
 def _nearest(
-    spec: Spec, smaller: Sequence[Spec], end: _End, settings: Settings, limits: Limits, until: float
+    spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, until: float
 ) -> Generator[str, None, dict[str, int]]:
     """The options of the first smaller job that fits; empty where none does before the time is over.
 
@@ -225,7 +225,7 @@ def _nearest(
     for one in smaller:
         if end.measured is not None and _least(end.measured, spec, one) > limits.memory_bytes:
             continue
-        tried = yield from _probe(one, settings, limits, until)
+        tried = yield from run_probe(one, settings, limits, until)
         if tried.measured is None and not tried.lacks:
             break
         if tried.measured is not None and not _misfit(tried, limits):
@@ -248,7 +248,7 @@ def _changes(spec: Any, smaller: Any) -> dict[str, int]:
     return {name: value for name, value in after.items() if value != before[name]}
 
 
-def _next_step(end: _End, misfit: str, nearest: dict[str, int], limits: Limits) -> str:
+def _next_step(end: End, misfit: str, nearest: dict[str, int], limits: Limits) -> str:
     if not misfit:
         return end.next_step
     if nearest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from starlette.testclient import TestClient
 from engine.files import folder_size
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
-from jobs.probe.forecast import PROBE, forecast, probes_folder
+from jobs.probe import forecast as runs
+from jobs.probe.child import measure
+from jobs.probe.forecast import PROBE, End, forecast, probes_folder
 from jobs.probe.limits import Limits
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, TRAINING
+from tests.journeys.conftest import SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.answers.forecasts import Forecast
+from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
@@ -48,6 +50,18 @@ SPECS: dict[str, dict[str, Any]] = {
     "average": {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]},
 }
 PLENTY = Limits(memory_bytes=1 << 42, disk_bytes=1 << 42)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes run in this process, where torch is loaded; their memory is this process's."""
+
+    def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
+        yield "starting"
+        with runs.place_for_a_probe(settings) as place:
+            return End(measured=measure(spec, place))
+
+    monkeypatch.setattr(runs, "run_probe", probe)
 
 
 def measured(spec: dict[str, Any], limits: Limits = PLENTY) -> Forecast:
@@ -76,6 +90,7 @@ def disk_of(spec: dict[str, Any]) -> tuple[int, int]:
     return sum(folder_size(get_storage().path(id)) for id in made), most
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", SPECS)
 def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(trained: Do, name: str) -> None:
     before = holdings()
@@ -99,6 +114,7 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
         assert len(result.first_batch) == 2 * domains
 
 
+@pytest.mark.usefixtures("here")
 def test_the_first_batch_is_what_the_model_reads(trained: Do) -> None:
     assert trained
     spec = {**SPECS["lora"], "name": "again"}
@@ -114,14 +130,16 @@ def test_the_first_batch_is_what_the_model_reads(trained: Do) -> None:
     blocks = [text.block(number, 32) for text in texts for number in range(text.num_blocks(32))]
     assert (row.domain, row.num_tokens, row.num_in_loss) == ("court", 33, 32)
     assert [token.in_loss for token in row.tokens] == [False] + [True] * 32
-    shown = "".join(token.text for token in row.tokens)
+    special = {tokenizer.written(id) for id in tokenizer.special_ids}
+    shown = "".join(token.text for token in row.tokens if token.text not in special)
     assert any(shown in tokenizer.decode([*inputs[:1], *targets]) for inputs, targets in blocks)
 
 
+@pytest.mark.usefixtures("here")
 def test_of_conversations_only_answers_count(do: Do, tmp_path: Path) -> None:
-    do({"kind": "import-corpus", "name": "sea", "path": str(write_chats(tmp_path, "sea"))})
+    done(do({"kind": "import-corpus", "name": "sea", "path": str(write_chats(tmp_path, "sea")), "format": "chat"}))
     folder = seed_folder(tmp_path / "seed")
-    do({"kind": "make-seed", "name": "seed", "source": "folder", "location": str(folder)})
+    done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": str(folder)}))
     outcome = measured({**JOINT, "name": "m", "domains": ["sea"], "training": {**TRAINING, "block_size": 64}})
     assert outcome.measured is not None, outcome.problem
     row = outcome.measured.first_batch[0]
@@ -133,23 +151,45 @@ def test_of_conversations_only_answers_count(do: Do, tmp_path: Path) -> None:
     assert "?" in others
 
 
-def test_what_does_not_fit_names_the_nearest_that_does(trained: Do) -> None:
+def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of 100 MB and of 1 MB for each sequence; 30 sequences fit, and 64 and 32 do not."""
     assert trained
-    spec = {**SPECS["lora"], "training": {**TRAINING, "block_size": 64, "sequences_per_domain": 64}}
-    large = measured(spec)
-    small = measured({**spec, "training": {**TRAINING, "block_size": 64, "sequences_per_domain": 16}})
-    assert large.measured is not None
-    assert small.measured is not None
-    between = (large.measured.peak_bytes + small.measured.peak_bytes) // 2
-    outcome = measured(spec, Limits(between, 1 << 42))
-    assert outcome.fits is False
-    assert f"{between / 1e6:,.0f} MB are free" in outcome.problem or "MB that are free" in outcome.problem
-    sequences, accumulate = outcome.nearest["sequences_per_domain"], outcome.nearest["accumulate"]
-    assert sequences < 64
-    assert sequences * accumulate == 64  # the same update
-    assert outcome.next_step == f"It fits with sequences_per_domain {sequences}, accumulate {accumulate}."
+    probed: list[int] = []
+
+    def probe(spec: Any, *_: Any) -> Generator[str, None, End]:
+        yield "starting"
+        sequences = spec.training.sequences_per_domain
+        probed.append(sequences)
+        return End(measured=imagined(sequences))
+
+    monkeypatch.setattr(runs, "run_probe", probe)
+    spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
+    outcome = measured(spec, Limits(130_000_000, 1 << 42))
+    assert outcome.problem == "It takes 164 MB of memory, and 130 MB are free."
+    assert (outcome.fits, outcome.nearest) == (False, {"sequences_per_domain": 16, "accumulate": 4})
+    assert outcome.next_step == "It fits with sequences_per_domain 16, accumulate 4."
+    assert probed == [64, 16]  # 32 cannot fit, even if the rest were activations alone
+    assert measured(spec, Limits(90_000_000, 1 << 42)).nearest == {}
 
 
+def imagined(num_sequences: int) -> Measured:
+    memory = MemoryParts(process=90_000_000, weights=4_000_000, gradients=2_000_000, optimizer=4_000_000, rest=0)
+    rest = num_sequences * 1_000_000
+    return Measured(
+        num_trained=1,
+        memory=memory.model_copy(update={"rest": rest}),
+        peak_bytes=100_000_000 + rest,
+        artifact_bytes=1,
+        checkpoint_bytes=1,
+        time=TimeParts(start=1, steps=1, evaluations=1, checkpoints=1, end=1),
+        tokens_per_second=1,
+        num_tokens=1,
+        num_flops=1,
+        first_batch=[],
+    )
+
+
+@pytest.mark.usefixtures("here")
 def test_a_disk_that_is_too_small_is_named(trained: Do) -> None:
     assert trained
     outcome = measured(SPECS["joint"], Limits(1 << 42, 100_000))
@@ -213,6 +253,7 @@ def test_every_kind_that_trains_has_a_probe() -> None:
 # from the command line and over HTTP ----------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("here")
 def test_the_command_that_is_printed_gives_the_same_job(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained
     asked = ["train", "expert", "it's new", "--domain", "sea", "--mixture", "small", "--block-size", "32"]
@@ -230,6 +271,7 @@ def test_the_command_that_is_printed_gives_the_same_job(trained: Do, capsys: pyt
     assert (card.spec["name"], card.spec["training"]["num_steps"]) == ("it's new", 7)
 
 
+@pytest.mark.usefixtures("here")
 def test_people_read_time_memory_disk_and_the_first_batch(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained
     assert main(["train", "mode", "m", "--seed-model", "seed", "--domains", "sea", "--blocks", "3", "--forecast"]) == 2

@@ -29,7 +29,8 @@ def show_have() -> list[str] | str | None:
         st.segmented_control, "What do you have?", [TEXT, CLUSTER, CHAT, MODEL], default=TEXT, key="have", required=True
     )
     if have == CLUSTER:
-        return _show_clusters()
+        _show_clusters()
+        return None
     if have == MODEL:
         return _show_models()
     return _show_domains(is_chat=have == CHAT)
