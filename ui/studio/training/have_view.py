@@ -47,6 +47,8 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
         st.session_state[key] = [name for name in st.session_state.get(key, names[:1]) if name in names]
         chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=plain))
         st.caption(plain(_words([one for one in domains if one.name in chosen])))
+    else:
+        st.caption("There is no domain with conversations yet." if is_chat else "There is no domain yet.")
     what = "conversations, as JSON lines" if is_chat else "text"
     with st.expander(f"Import {what}", expanded=not names, icon=":material/upload_file:"):
         st.session_state.setdefault("import.where", UPLOAD)
