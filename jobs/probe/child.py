@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,7 +42,7 @@ def main() -> NoReturn:
     spec = parse_spec(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _print({"measured": measure(spec, place).model_dump()})
+        _print({"measured": measure(spec, place, _Stages().see).model_dump()})
     except Exception as error:
         outcome, lacks = outcome_of(error, place, place), "memory" if is_out_of_memory(error) else ""
         is_known = lacks or isinstance(error, Problem)
@@ -51,8 +52,8 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def measure(spec: Spec, place: Path) -> Measured:
-    """What the job of this spec will take, from a few updates in the folder `place`."""
+def measure(spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None) -> Measured:
+    """What the job of this spec will take, from a few updates in the folder `place`; `follow` gets each event."""
     # One process: another would neither show what it holds nor count in the peak.
     settings = get_settings().model_copy(update={"processes": 1})
     make_probe = kind_of(spec).probe
@@ -60,13 +61,13 @@ def measure(spec: Spec, place: Path) -> Measured:
     probe: Probe[Any] = make_probe(spec)
     work = ProbeWork(CLAIM, settings, place)
     run = load_runner(probe.short.kind)
-    process_bytes, stages = resident_bytes(), _Stages()
+    process_bytes = resident_bytes()
     stopwatch, contents = Stopwatch(), Contents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
             stopwatch.see(event)
             contents.follow(event)
-            stages.see(event)
+            follow(event)
     stopwatch.finish()
     peak = peak_bytes()
     held = {"weights": contents.weights, "gradients": contents.gradients, "optimizer": contents.optimizer}

@@ -17,6 +17,7 @@ from workbench.registry.cards import DomainCard
 from workbench.registry.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
+from workbench.registry.experts import list_experts
 
 TEXT, CLUSTER, CHAT, MODEL = "Text", "A cluster", "Chat data", "An adapter or a model"
 _DOMAINS = "train.domains"  # the pills
@@ -38,7 +39,9 @@ def show_have() -> list[str] | str | None:
 
 def _show_domains(*, is_chat: bool) -> list[str] | None:
     with reading() as session:
+        trained = {name for expert in list_experts(session) for name in expert.domains}
         domains = [one for one in list_domains(session) if (one.format == "chat") == is_chat]
+    domains.sort(key=lambda one: one.name in trained)  # what has no expert yet comes first
     names = [one.name for one in domains]
     _choose_imported(names)
     chosen: list[str] = []
