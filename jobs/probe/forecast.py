@@ -21,7 +21,7 @@ from engine.device import process_environment
 from engine.files import folder_size
 from engine.subprocesses import python_command, python_environment
 from jobs.probe.limits import Limits, limits_now
-from workbench.answers.forecasts import Forecast, Measured
+from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records.preconditions import kind_of, validate_against_registry
 from workbench.registry import database
@@ -85,6 +85,29 @@ def forecast(
         nearest=nearest,
         probe_seconds=time.monotonic() - began,
     )
+
+
+def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
+    """The forecast of jobs that are alike, of which a worker runs some at a time."""
+    at_a_time = min(num_jobs, at_a_time)
+    changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
+    if one.measured is not None:
+        measured = _times(one.measured, num_jobs, at_a_time)
+        limits = Limits(one.memory_free_bytes, one.disk_free_bytes)
+        problem = _misfit(End(measured=measured), limits)
+        changes |= {"measured": measured, "problem": problem, "fits": not problem, "nearest": {}}
+        changes["next_step"] = "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models." if problem else ""
+    return one.model_copy(update=changes)
+
+
+def _times(one: Measured, num_jobs: int, at_a_time: int) -> Measured:
+    """What some jobs take together; the speed and the first batch stay those of one."""
+    totals = ("num_trained", "artifact_bytes", "num_tokens", "num_flops")
+    changes: dict[str, Any] = {name: getattr(one, name) * num_jobs for name in totals}
+    changes |= {name: getattr(one, name) * at_a_time for name in ("peak_bytes", "checkpoint_bytes")}
+    changes["memory"] = MemoryParts(**{name: value * at_a_time for name, value in one.memory.model_dump().items()})
+    changes["time"] = TimeParts(**{name: value * num_jobs for name, value in one.time.model_dump().items()})
+    return one.model_copy(update=changes)
 
 
 def _wait_for_others(until: float) -> Iterator[str]:
