@@ -3,7 +3,7 @@
 Each kind of training is forecast by its probe of four updates, and then run by a worker's process, whose peak of
 resident memory is read from the kernel while it runs (`VmHWM`), and whose artifacts and checkpoints are weighed. Time
 is printed beside it, without a claim: a loaded machine is not the same a minute later. Linux only.
-Run: python benchmarks/forecast.py [--steps 60] [--width 256]
+Run: python benchmarks/forecast.py [--steps 60] [--width 256] [--block-size 256]
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--block-size", type=int, default=256)
     options = parser.parse_args()
-    training = {"num_steps": options.steps, "block_size": 256, "sequences_per_domain": 4, "checkpoint_every": 20}
+    training = {"num_steps": options.steps, "block_size": options.block_size, "checkpoint_every": 4}
     with tempfile.TemporaryDirectory() as place:
         os.environ["WORKBENCH_HOME"] = str(Path(place) / "home")
         get_settings.cache_clear()

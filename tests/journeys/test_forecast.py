@@ -278,7 +278,7 @@ def test_people_read_time_memory_disk_and_the_first_batch(trained: Do, capsys: p
     quick = ["--blocks", "2", "--expert-layers", "1", "--steps", "9", "--block-size", "32"]
     assert main(["train", "mode", "m", "--seed-model", "seed", "--domains", "sea", *quick, "--forecast"]) == 0
     output = capsys.readouterr().out
-    for word in ("Time", "Memory", "Disk", "Computation", "Sequence 1, of sea: 33 tokens", "The same job: workbench"):
+    for word in ("Time", "Memory", "Disk", "FLOPs", "Sequence 1, of sea: 33 tokens", "The same job: workbench"):
         assert word in output
     assert "curl -X POST http://127.0.0.1:8000/v1/workbench/jobs" in output
 

@@ -87,7 +87,7 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
     yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free"
     yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
     if measured.num_flops:
-        yield "Computation", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
+        yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
     if measured.num_trained:
         yield "Trainable", f"{millions(measured.num_trained)} parameters"
 

@@ -13,6 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.errors import Problem
 from jobs.queue.submit import submit
 from ui.present.job_forecast import request_of
+from ui.present.pages import JOBS
 from ui.present.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import plain
@@ -68,6 +69,9 @@ def show_job_form(
             _offer_nearest(kind, expected)
         if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=is_refused):
             _submit(kind, answers, complaints, send)
+        if left is not right and (job_id := last_job(kind)):
+            label = "The job that was submitted last"
+            st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
 
 
 def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:

@@ -44,26 +44,22 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
     domains.sort(key=lambda one: one.name in trained)  # what has no expert yet comes first
     names = [one.name for one in domains]
     _choose_imported(names)
-    chosen: list[str] = []
+    chosen, goes_on = list[str](), False
     if names:
         key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
         st.session_state[key] = [name for name in st.session_state.get(key, names[:1]) if name in names]
         chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=plain))
         st.caption(plain(_words([one for one in domains if one.name in chosen])))
+        label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
+        icon = ":material/arrow_forward:"
+        goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
     else:
         st.caption("There is no domain with conversations yet." if is_chat else "There is no domain yet.")
     what = "conversations, as JSON lines" if is_chat else "text"
     with st.expander(f"Import {what}", expanded=not names, icon=":material/upload_file:"):
         st.session_state.setdefault("import.where", UPLOAD)
         show_import()
-    if chosen and st.button(
-        plain(f"Continue with {listed(chosen, 3)}"),
-        type="primary",
-        key="train.continue",
-        icon=":material/arrow_forward:",
-    ):
-        return chosen
-    return None
+    return chosen if goes_on else None
 
 
 def _choose_imported(names: Sequence[str]) -> None:
