@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
@@ -17,12 +19,14 @@ from starlette.testclient import TestClient
 from engine.files import folder_size
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
+from jobs.garbage_collection import sweep
+from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
 from jobs.probe.child import measure
-from jobs.probe.forecast import PROBE, End, forecast, probes_folder
+from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
 from jobs.probe.limits import Limits
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, TRAINING, done
+from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
@@ -33,8 +37,9 @@ from workbench.kinds.catalog import known_kinds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
+from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
-from workbench.specs import parse_spec
+from workbench.specs import parse_as, parse_spec
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Expert, Job, SeedModel
 
@@ -65,7 +70,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(spec: dict[str, Any], limits: Limits = PLENTY) -> Forecast:
-    stages = forecast(parse_spec(spec), limits=limits)
+    return ended(forecast(parse_spec(spec), limits=limits))
+
+
+def ended(stages: Generator[str, None, Forecast]) -> Forecast:
     while True:
         try:
             next(stages)
@@ -248,6 +256,49 @@ def test_every_kind_that_trains_has_a_probe() -> None:
     replications = {name for name in trainings if name.startswith("replicate-")}  # plans of many trainings
     assert {name for name in trainings - replications if known_kinds()[name].probe is None} == set()
     assert len(trainings - replications) >= 4
+
+
+@pytest.mark.usefixtures("here")
+def test_models_of_clusters_take_what_each_takes(clustered: Do) -> None:
+    assert clustered
+    start = {"clustering": "topics", "name": "again", "seed_model": "seed", "training": {**BRANCHES, "num_steps": 90}}
+    outcome = ended(forecast_training(parse_as(TrainClusters, start)))
+    one = measured({**JOINT, "name": "one", "domains": ["topics/0"], "method": "dense", "training": BRANCHES})
+    assert outcome.measured is not None
+    assert one.measured is not None
+    assert outcome.title == "3 trainings for again, 2 at a time"
+    assert outcome.measured.num_tokens == 3 * one.measured.num_tokens
+    assert outcome.measured.checkpoint_bytes == pytest.approx(2 * one.measured.checkpoint_bytes, rel=0.05)
+    with pytest.raises(BadSpec, match="Every model of “ensemble” exists"):
+        ended(forecast_training(parse_as(TrainClusters, {**start, "name": "ensemble"})))
+
+
+def test_jobs_that_fit_one_by_one_may_not_fit_together() -> None:
+    one = Forecast(
+        kind="train-joint",
+        title="",
+        measured=imagined(20),
+        fits=True,
+        memory_free_bytes=200_000_000,
+        disk_free_bytes=1 << 40,
+        probe_seconds=1.0,
+    )
+    together = several(one, 3, 2, "ensemble")
+    assert (together.fits, together.problem) == (False, "It takes 240 MB of memory, and 200 MB are free.")
+    assert "WORKBENCH_WORKER_SLOTS" in together.next_step
+    alone = several(one, 3, 1, "ensemble")
+    assert (alone.fits, alone.measured.disk_bytes if alone.measured else 0) == (True, 4)
+
+
+def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) -> None:
+    settings = get_settings()
+    old, new = (probes_folder(settings) / uuid.uuid4().hex for _ in range(2))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    sweep(settings)
+    assert home.is_dir()
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 # from the command line and over HTTP ----------------------------------------------------------------
