@@ -78,7 +78,12 @@ def _show_suggestions(have: Holdings) -> None:
     st.subheader("What to try next")
     for suggestion in suggestions(have):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.page_link(suggestion.page.script, label=suggestion.page.title, icon=suggestion.page.icon)
+            st.page_link(
+                suggestion.page.script,
+                label=suggestion.page.title,
+                icon=suggestion.page.icon,
+                query_params=suggestion.query or None,
+            )
             st.markdown(plain(suggestion.sentence))
 
 
