@@ -16,6 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from engine.errors import Problem
 from engine.events import Event, Progress, Step
 from engine.files import folder_size
@@ -38,11 +40,11 @@ STAGE_SECONDS = 0.2  # between two lines about progress
 
 def main() -> NoReturn:
     """Prints what the probe of the spec on stdin measured, and ends the process, whatever libraries left running."""
-    place = Path(sys.argv[1])
+    place, loading_seconds = Path(sys.argv[1]), time.time() - psutil.Process().create_time()
     spec = parse_spec(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _print({"measured": measure(spec, place, _Stages().see).model_dump()})
+        _print({"measured": measure(spec, place, _Stages().see, loading_seconds).model_dump()})
     except Exception as error:
         outcome, lacks = outcome_of(error, place, place), "memory" if is_out_of_memory(error) else ""
         is_known = lacks or isinstance(error, Problem)
@@ -52,17 +54,23 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def measure(spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None) -> Measured:
-    """What the job of this spec will take, from a few updates in the folder `place`; `follow` gets each event."""
+def measure(
+    spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None, loading_seconds: float = 0.0
+) -> Measured:
+    """What the job of this spec will take, from a few updates in the folder `place`; `follow` gets each event.
+
+    `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
+    """
     # One process: another would neither show what it holds nor count in the peak.
     settings = get_settings().model_copy(update={"processes": 1})
     make_probe = kind_of(spec).probe
     assert make_probe is not None, "the parent checks"
     probe: Probe[Any] = make_probe(spec)
     work = ProbeWork(CLAIM, settings, place)
+    stopwatch = Stopwatch(loading_seconds)
     run = load_runner(probe.short.kind)
     process_bytes = resident_bytes()
-    stopwatch, contents = Stopwatch(), Contents(work, probe.base)
+    contents = Contents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
             stopwatch.see(event)

@@ -29,9 +29,9 @@ _STATUS = Path("/proc/self/status")
 class Stopwatch:
     """Takes the time between events and assigns it to what was done."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_seconds: float = 0.0) -> None:
         self._at = perf_counter()
-        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._seconds: dict[str, list[float]] = defaultdict(list, start=[before_seconds])
         self._steps: list[Step] = []
 
     def see(self, event: Event) -> None:

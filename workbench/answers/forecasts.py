@@ -36,7 +36,7 @@ class MemoryParts(Answer):
 class TimeParts(Answer):
     """Seconds of the full training, by what is done."""
 
-    start: float = Field(description="Until the first update: text to tokens, loading, choosing a parent.")
+    start: float = Field(description="Until the first update: libraries, text to tokens, loading, choosing a parent.")
     steps: float = Field(description="All updates.")
     evaluations: float = Field(description="All evaluations.")
     checkpoints: float = Field(description="All checkpoints.")
