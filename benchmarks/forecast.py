@@ -48,8 +48,9 @@ def specs(training: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "kind": "train-expert", "name": "more", "domain": "c", "mixture": "demix", "training": training
         },
         "MoDE": {**mode, "name": "mode", "domains": ["a"]},
+        "MoDE, another": {**mode, "name": "other", "domains": ["b"]},
         "composition": {
-            "kind": "compose-mode", "name": "both", "experts": ["mode/a"], "domains": ["a", "b"], "training": training
+            "kind": "compose-mode", "name": "both", "experts": ["mode/a", "other/b"], "domains": ["a", "b"], "training": training
         },
     }  # fmt: skip
 
