@@ -50,7 +50,8 @@ def specs(training: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "MoDE": {**mode, "name": "mode", "domains": ["a"]},
         "MoDE, another": {**mode, "name": "other", "domains": ["b"]},
         "composition": {
-            "kind": "compose-mode", "name": "both", "experts": ["mode/a", "other/b"], "domains": ["a"], "training": training
+            "kind": "compose-mode", "name": "both", "experts": ["mode/a", "other/b"], "domains": ["a"],
+            "training": training,
         },
     }  # fmt: skip
 
