@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
+from jobs.probe.forecast import probes_folder
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
@@ -96,6 +97,8 @@ def sweep(settings: Settings) -> list[Path]:
             jobs_trash(settings).put(folder, "job")
             moved.append(folder)
     _delete_uploads(settings, uploads, waiting, named)
+    for folder in _old(probes_folder(settings), UPLOAD_GRACE_SECONDS):  # of a server that was killed
+        shutil.rmtree(folder, ignore_errors=True)
     empty_trashes(settings)
     refresh_records(begin, storage, state.known)
     storage.forget_records()

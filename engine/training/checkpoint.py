@@ -22,7 +22,7 @@ from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
 from engine.training.early_stopping import EvaluationHistory
 
-_KEEP = 2
+KEPT = 2  # checkpoints of one training on disk
 _PARAMETERS, _BEST = "parameters", "best"
 _PARAMETERS_FILE, _MOMENTS_FILE, _BEST_FILE = "parameters.safetensors", "optimizer.safetensors", "best.safetensors"
 _CARD = "checkpoint.json"
@@ -56,7 +56,7 @@ def save_checkpoint(
         # “course” is a stored name.
         card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
-    for old in _folders(root)[:-_KEEP]:
+    for old in _folders(root)[:-KEPT]:
         shutil.rmtree(old)
 
 

@@ -39,6 +39,7 @@ from engine.training.checkpoint import (
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
+from engine.training.inspection import Held, show
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
@@ -101,6 +102,7 @@ class _Training:
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
+        show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
         trained, device = self.parameters.values(), self.model.device

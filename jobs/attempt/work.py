@@ -20,6 +20,7 @@ from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
+from workbench.store.artifacts import find_artifact, register_artifact
 from workbench.store.storage import Storage
 
 Register = Callable[[Session], dict[str, Any]]
@@ -76,6 +77,13 @@ class Work:
         with database.transaction(self.settings) as session:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session
+
+    def share(self, artifact_id: str, kind: str, key: str) -> Path:
+        """Registers a new artifact under a key; returns its folder, or that of a job which was faster."""
+        with self.transaction() as session:
+            first = find_artifact(session, key)  # by the key it is the same
+            artifact = first or register_artifact(session, self.storage, artifact_id, kind, key=key, job_id=self.job_id)
+            return self.storage.path(artifact.id)
 
 
 def log_path(settings: Settings, job_id: str) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import func, select
@@ -14,6 +15,8 @@ from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
+from jobs.probe.forecast import forecast, several
+from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec, NameTaken
 from workbench.gate_configs import changed_gate, default_gate, load_gate
 from workbench.kinds.clusters.cluster_part import ClusterPart
@@ -54,6 +57,26 @@ def submit_training(
     """
     planned = plan_training(spec, settings) if branches is None else branches
     return submit_plan(lambda session: list(_train(session, spec, planned)), settings)
+
+
+def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> Generator[str, None, Forecast]:
+    """Yields what a probe is at, and returns the forecast of all models together, from a probe of one of them.
+
+    The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
+    a time as a worker runs as far as memory goes. Raises BadSpec where no model is missing, and as long as a cluster
+    has no domain.
+    """
+    settings = settings or get_settings()
+    missing = [branch for branch in plan_training(spec, settings) if not branch.is_there]
+    if not missing:
+        raise BadSpec([f"Every model of “{spec.name}” exists: nothing would be trained."])
+    if any(branch.makes_domain for branch in missing):
+        raise BadSpec(
+            [f"Clusters of “{spec.clustering}” have no domains yet, so no model can be measured."],
+            f"Make them with: workbench cluster domains {shlex.quote(spec.clustering)}",
+        )
+    one = yield from forecast(_training(spec, max(missing, key=lambda branch: branch.num_steps)), settings)
+    return several(one, len(missing), settings.worker_slots, spec.name)
 
 
 # finding ------------------------------------------------------------------------------------------

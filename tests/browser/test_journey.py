@@ -38,7 +38,7 @@ def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(servers: A
 
 
 def train(page: Page, servers: Any) -> None:
-    page.goto(f"{servers.studio}/train")
+    page.goto(f"{servers.studio}/train?kind=train-expert")
     page.get_by_label("Name", exact=True).fill(EXPERT)
     page.get_by_text("Training details").click()
     for label, value in (("Steps", "30"), ("Block size", "32")):

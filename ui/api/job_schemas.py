@@ -19,13 +19,10 @@ else:
     AnySpec = Annotated[Union[tuple(kind.spec for kind in known_kinds().values())], Field(discriminator="kind")]  # noqa: UP007
 
 
-class JobRequest(RequestBody):
-    """POST /v1/workbench/jobs."""
+class ForecastRequest(RequestBody):
+    """POST /v1/workbench/jobs/forecast."""
 
     spec: AnySpec = Field(description="What to do: the kind of job, with its options.")
-    after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
-    priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
-    title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")
 
     @field_validator("spec", mode="before")
     @classmethod
@@ -35,3 +32,11 @@ class JobRequest(RequestBody):
         except UnicodeEncodeError:
             raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
         return value
+
+
+class JobRequest(ForecastRequest):
+    """POST /v1/workbench/jobs."""
+
+    after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
+    priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
+    title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")

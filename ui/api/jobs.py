@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from engine.errors import Problem
 from jobs.queue import submit
-from ui.api.deps import State
+from ui.api.completions import CLIENT_LEFT
+from ui.api.deps import Gone, State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
-from ui.api.job_schemas import JobRequest
+from ui.api.job_schemas import ForecastRequest, JobRequest
 from ui.api.job_schemas import State as JobState
 from ui.generation.app_state import AppState
+from ui.kinds.catalog import screen_of
+from ui.present.job_forecast import forecast_of
 from ui.present.metrics_csv import HEADER, csv_rows
 from ui.present.readable_folders import require_readable
 from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
+from workbench.answers.forecasts import Forecast
 from workbench.answers.metrics import JobMetrics
 from workbench.job_records import jobs
+from workbench.job_records.preconditions import kind_of
 from workbench.registry.card_lists import JobHistory, JobList
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -59,6 +64,20 @@ def submit_job(body: JobRequest, response: Response, state: State) -> JobCard:
     )
     response.headers["location"] = f"{router.prefix}/{job_id}"
     return _card(state.settings, job_id)
+
+
+@router.post("/forecast", response_model=Forecast)
+async def forecast_job(body: ForecastRequest, request: Request, state: State) -> Forecast | Response:
+    """What a job would take: time, memory, disk, FLOPs and its first batch, measured in seconds; nothing is queued.
+
+    The probe ends when the client leaves. Only kinds of job with a probe have a forecast: trainings do.
+    """
+    require_readable(body.spec.local_paths(), state.settings)
+    command = screen_of(kind_of(body.spec).name).command
+    try:
+        return await unless_gone(request, _finished(forecast_of(body.spec, command, state.settings)))
+    except Gone:
+        return Response(status_code=CLIENT_LEFT)
 
 
 @router.get("/{job_id}")
@@ -112,6 +131,25 @@ async def show_metrics(
     if format == "csv":
         return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
     return answer
+
+
+async def _finished(stages: Generator[str, None, Forecast]) -> Forecast:
+    """The forecast at the end of its stages; cancelled, it ends the probe."""
+
+    def advance() -> Forecast | None:
+        try:
+            next(stages)
+        except StopIteration as end:
+            forecast: Forecast = end.value
+            return forecast
+        return None
+
+    try:
+        while (forecast := await run_in_threadpool(advance)) is None:
+            pass
+        return forecast
+    finally:
+        stages.close()
 
 
 async def _events(app: AppState, tail: MetricTail, answer: JobMetrics) -> AsyncGenerator[str, None]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from types import NoneType
@@ -23,6 +24,14 @@ Command = Callable[..., None]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
 InProcess = Annotated[bool, typer.Option("--here", help="Run the job in this process, without the queue.")]
+Forecast = Annotated[
+    bool,
+    typer.Option(
+        "--forecast",
+        help="Only measure what the job will take: time, memory, disk, FLOPs and its first batch. Exit code 1 if it "
+        "does not fit.",
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, with a progress bar.")]
 
 
@@ -77,12 +86,14 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
     """Makes a command of a function `(spec, run_options)`: each field becomes an option, or an argument if named.
 
     The fields of configs inside the spec (`training`, `shape`) become options as well; `fixed` fields get no option.
-    Keyword-only parameters of the function are options that do not belong to the spec.
+    Keyword-only parameters of the function are options that do not belong to the spec. A kind of job with a probe gets
+    --forecast as well, which takes the place of the function.
     """
     parameters = [knob.parameter(knob.name in arguments) for knob in knobs(spec) if knob.name not in fixed]
+    run_options = {**RUN_OPTIONS, **({"forecast": Forecast} if _has_probe(spec) else {})}
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False)
-        for name, annotation in RUN_OPTIONS.items()
+        for name, annotation in run_options.items()
     ]
 
     def decorate(function: Command) -> Command:
@@ -93,9 +104,17 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
         ]
 
         def command(**given: Any) -> None:
-            run_options = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
+            chosen = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
+            is_forecast = given.pop("forecast", False)
             extra = {parameter.name: given.pop(parameter.name) for parameter in own}
-            function(build(spec, {**given, **fixed}), run_options, **extra)
+            built = build(spec, {**given, **fixed})
+            if is_forecast:
+                beside: dict[tuple[str, ...], Any] = {
+                    (one.name,): extra[one.name] for one in own if extra[one.name] != one.default
+                }
+                _forecast(built, beside, chosen.json)
+            else:
+                function(built, chosen, **extra)
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__ or spec.__doc__
         command.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
@@ -103,6 +122,22 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
         return command
 
     return decorate
+
+
+def _has_probe(spec: type[Spec]) -> bool:
+    """Whether a spec is that of a kind of job with a probe; its descriptor stands in the module of the spec."""
+    kind = getattr(sys.modules[spec.__module__], "KIND", None)
+    return kind is not None and kind.spec is spec and kind.probe is not None
+
+
+def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
+    from ui.cli.printing.forecast import print_forecast
+    from ui.kinds.catalog import screen_of
+    from ui.present.job_forecast import forecast_of
+    from workbench.job_records.preconditions import kind_of
+
+    stages = forecast_of(spec, screen_of(kind_of(spec).name).command, beside=beside)
+    print_forecast(stages, type(spec), as_json)
 
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:

@@ -24,6 +24,18 @@ class Need:
     page: Page | None = None  # where they are submitted, if elsewhere than on the page Train
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a person can get from some text: a row of the page Train."""
+
+    title: str
+    about: str
+    method: str
+    others: str  # what becomes of other experts
+    answers: Callable[[Offers], Answers] = field(default=lambda _: {})  # beside text, name and what is required
+    position: int = 100  # among the rows, smallest first
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainForm:
     """A form on the page Train."""
@@ -32,6 +44,7 @@ class TrainForm:
     about: str
     draw: Callable[[Offers], None]
     needs: tuple[Need, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()  # of a kind that trains on text; none: it has one row, under its title
     position: int = 100  # among the forms, smallest first
 
 

@@ -11,22 +11,20 @@ AVERAGE, CLASSIFY = "Average", "Few-shot classification"
 MODE = "MoDE expert"
 
 DOMAINS = Need("domains", "There is no domain yet.", "Import some text first.", "import-corpus", CORPORA)
-SEED_MODEL = Need("seed_model", "There is no seed model yet.", f"Choose “{SEED}” above and make one.", "make-seed")
-MIXTURE = Need("mixture", "There is no mixture yet.", f"Choose “{JOINT}” above: its experts make one.", "train-joint")
+SEED_MODEL = Need("seed_model", "There is no seed model yet.", f"Choose “{SEED}” and make one.", "make-seed")
+MIXTURE = Need("mixture", "There is no mixture yet.", f"Choose “{JOINT}”: its experts make one.", "train-joint")
 MIXTURE_TO_EXTEND = Need(
     "mixture_to_extend",
     "There is no mixture yet with an expert that can be copied.",
-    f"Choose “{JOINT}” above and add to that one, or “{MODE}”, and train another beside the same seed model.",
+    f"Choose “{JOINT}” and add to that one, or “{MODE}”, and train another beside the same seed model.",
     "train-joint",
 )
-EXPERTS = Need(
-    "experts", "There is no expert yet.", f"Choose “{JOINT}” above: it makes one for each domain.", "train-joint"
-)
+EXPERTS = Need("experts", "There is no expert yet.", f"Choose “{JOINT}”: it makes one for each domain.", "train-joint")
 PARENT = Need(
-    "parent", "No expert here can be copied, so none can be averaged.", f"Choose “{COMPOSITION}” above.", "train-joint"
+    "parent", "No expert here can be copied, so none can be averaged.", f"Choose “{COMPOSITION}”.", "train-joint"
 )
 MODE_EXPERT = Need(
-    "mode_expert", "There is no expert of MoDE yet.", f"Choose “{MODE}” above, once for each domain.", "train-mode"
+    "mode_expert", "There is no expert of MoDE yet.", f"Choose “{MODE}”, once for each domain.", "train-mode"
 )
 
 _BY_FIELD = {"domain": DOMAINS, **{need.field: need for need in (DOMAINS, SEED_MODEL, MIXTURE, EXPERTS)}}

@@ -33,6 +33,12 @@ class Suggestion:
     sentence: str
     page: Page
     label: str
+    kind: str = ""  # of job, whose form the page opens
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands in the page's address."""
+        return {"kind": self.kind} if self.kind else {}
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
@@ -64,7 +70,10 @@ def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
         problem = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
         yield Suggestion(
-            f"{problem} Evaluate a mixture that contains them: only missing scores are computed.", TRAIN, "Evaluate"
+            f"{problem} Evaluate a mixture that contains them: only missing scores are computed.",
+            TRAIN,
+            "Evaluate",
+            "evaluate",
         )
     if have.evaluations:
         yield Suggestion(
@@ -95,14 +104,19 @@ _STEPS = (
         "seeds",
         "make-seed",
         "All experts start from it.",
-        Suggestion("Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model"),
+        Suggestion(
+            "Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model", "make-seed"
+        ),
     ),
     (
         "experts",
         "train-joint",
         _TALK,
         Suggestion(
-            "Train a DEMix model: one expert for each domain, everything else shared.", TRAIN, "Train the first experts"
+            "Train a DEMix model: one expert for each domain, everything else shared.",
+            TRAIN,
+            "Train the first experts",
+            "train-joint",
         ),
     ),
     (
@@ -110,7 +124,10 @@ _STEPS = (
         "evaluate",
         "Its scores make every toggle instant.",
         Suggestion(
-            "Evaluate the experts: scores are stored once and make every toggle instant.", TRAIN, "Evaluate the experts"
+            "Evaluate the experts: scores are stored once and make every toggle instant.",
+            TRAIN,
+            "Evaluate the experts",
+            "evaluate",
         ),
     ),
 )

@@ -158,12 +158,15 @@ def draw_preset(form: str, questions: Sequence[Question]) -> None:
     )
 
 
-def show_command(command: str, spec_json: str) -> None:
-    """The same job for the terminal and as JSON; an empty command is left out."""
-    with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
+def show_command(command: str, request: str, spec_json: str) -> None:
+    """The same job for the terminal, as an HTTP call and as JSON; what is empty is left out."""
+    with st.expander("Exactly this, elsewhere: command line, HTTP, JSON", icon=":material/terminal:"):
         if command:
             st.caption(plain("Run this in a terminal:"))
             st.code(command, language="bash", wrap_lines=True)
+        if request:
+            st.caption(plain("Or send it to a running server:"))
+            st.code(request, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
         st.code(spec_json, language="json")
 

@@ -8,16 +8,26 @@ from contextlib import suppress
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from engine.errors import Problem
 from jobs.queue.submit import submit
+from ui.present.job_forecast import request_of
+from ui.present.pages import JOBS
 from ui.present.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.readable_folders import require_readable
+from ui.present.text.formatting import plain
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import explained
+from ui.widgets.probe import measure, show_costs, show_first_batch
+from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import kind_named
+from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+
+UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
 
 
 def show_job_form(
@@ -32,26 +42,77 @@ def show_job_form(
     complaints: Sequence[str] = (),
     beside: Answers | None = None,
     send: Callable[[Any], str] = submit,
-    foretell: Callable[[Any], None] | None = None,
     limits: Mapping[tuple[str, ...], int] | None = None,
 ) -> None:
     """The form of a kind of job; `command` is its Screen's. The id of the submitted job is kept for `last_job`.
 
+    Where the kind has a probe, what the job will take stands at the right, measured as soon as the answers are valid.
     `skip` are fields without a question, `given` those answered elsewhere. `complaints` say what is wrong with the
     answers given elsewhere; `beside` are options of the command that are not in the spec; `send` submits the spec, with
-    jobs that belong to it, and returns the id of the job to show; `foretell` shows what a valid spec will take;
-    `limits` are upper bounds of whole numbers.
+    jobs that belong to it, and returns the id of the job to show; `limits` are upper bounds of whole numbers.
     """
     questions = questions_of(kind_named(kind).spec, offers, skip=("kind", *skip))
-    draw_preset(kind, questions)
-    answers = draw_questions(kind, limited(questions, limits or {}), tucked) | (given or {})
+    left, right = _columns(kind)
+    with left:
+        draw_preset(kind, questions)
+        answers = draw_questions(kind, limited(questions, limits or {}), tucked) | (given or {})
     line = command(changed(questions, answers) | (given or {}) | (beside or {})) if command else ""
-    show_command(line, json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
-    if foretell is not None:
-        with suppress(BadSpec):
-            foretell(parse_spec(_spec_json(kind, answers)))
-    if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):
-        _submit(kind, answers, complaints, send)
+    with right:
+        expected = _expect(kind, answers) if left is not right else None
+    with left:
+        if expected is not None:
+            show_first_batch(expected)
+        show_command(line, _request(kind, answers), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
+    with right:
+        is_refused = expected is not None and expected.fits is False
+        if expected is not None and expected.nearest:
+            _offer_nearest(kind, expected)
+        if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=is_refused):
+            _submit(kind, answers, complaints, send)
+        if left is not right and (job_id := last_job(kind)):
+            label = "The job that was submitted last"
+            st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
+
+
+def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Where the questions stand, and what the job will take: side by side where its costs can be measured."""
+    if kind_named(kind).probe is None:
+        both = st.container()
+        return both, both
+    left, right = st.columns([5, 2], gap="medium")
+    return left, right.container(border=True)
+
+
+def _expect(kind: str, answers: Answers) -> Forecast | None:
+    """What the job will take; None as long as that is not known."""
+    st.markdown("**What it will take**")
+    named = {("name",): answers["name",] or UNNAMED} if ("name",) in answers else {}
+    try:
+        spec: Spec = parse_spec(_spec_json(kind, answers | named))
+        require_readable(spec.local_paths())
+    except BadSpec as bad:
+        st.caption(plain(f"Not measured yet. {bad.complaints[0]}"))
+        return None
+    except Problem as problem:
+        st.caption(plain(f"Not measured. {problem}"))
+        return None
+    expected = measure(spec)
+    if expected is not None:
+        show_costs(expected, type(spec))
+    return expected
+
+
+def _offer_nearest(kind: str, expected: Forecast) -> None:
+    """A button that fills in the smallest change with which the job fits."""
+    values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
+    st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
+
+
+def _request(kind: str, answers: Answers) -> str:
+    """The call of curl that submits the same; empty while the answers are not valid."""
+    with suppress(BadSpec):
+        return request_of(parse_spec(_spec_json(kind, answers)), get_settings())
+    return ""
 
 
 def last_job(kind: str) -> str | None:

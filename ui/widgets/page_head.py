@@ -37,4 +37,4 @@ def show_head(page: Page) -> DeltaGenerator:
 def show_next_step(right: DeltaGenerator, step: Suggestion) -> None:
     """The page's primary button where the next step is on another page: a link, so that it opens in a new tab too."""
     with right.container(width="content", key="next_step"):
-        st.page_link(step.page.script, label=step.label, icon="", help=step.sentence)
+        st.page_link(step.page.script, label=step.label, icon="", help=step.sentence, query_params=step.query or None)

@@ -11,6 +11,8 @@ from workbench.spec_base import Spec
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from workbench.kinds.probe import Probe
+
 SpecType = TypeVar("SpecType", bound=Spec)
 What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
 Thing = tuple[What, str]  # what, name
@@ -37,6 +39,7 @@ class Kind(Generic[SpecType]):
     )  # domains whose names are known only afterwards
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
+    probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     runner: str = ""  # `package.module:function`, imported when a job runs
     screen: str = ""  # `package.module:SCREEN`, imported when a page shows it
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.events import Event
 from jobs.attempt.work import Work
-from workbench.store.artifacts import find_artifact, register_artifact
+from workbench.store.artifacts import find_artifact
 
 
 def cached_artifact(
@@ -24,7 +24,4 @@ def cached_artifact(
     artifact_id = uuid.uuid4().hex
     with work.storage.new(artifact_id) as folder:
         yield from fill(folder)
-    with work.transaction() as session:
-        first = find_artifact(session, key)  # another job may have been faster; its artifact is the same
-        artifact = first or register_artifact(session, work.storage, artifact_id, kind, key=key, job_id=work.job_id)
-        return work.storage.path(artifact.id)
+    return work.share(artifact_id, kind, key)

@@ -14,6 +14,7 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerDown
+from ui.kinds.train_form_parts import EXPERT
 from workbench.answers.changes import Forgetting
 from workbench.answers.perplexities import MixedDomain, MixedScores
 from workbench.answers.posteriors import Manifest, ParentProposal, PosteriorAnswer
@@ -153,7 +154,7 @@ def test_an_expert_in_no_mixture_has_no_addition_to_certify() -> None:
 
 
 def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     app.text_input(key="train-expert.name").set_value("dapt").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
     named(app.checkbox, "Train the whole model instead").check().run()
@@ -165,7 +166,7 @@ def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
 
 
 def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     app.text_input(key="train-expert.name").set_value("poet").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
     named(app.button, "Train the expert").click().run()
@@ -193,11 +194,11 @@ def _nearest(_self: Client, **job_spec: Any) -> ParentProposal:
 
 
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     assert "workbench evaluate run first --domains poems --split dev" in output(app)
     monkeypatch.setattr("ui.widgets.parents.is_scored", lambda *_: True)
     monkeypatch.setattr(Client, "nearest", _nearest)
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     assert (
         "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens"
         in output(app)
@@ -258,7 +259,7 @@ def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
 
 
 def test_the_train_form_asks_for_a_job() -> None:
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     app.text_input(key="train-expert.name").set_value("poet").run()
     app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
@@ -269,7 +270,7 @@ def test_the_train_form_asks_for_a_job() -> None:
 
 
 def test_a_form_that_is_not_filled_in_says_what_is_missing() -> None:
-    app = open_page("train")
+    app = open_page("train", train__what=EXPERT)
     named(app.button, "Train the expert").click().run()
     assert "a name must have 1 to 80 characters" in app.error[0].value.replace("\\", "")
     assert "train-expert.job" not in app.session_state

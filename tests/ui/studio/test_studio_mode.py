@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.models.flops import Shape
+from jobs.probe.forecast import forecast
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
@@ -18,8 +19,8 @@ from ui.present.throughput import cost_words, counted_as
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.answers.costs import MixtureCosts
+from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
-from workbench.job_records.forecasts import forecast
 from workbench.kinds.training.train_mode import KIND, TrainMode
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MetricPoint
@@ -65,9 +66,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "multiselect", "must not be forgotten", ["prose"])
     fill(app, "number_input", "Blocks of the backbone", 2)
-    assert [one.label for one in app.metric] == ["Trainable parameters", "Memory, at least", "Disk", "Time, about"]
-    assert named(app.metric, "Trainable").value == "41 k"  # two layers of 10,240 in two blocks, and gates
-    assert "how long that takes is known after the first training" in output(app)
+    assert "Measured here as soon as the form stands still." in output(app)
     assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
@@ -103,7 +102,8 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
 
 def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_and_option() -> None:
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
-    assert read(forecast, spec) is None
+    with pytest.raises(BadSpec, match="Blocks of the backbone"):
+        next(forecast(spec))
     (output,) = read(KIND.complaints, spec)
     assert output.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")
     assert "num_blocks" not in output

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from ui.cli.job_progress import queue, report, run_in_process, submit
-from ui.cli.options import RunOptions, takes
+from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
+from ui.cli.printing.forecast import print_forecast
 from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
@@ -55,19 +56,23 @@ def clusters(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what each model would start from; queue nothing.")
     ] = False,
+    forecast: Forecast = False,
 ) -> None:
     """Train a model on each cluster (C-BTM), each as a job of its own, and make a mixture of them.
 
     Run again, the command continues: existing models are kept, models of changed clusters are retrained. It prints
     what it will train, and what each model starts from, before it queues any job.
     """
-    from jobs.plans.clusterings import plan_training, submit_training
+    from jobs.plans.clusterings import forecast_training, plan_training, submit_training
     from jobs.queue.local_runner import cards_of
     from ui.cli.plan_progress import show_progress
     from ui.cli.printing.clustering import print_branches, say_temperature
     from workbench.registry.database import reading
     from workbench.registry.mixtures import get_mixture
 
+    if forecast:
+        print_forecast(forecast_training(spec), TrainClusters, run_options.json)
+        return
     branches = plan_training(spec)
     if plan and run_options.json:
         print_json(branches)

@@ -14,7 +14,6 @@ from ui.present.form_choices import backbones, offers_for_composition
 from ui.present.pages import COMPOSITION, EXPERTS
 from ui.present.questions import Offers
 from ui.widgets.fields import drop_unknown
-from ui.widgets.forecast import show_forecast
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.compose_mode import ComposeMode
 
@@ -33,7 +32,7 @@ def _draw(offers: Offers) -> None:
     choices = offers_for_composition(backbone, st.session_state.get("compose-mode.experts", ()))
     for field, names in choices.items():
         drop_unknown(f"compose-mode.{field}", names)
-    show_job_form("compose-mode", {**offers, **choices}, "Compose them", command=_command, foretell=show_forecast)
+    show_job_form("compose-mode", {**offers, **choices}, "Compose them", command=_command)
 
 
 SCREEN = Screen(

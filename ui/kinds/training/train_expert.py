@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.kinds.screen import Result, ResultLink, Screen, TrainForm
+from ui.kinds.screen import Outcome, Result, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, EXPERT, MIXTURE, MIXTURE_TO_EXTEND
 from ui.present.cli_command import command_line
 from ui.present.form_choices import offers_for_expert
@@ -72,6 +72,16 @@ SCREEN = Screen(
         about="A copy of a parent expert learns one more domain; everything else stays bit-identical (DEMix §6).",
         draw=_draw,
         needs=(DOMAINS, MIXTURE, MIXTURE_TO_EXTEND),
+        outcomes=(
+            Outcome(
+                "One more expert",
+                "copies the nearest expert and trains the copy",
+                "DEMix",
+                "bit-identical",
+                lambda offers: {("mixture",): offers["mixture_to_extend"][0]},
+                position=10,
+            ),
+        ),
         position=30,
     ),
 )

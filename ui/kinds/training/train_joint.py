@@ -9,7 +9,7 @@ import streamlit as st
 
 from engine.methods.base import Method
 from engine.methods.registry import joint_methods
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL
 from ui.present.cli_command import command_line
 from ui.present.pages import EXPERTS
@@ -57,6 +57,23 @@ SCREEN = Screen(
         "Or one of the baselines that the paper compares it with (§4.2).",
         draw=_draw,
         needs=(DOMAINS, SEED_MODEL),
+        outcomes=(
+            Outcome(
+                "A cheaper expert",
+                "a low-rank change of a frozen seed model",
+                "LoRA",
+                "bit-identical",
+                lambda _: {("method",): "lora"},
+                position=20,
+            ),
+            Outcome(
+                "Several experts together",
+                "one base, one feed-forward network for each domain",
+                "DEMix, MoE, dense",
+                "new base",
+                position=40,
+            ),
+        ),
         position=20,
     ),
 )

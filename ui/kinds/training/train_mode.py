@@ -6,7 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from engine.methods.mode.config import ModeConfig
+from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.cli_command import command_line
@@ -14,7 +15,6 @@ from ui.present.form_choices import num_layers
 from ui.present.pages import EXPERTS
 from ui.present.questions import Offers
 from ui.widgets.fields import drop_unknown
-from ui.widgets.forecast import show_forecast
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_mode import TrainMode
 
@@ -29,7 +29,11 @@ def _draw(offers: Offers) -> None:
     if st.session_state.get(_BLOCKS, 1) > most:
         st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
-    show_job_form("train-mode", offers, "Train the expert", command=_command, foretell=show_forecast, limits=limits)
+    show_job_form("train-mode", offers, "Train the expert", command=_command, limits=limits)
+
+
+def _usual_blocks(seed_model: str) -> int:
+    return min(ModeConfig().num_blocks, num_layers(seed_model))
 
 
 SCREEN = Screen(
@@ -42,6 +46,16 @@ SCREEN = Screen(
         "(MoDE §3.2, stage 1).",
         draw=_draw,
         needs=(DOMAINS, SEED_MODEL),
+        outcomes=(
+            Outcome(
+                "An expert beside a frozen backbone",
+                "layers that can be composed with gates",
+                "MoDE",
+                "bit-identical",
+                lambda offers: {("shape", "num_blocks"): _usual_blocks(offers["seed_model"][0])},
+                position=30,
+            ),
+        ),
         position=40,
     ),
 )

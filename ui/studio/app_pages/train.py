@@ -1,54 +1,176 @@
-"""Train and evaluate: the forms of all kinds of job that have one here."""
+"""Train in three steps: what do you have, what do you want, check and start. `/train?kind=…` opens the third."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
 from ui.kinds.catalog import train_forms
-from ui.kinds.train_form_parts import EXPERT, JOINT, MODE, SEED
+from ui.kinds.screen import Need, TrainForm
+from ui.kinds.train_form_parts import SEED
 from ui.present.form_choices import offers_now
-from ui.present.pages import CLUSTERS, TRAIN
+from ui.present.pages import TRAIN
 from ui.present.questions import Offers
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import listed, plain
+from ui.present.text_in_hand import proposed_answers
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.widgets.address import choose_one
+from ui.studio.training.have_view import show_have
+from ui.studio.training.want_view import Row, rows_for, show_want
+from ui.widgets.address import fresh, note
 from ui.widgets.page_head import show_head
+from workbench.kinds.catalog import known_kinds
+
+_KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
+_LINK = "train.what"  # the title of a form, which a link on another page leaves
+_HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
 
 
 def show() -> None:
-    """Draws the page."""
+    """Draws the page: the steps that are done as a line each, and the one that is open."""
     show_head(TRAIN)
     offers, forms = offers_now(), train_forms()
+    _recall(offers, forms)
+    kind, domains = st.session_state.get(_KIND, ""), st.session_state.get(_TEXT, [])
+    note("kind", [kind] if kind else [])
+    note("domain", domains)
+    if kind:
+        _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
+        _show_done(2, _WANT, forms[kind].title, "Change what you want", _go_back_to_want)
+        _show_step(3, _CHECK)
+        _show_check(kind, offers, forms)
+    elif domains:
+        _show_done(1, _HAVE, listed(domains, 3), "Change what you have", _go_back_to_have)
+        _show_step(2, _WANT)
+        _show_want(offers, forms)
+    else:
+        _show_step(1, _HAVE)
+        st.caption("Every choice can be undone. Nothing starts before step 3.")
+        _show_have()
+        _show_others(forms)
+
+
+def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    """Takes what a link left in the session, or what the address holds."""
     kinds = {form.title: kind for kind, form in forms.items()}
-    title = choose_one(
-        st.segmented_control,
-        "What do you want to make?",
-        list(kinds),
-        default=_first(offers),
-        key="train.what",
-        required=True,
-    )
-    form = forms[kinds[title]]
+    linked = kinds.get(st.session_state.pop(_LINK, ""))
+    if (known := fresh("domain")) is not None:
+        st.session_state[_TEXT] = [name for name in known if name in offers["domain"]]
+    if (given := fresh("kind")) is not None:
+        st.session_state[_KIND] = given[-1] if given and given[-1] in forms else ""
+    if linked:
+        _open(linked, {})
+        _fill(linked, _proposal(linked, offers), keep=True)
+    st.session_state[_TEXT] = [name for name in st.session_state.get(_TEXT, []) if name in offers["domain"]]
+
+
+def _open(kind: str, answers: Mapping[tuple[str, ...], Any]) -> None:
+    st.session_state[_KIND] = kind
+    _fill(kind, answers)
+
+
+def _fill(kind: str, answers: Mapping[tuple[str, ...], Any], *, keep: bool = False) -> None:
+    """Puts answers into a form; with `keep`, only where it has none."""
+    for path, value in answers.items():
+        key = ".".join((kind, *path))
+        if not (keep and key in st.session_state):
+            st.session_state[key] = value
+
+
+def _proposal(kind: str, offers: Offers) -> dict[tuple[str, ...], Any]:
+    """The text in hand and a free name as answers of a form; nothing without text."""
+    if not (domains := st.session_state.get(_TEXT)):
+        return {}
+    spec = known_kinds()[kind].spec
+    taken = {*offers["mixture"], *offers["experts"], *offers["seed_model"]}
+    return proposed_answers(spec, domains, {}, taken, {})
+
+
+# the steps ----------------------------------------------------------------------------------------
+
+
+def _show_step(number: int, title: str) -> None:
+    st.header(f":material/counter_{number}: {title}", anchor=False)
+
+
+def _show_done(number: int, title: str, what: str, label: str, change: Any) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key=f"step_done_{number}"):
+        st.markdown(f":material/check_circle: **{title}**", width="content")
+        st.badge(plain(what), color="gray")
+        st.button(label, type="tertiary", on_click=change, key=f"train.change.{number}")
+
+
+def _go_back_to_have() -> None:
+    st.session_state[_KIND], st.session_state[_TEXT] = "", []
+
+
+def _go_back_to_want() -> None:
+    st.session_state[_KIND] = ""
+
+
+def _show_have() -> None:
+    chosen = show_have()
+    if isinstance(chosen, str):
+        _open(chosen, {("source",): "folder"} if chosen == "make-seed" else {})
+        if chosen == "make-seed":
+            st.session_state["seed.source"] = "folder"
+        st.rerun()
+    if chosen:
+        st.session_state[_TEXT] = chosen
+        st.rerun()
+
+
+def _show_want(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    rows = rows_for(st.session_state[_TEXT], offers, forms)
+    chosen = show_want(rows)
+    if chosen is not None:
+        _go_on(chosen, offers, forms)
+    _show_others(forms, {row.kind for row in rows})
+
+
+def _go_on(row: Row, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    """Opens the form of a row, or first that of what it needs."""
+    kind = row.need.kind if row.need is not None and row.need.kind in forms else row.kind
+    _open(kind, row.answers if kind == row.kind else _proposal(kind, offers))
+    st.rerun()
+
+
+def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
+    """Every other form, as a row of buttons."""
+    st.caption("Also here:")
+    with st.container(horizontal=True, key="train_others"):
+        for kind, form in forms.items():
+            if kind not in shown:
+                st.button(plain(form.title), type="tertiary", key=f"train.open.{kind}", on_click=_open, args=(kind, {}))
+
+
+def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    form = forms[kind]
     st.caption(plain(form.about))
-    st.page_link(CLUSTERS.script, label="C-BTM, one model for each cluster of text: find clusters, then train on them")
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
         form.draw(offers)
-        show_last(kinds[title])
-    elif need.page is None:
-        empty_until(need.kind, need.problem, need.next_step)
+        show_last(kind)
     else:
+        _show_need(need, offers, forms)
+
+
+def _show_need(need: Need, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    if need.page is not None:
         empty_until(need.kind, need.problem, need.next_step, need.page.script, f"Go to {need.page.title}")
-
-
-def _first(offers: Offers) -> str:
-    """The form of the next step: the first thing that is missing, else another expert."""
-    if not offers["seed_model"]:
-        return SEED
-    if offers["mixture_to_extend"]:
-        return EXPERT
-    return MODE if offers["mode_expert"] else JOINT
+        return
+    empty_until(need.kind, need.problem, need.next_step)
+    if need.kind in forms:
+        title = forms[need.kind].title
+        st.button(
+            plain(title if title == SEED else f"Make it: {title}"),
+            type="primary",
+            key="train.need",
+            on_click=_open,
+            args=(need.kind, _proposal(need.kind, offers)),
+        )
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     spec_json = assemble(answers)
     show_command(
         command_line("train clusters", TrainClusters, ("clustering", "name"), options),
+        "",
         json.dumps(spec_json, indent=2, ensure_ascii=False),
     )
     st.caption(

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.probe import Probe
 from workbench.spec_base import ExpertName, Name, Spec
 
 
@@ -46,4 +47,5 @@ KIND = Kind(
     creates=lambda spec: [("expert", spec.expert), ("mixture", spec.name)],
     requires=lambda spec: [*named("expert", *spec.experts), *named("prior", spec.prior)],
     reads=no_path,
+    probe=Probe,
 )

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
 from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.probe import Probe, training_probe
 from workbench.spec_base import RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -76,4 +77,5 @@ KIND = Kind(
     reads=no_path,
     complaints=_complaints,
     leaves_backbone=True,
+    probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
 )

@@ -10,8 +10,10 @@ from engine.config import (
     MOST_SEED,
     ModelConfig,
 )
+from workbench.errors import BadSpec
 from workbench.hub_names import hub_name
 from workbench.kinds.kind import Kind, named
+from workbench.kinds.probe import Probe
 from workbench.spec_base import ExpertName, Name, Spec, absolute
 
 
@@ -55,10 +57,17 @@ class MakeSeed(Spec):
         return self
 
 
+def _probe(spec: MakeSeed) -> Probe[MakeSeed]:
+    if spec.source == "hub":
+        raise BadSpec(["A model of the hub is measured after its download: make the seed model without a forecast."])
+    return Probe(spec)
+
+
 KIND = Kind(
     spec=MakeSeed,
     title="Make seed",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
     reads=lambda spec: spec.location if spec.source == "folder" else "",
+    probe=_probe,
 )

@@ -11,6 +11,7 @@ from engine.config import (
 )
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.probe import training_probe
 from workbench.spec_base import ExpertName, Name, Spec
 
 if TYPE_CHECKING:
@@ -95,4 +96,5 @@ KIND = Kind(
     ],
     reads=no_path,
     complaints=_no_parent,
+    probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
 )

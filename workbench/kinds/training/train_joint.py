@@ -11,6 +11,7 @@ from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.probe import training_probe
 from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 
@@ -108,4 +109,5 @@ KIND = Kind(
     creates=lambda spec: [("mixture", spec.name), *named("expert", *spec.experts)],
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
+    probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
 )

@@ -11,6 +11,7 @@ from engine.events import BACKBONE
 from engine.methods.mode.config import ModeConfig
 from engine.models.flops import Shape
 from workbench.kinds.kind import Kind, named, no_path
+from workbench.kinds.probe import training_probe
 from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 if TYPE_CHECKING:
@@ -107,4 +108,5 @@ KIND = Kind(
     reads=no_path,
     complaints=_complaints,
     leaves_backbone=True,
+    probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
 )

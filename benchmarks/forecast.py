@@ -1,0 +1,153 @@
+"""Claim: the memory and the disk of a forecast lie within 20 % of what the job then uses.
+
+Each kind of training is forecast by its probe of four updates, and then run by a worker's process, whose peak of
+resident memory is read from the kernel while it runs (`VmHWM`), and whose artifacts and checkpoints are weighed. Time
+is printed beside it, without a claim: a loaded machine is not the same a minute later. Linux only.
+Run: python benchmarks/forecast.py [--steps 60] [--width 256] [--block-size 256]
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import random  # noqa: E402
+import subprocess  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from engine.files import folder_size  # noqa: E402
+from engine.subprocesses import python_command  # noqa: E402
+from jobs.probe.forecast import forecast  # noqa: E402
+from jobs.queue.submit import run_now, submit  # noqa: E402
+from workbench.answers.forecasts import Measured  # noqa: E402
+from workbench.job_records import jobs  # noqa: E402
+from workbench.registry import database  # noqa: E402
+from workbench.settings import get_settings  # noqa: E402
+from workbench.specs import parse_spec  # noqa: E402
+from workbench.store.storage import get_storage  # noqa: E402
+
+MOST = 0.2  # difference of forecast and use
+
+
+def specs(training: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A job of each kind that trains, in an order in which each finds what it needs."""
+    joint = {"kind": "train-joint", "seed_model": "seed", "domains": ["a", "b"], "training": training}
+    mode = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2}, "training": training}
+    return {
+        "DEMix": {**joint, "name": "demix"},
+        "dense": {**joint, "name": "dense", "method": "dense"},
+        "LoRA": {**joint, "name": "lora", "domains": ["a"], "method": "lora"},
+        "one more expert": {
+            "kind": "train-expert", "name": "more", "domain": "c", "mixture": "demix", "training": training
+        },
+        "MoDE": {**mode, "name": "mode", "domains": ["a"]},
+        "MoDE, another": {**mode, "name": "other", "domains": ["b"]},
+        "composition": {
+            "kind": "compose-mode", "name": "both", "experts": ["mode/a", "other/b"], "domains": ["a"],
+            "training": training,
+        },
+    }  # fmt: skip
+
+
+def fill(folder: Path, width: int) -> None:
+    """Three domains and a seed model."""
+    for name in "abc":
+        draw = random.Random(name)
+        lines = [json.dumps({"text": " ".join(f"{name}{draw.randrange(900)}" for _ in range(400))}) for _ in range(200)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+        run({"kind": "import-corpus", "name": name, "path": str(folder / f"{name}.jsonl")})
+    shape = {"num_layers": 4, "width": width, "num_heads": 4, "ffn_width": 4 * width, "max_positions": 512}
+    run({"kind": "make-seed", "name": "seed", "domains": ["a", "b"], "vocab_size": 4096, "shape": shape})
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Runs a job here."""
+    for _ in run_now(spec)[1]:
+        pass
+
+
+def expected(spec: dict[str, Any]) -> Measured:
+    """What the probe says."""
+    stages = forecast(parse_spec(spec))
+    while True:
+        try:
+            next(stages)
+        except StopIteration as end:
+            if end.value.measured is None:
+                raise SystemExit(end.value.problem) from None
+            return end.value.measured
+
+
+def used(spec: dict[str, Any]) -> tuple[int, int, float]:
+    """Peak of memory, most bytes on disk, and seconds of the job, in a worker's process."""
+    settings, storage, before = get_settings(), get_storage(), get_storage().ids()
+    job_id, began, memory, disk = submit(spec), time.monotonic(), 0, 0
+    process = subprocess.Popen([*python_command("jobs.attempt.runner"), job_id], env=os.environ)
+    while process.poll() is None:
+        memory = max(memory, peak_of(process.pid))
+        made = sum(folder_size(storage.path(id)) for id in storage.ids() - before)
+        disk = max(disk, made + weight(settings.jobs_folder / job_id / "work"))
+        time.sleep(0.05)
+    with database.reading() as session:
+        card = jobs.get_job(session, job_id)
+    if card.state != "done":
+        raise SystemExit(card.error)
+    return memory, disk, time.monotonic() - began
+
+
+def weight(folder: Path) -> int:
+    """Bytes of complete checkpoints; others are being written."""
+    try:
+        return sum(folder_size(one) for one in folder.iterdir() if not one.name.startswith("."))
+    except FileNotFoundError:
+        return 0
+
+
+def peak_of(pid: int) -> int:
+    """The kernel's peak of resident memory of a process; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--block-size", type=int, default=256)
+    options = parser.parse_args()
+    training = {"num_steps": options.steps, "block_size": options.block_size, "checkpoint_every": 4}
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["WORKBENCH_HOME"] = str(Path(place) / "home")
+        get_settings.cache_clear()
+        database.migrate(get_settings())
+        fill(Path(place), options.width)
+        worst = 0.0
+        print(f"{'':16} {'memory, MB':>22} {'disk, MB':>20} {'time, s':>16}   (forecast / used)")
+        for name, spec in specs(training).items():
+            probed = expected(spec)
+            memory, disk, seconds = used(spec)
+            for forecast_bytes, used_bytes in ((probed.peak_bytes, memory), (probed.disk_bytes, disk)):
+                worst = max(worst, abs(forecast_bytes / used_bytes - 1))
+            print(
+                f"{name:16} {probed.peak_bytes / 1e6:10.0f} / {memory / 1e6:9.0f} {probed.disk_bytes / 1e6:9.1f} / "
+                f"{disk / 1e6:8.1f} {probed.seconds:8.1f} / {seconds:5.1f}",
+                flush=True,
+            )
+        database.close_engines()
+    print(f"The greatest difference in memory or disk is {worst:.1%}: within {MOST:.0%}: {worst <= MOST}.")
+    if worst > MOST:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Runs a probe in a process of its own: `python -P -m jobs.probe.child FOLDER`, with the spec as JSON on stdin.
+
+It prints a JSON object in a line now and then, `{"stage": …}`, and at its end `{"measured": …}` or `{"problem": …,
+"next_step": …}`. It ends when its stdin closes, as it does when its parent is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from engine.errors import Problem
+from engine.events import Event, Progress, Step
+from engine.files import folder_size
+from engine.training.checkpoint import KEPT
+from engine.training.inspection import observed_by
+from jobs.attempt.load_runner import load_runner
+from jobs.attempt.outcomes import is_out_of_memory, outcome_of
+from jobs.attempt.reporting import sentence
+from jobs.probe.measuring import Contents, Stopwatch, peak_bytes, resident_bytes
+from jobs.probe.probe_work import CLAIM, ProbeWork
+from workbench.answers.forecasts import Measured, MemoryParts
+from workbench.job_records.preconditions import kind_of
+from workbench.kinds.probe import Probe
+from workbench.settings import get_settings
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+
+STAGE_SECONDS = 0.2  # between two lines about progress
+
+
+def main() -> NoReturn:
+    """Prints what the probe of the spec on stdin measured, and ends the process, whatever libraries left running."""
+    place, loading_seconds = Path(sys.argv[1]), time.time() - psutil.Process().create_time()
+    spec = parse_spec(json.loads(sys.stdin.readline()))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _print({"measured": measure(spec, place, _Stages().see, loading_seconds).model_dump()})
+    except Exception as error:
+        outcome, lacks = outcome_of(error, place, place), "memory" if is_out_of_memory(error) else ""
+        is_known = lacks or isinstance(error, Problem)
+        _print(
+            {"problem": outcome.problem, "next_step": outcome.next_step if is_known else "Report it.", "lacks": lacks}
+        )
+    os._exit(0)
+
+
+def measure(
+    spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None, loading_seconds: float = 0.0
+) -> Measured:
+    """What the job of this spec will take, from a few updates in the folder `place`; `follow` gets each event.
+
+    `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
+    """
+    # One process: another would neither show what it holds nor count in the peak.
+    settings = get_settings().model_copy(update={"processes": 1})
+    make_probe = kind_of(spec).probe
+    assert make_probe is not None, "the parent checks"
+    probe: Probe[Any] = make_probe(spec)
+    work = ProbeWork(CLAIM, settings, place)
+    stopwatch = Stopwatch(loading_seconds)
+    run = load_runner(probe.short.kind)
+    process_bytes = resident_bytes()
+    contents = Contents(work, probe.base)
+    with observed_by(contents.see), closing(run(work, probe.short)) as events:
+        for event in events:
+            stopwatch.see(event)
+            contents.follow(event)
+            follow(event)
+    stopwatch.finish()
+    peak = peak_bytes()
+    held = {"weights": contents.weights, "gradients": contents.gradients, "optimizer": contents.optimizer}
+    rest = max(0, peak - process_bytes - sum(held.values()))
+    return Measured(
+        num_trained=contents.num_trained,
+        memory=MemoryParts(process=process_bytes, **held, rest=rest),
+        peak_bytes=peak,
+        artifact_bytes=folder_size(work.storage.made.folder),
+        checkpoint_bytes=contents.checkpoint * min(KEPT, probe.num_checkpoints),
+        time=stopwatch.full(probe),
+        tokens_per_second=stopwatch.tokens_per_second,
+        num_tokens=stopwatch.tokens_per_step * probe.num_steps,
+        num_flops=stopwatch.flops_per_step * probe.num_steps,
+        first_batch=contents.batch,
+    )
+
+
+class _Stages:
+    """Prints what the job is at, a few times a second."""
+
+    def __init__(self) -> None:
+        self._printed_at = float("-inf")
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Progress | Step) and time.monotonic() - self._printed_at >= STAGE_SECONDS:
+            self._printed_at = time.monotonic()
+            _print({"stage": sentence(event)})
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _print(content: dict[str, Any]) -> None:
+    print(json.dumps(content), flush=True)
+
+
+if __name__ == "__main__":
+    main()

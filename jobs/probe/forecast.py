@@ -1,0 +1,298 @@
+"""The forecast of a job: runs its probe in a process of its own, and compares what it takes with what is free."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import psutil
+
+from engine.device import process_environment
+from engine.files import folder_size
+from engine.subprocesses import python_command, python_environment
+from jobs.probe.limits import Limits, limits_now
+from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
+from workbench.errors import BadSpec
+from workbench.job_records.preconditions import kind_of, validate_against_registry
+from workbench.registry import database
+from workbench.settings import Settings, get_settings
+from workbench.spec_base import Spec
+
+MOST_SECONDS = 120.0  # of all probes of one forecast
+POLL_SECONDS = 0.1  # between two looks at the memory of a probe
+PROBE = python_command("jobs.probe.child")
+WAITING = "waiting for another probe"
+
+_one_at_a_time = Lock()  # two would slow each other down
+
+
+@dataclass(frozen=True)
+class End:
+    """How a probe ended: with what it measured, or with a problem."""
+
+    measured: Measured | None = None
+    problem: str = ""
+    next_step: str = ""
+    lacks: Literal["", "memory", "disk"] = ""  # what ran out, for which it was ended
+
+
+def forecast(
+    spec: Spec, settings: Settings | None = None, *, limits: Limits | None = None, max_seconds: float = MOST_SECONDS
+) -> Generator[str, None, Forecast]:
+    """Yields what the probe is at, in words, ten times a second, and returns the forecast. Closing it stops the probe.
+
+    `limits` are what is free, by default on this machine now. Raises BadSpec for a job that could not be submitted, and
+    for one whose kind has no probe.
+    """
+    settings = settings or get_settings()
+    kind = kind_of(spec)
+    if kind.probe is None:
+        raise BadSpec([f"A job of the kind “{kind.name}” has no forecast: nothing of it can be measured beforehand."])
+    with database.reading(settings) as session:
+        validate_against_registry(session, spec)
+    began = time.monotonic()
+    until = began + max_seconds
+    probe = kind.probe(spec)
+    yield from _wait_for_others(until)
+    try:
+        limits = limits or limits_now(settings)
+        end = yield from run_probe(spec, settings, limits, until)
+        misfit = _misfit(end, limits)
+        nearest: dict[str, int] = {}
+        if misfit and _lacks_memory(end, limits):
+            nearest = yield from _nearest(spec, probe.smaller, end, settings, limits, until)
+    finally:
+        _one_at_a_time.release()
+    return Forecast(
+        kind=kind.name,
+        title=" ".join([kind.title, *(name for _, name in kind.creates(spec)[:1])]),
+        measured=end.measured,
+        problem=misfit or end.problem,
+        next_step=_next_step(end, misfit, nearest, limits),
+        fits=False if misfit else True if end.measured else None,
+        memory_free_bytes=limits.memory_bytes,
+        disk_free_bytes=limits.disk_bytes,
+        nearest=nearest,
+        probe_seconds=time.monotonic() - began,
+    )
+
+
+def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
+    """The forecast of jobs that are alike, of which a worker runs some at a time."""
+    at_a_time = min(num_jobs, at_a_time)
+    changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
+    if one.measured is not None:
+        measured = _times(one.measured, num_jobs, at_a_time)
+        limits = Limits(one.memory_free_bytes, one.disk_free_bytes)
+        problem = _misfit(End(measured=measured), limits)
+        changes |= {"measured": measured, "problem": problem, "fits": not problem, "nearest": {}}
+        changes["next_step"] = "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models." if problem else ""
+    return one.model_copy(update=changes)
+
+
+def _times(one: Measured, num_jobs: int, at_a_time: int) -> Measured:
+    """What some jobs take together; the speed and the first batch stay those of one."""
+    totals = ("num_trained", "artifact_bytes", "num_tokens", "num_flops")
+    changes: dict[str, Any] = {name: getattr(one, name) * num_jobs for name in totals}
+    changes |= {name: getattr(one, name) * at_a_time for name in ("peak_bytes", "checkpoint_bytes")}
+    changes["memory"] = MemoryParts(**{name: value * at_a_time for name, value in one.memory.model_dump().items()})
+    changes["time"] = TimeParts(**{name: value * num_jobs for name, value in one.time.model_dump().items()})
+    return one.model_copy(update=changes)
+
+
+def _wait_for_others(until: float) -> Iterator[str]:
+    while not _one_at_a_time.acquire(timeout=POLL_SECONDS):
+        yield WAITING
+        if time.monotonic() > until:
+            raise BadSpec(["Another probe is still running."])
+
+
+def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
+    """Runs one probe until its end, or until it takes more than there is."""
+    with place_for_a_probe(settings) as place, _process(spec, place, settings) as process:
+        lines = _Lines(process)
+        while (end := lines.end()) is None:
+            if lacks := _runs_out(process, place, limits):
+                free = limits.memory_bytes if lacks == "memory" else limits.disk_bytes
+                return End(problem=f"It takes more {lacks} than the {_megabytes(free)} that are free.", lacks=lacks)
+            if time.monotonic() > until:
+                return End(problem=_LATE, next_step=_START_ANYWAY)
+            yield lines.stage
+            time.sleep(POLL_SECONDS)
+        return end
+
+
+class _Lines:
+    """What a probe prints."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None, "it is a pipe"
+        self._process, self._pipe, self._rest = process, process.stdout, b""
+        self.stage = "starting"
+        os.set_blocking(self._pipe.fileno(), False)
+
+    def end(self) -> End | None:
+        """How the probe ended; None while it runs."""
+        code = self._process.poll()
+        *lines, self._rest = (self._rest + (self._pipe.read() or b"")).split(b"\n")
+        for line in lines:
+            content = json.loads(line)
+            if "measured" in content:
+                return End(measured=Measured(**content["measured"]))
+            if "problem" in content:
+                return End(**content)
+            self.stage = content["stage"]
+        if code is None:
+            return None
+        if code == -9:  # nobody else kills it
+            return End(problem="The probe was ended by the machine: its memory ran out.", lacks="memory")
+        return End(problem=f"The probe ended with code {code}.", next_step=_START_ANYWAY)
+
+
+@contextmanager
+def place_for_a_probe(settings: Settings) -> Iterator[Path]:
+    """A temporary folder on the disk that the job would write to."""
+    place = probes_folder(settings) / uuid.uuid4().hex
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def probes_folder(settings: Settings) -> Path:
+    """The folder of the temporary folders of probes."""
+    return settings.root / "probes"
+
+
+@contextmanager
+def _process(spec: Spec, place: Path, settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a probe; it is killed at the end, and ends by itself where this one is."""
+    process = subprocess.Popen(
+        [*PROBE, str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**process_environment(settings.threads), **os.environ, **python_environment(), **_home(settings)},
+    )
+    try:
+        assert process.stdin is not None, "it is a pipe"
+        process.stdin.write(spec.model_dump_json().encode() + b"\n")
+        process.stdin.flush()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _home(settings: Settings) -> dict[str, str]:
+    """The settings of this process that decide what a probe reads."""
+    return {
+        "WORKBENCH_HOME": str(settings.root),
+        "WORKBENCH_DATABASE_URL": settings.database,
+        "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
+    }
+
+
+def _runs_out(process: subprocess.Popen[bytes], place: Path, limits: Limits) -> Literal["", "memory", "disk"]:
+    """What a probe takes more of than there is, so that it must end."""
+    try:
+        resident = psutil.Process(process.pid).memory_info().rss
+    except psutil.Error:  # it has just ended
+        return ""
+    if resident > limits.memory_bytes:
+        return "memory"
+    return "disk" if _size(place) > limits.disk_bytes else ""
+
+
+def _misfit(end: End, limits: Limits) -> str:
+    """Why the job does not fit; empty where it does, and where that is not known."""
+    if end.lacks:
+        return end.problem
+    if end.measured is None:
+        return ""
+    needs = (
+        ("memory", end.measured.peak_bytes, limits.memory_bytes),
+        ("disk", end.measured.disk_bytes, limits.disk_bytes),
+    )
+    lacking = [
+        f"It takes {_megabytes(taken)} of {what}, and {_megabytes(free)} are free."
+        for what, taken, free in needs
+        if taken > free
+    ]
+    return " ".join(lacking)
+
+
+def _lacks_memory(end: End, limits: Limits) -> bool:
+    return end.lacks == "memory" or (end.measured is not None and end.measured.peak_bytes > limits.memory_bytes)
+
+
+def _nearest(
+    spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, until: float
+) -> Generator[str, None, dict[str, int]]:
+    """The options of the first smaller job that fits; empty where none does before the time is over.
+
+    Those that must take more than is free, if only their activations shrink, are not probed.
+    """
+    for one in smaller:
+        if end.measured is not None and _least(end.measured, spec, one) > limits.memory_bytes:
+            continue
+        tried = yield from run_probe(one, settings, limits, until)
+        if tried.measured is None and not tried.lacks:
+            break
+        if tried.measured is not None and not _misfit(tried, limits):
+            return _changes(spec, one)
+    return {}
+
+
+def _least(measured: Measured, spec: Any, smaller: Any) -> float:
+    """The memory of a smaller job, were all the rest of the memory activations, of which it has a share."""
+
+    def at_a_time(one: Any) -> int:
+        return int(one.training.sequences_per_domain * one.training.block_size)
+
+    share = at_a_time(smaller) / at_a_time(spec)
+    return measured.peak_bytes - measured.memory.rest * (1 - share)
+
+
+def _changes(spec: Any, smaller: Any) -> dict[str, int]:
+    before, after = asdict(spec.training), asdict(smaller.training)
+    return {name: value for name, value in after.items() if value != before[name]}
+
+
+def _next_step(end: End, misfit: str, nearest: dict[str, int], limits: Limits) -> str:
+    if not misfit:
+        return end.next_step
+    if nearest:
+        options = ", ".join(f"{name} {value}" for name, value in nearest.items())
+        return f"It fits with {options}."
+    if not _lacks_memory(end, limits):
+        return "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk."
+    return "Choose a smaller seed model, or train on a machine with more memory."
+
+
+def _size(folder: Path) -> int:
+    """Bytes of a folder in which files come and go."""
+    try:
+        return folder_size(folder)
+    except FileNotFoundError:
+        return 0
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"
+
+
+_LATE = "The probe took too long and was ended; its job may still fit."
+_START_ANYWAY = "Start the job without a forecast, or try again when the machine is less busy."

@@ -1,0 +1,174 @@
+"""What a probe measures: seconds by what is done, the tensors that a training holds, its first batch, its memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
+from engine.files import ArtifactRef, folder_size
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.training.inspection import Held
+from jobs.attempt.work import Work
+from workbench.answers.forecasts import BatchRow, BatchToken, TimeParts
+from workbench.kinds.kind import Thing
+from workbench.kinds.probe import Probe
+from workbench.registry.experts import expert_row
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.seeds import seed_row
+
+SHOWN_ROWS, SHOWN_TOKENS = 4, 96  # of the first batch
+_STATUS = Path("/proc/self/status")
+
+
+class Stopwatch:
+    """Takes the time between events and assigns it to what was done."""
+
+    def __init__(self, before_seconds: float = 0.0) -> None:
+        self._at = perf_counter()
+        self._seconds: dict[str, list[float]] = defaultdict(list, start=[before_seconds])
+        self._steps: list[Step] = []
+
+    def see(self, event: Event) -> None:
+        """Adds the time since the last event."""
+        seconds = self._lap()
+        match event:
+            case Step():
+                if not self._steps:
+                    self._seconds["start"].append(max(0.0, seconds - _seconds_of(event)))
+                self._steps.append(event)
+            case Evaluated() if event.step:
+                self._seconds["evaluations"].append(seconds)
+            case Saved():
+                self._seconds["checkpoints"].append(seconds)
+            case Saving():
+                pass
+            case _:
+                self._seconds["end" if self._steps else "start"].append(seconds)
+
+    def finish(self) -> None:
+        """Adds the time after the last event."""
+        self._seconds["end"].append(self._lap())
+
+    def full(self, probe: Probe[Any]) -> TimeParts:
+        """Seconds of the full job, of which the short one was timed."""
+        steps = [_seconds_of(step) for step in self._steps]
+        usual = fmean(steps[1:] or steps) if steps else 0.0
+        return TimeParts(
+            start=sum(self._seconds["start"]),
+            steps=usual * probe.num_steps + (max(0.0, steps[0] - usual) if steps else 0.0),
+            evaluations=_mean(self._seconds["evaluations"]) * probe.num_evaluations,
+            checkpoints=_mean(self._seconds["checkpoints"]) * probe.num_checkpoints,
+            end=sum(self._seconds["end"]),
+        )
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of updates after the first; 0 without any."""
+        steps = self._steps[1:] or self._steps
+        return sum(step.num_tokens for step in steps) / sum(map(_seconds_of, steps)) if steps else 0.0
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one update."""
+        return self._steps[0].num_tokens if self._steps else 0
+
+    @property
+    def flops_per_step(self) -> float:
+        """Floating-point operations of one update."""
+        return self._steps[0].num_flops if self._steps else 0.0
+
+    def _lap(self) -> float:
+        before, self._at = self._at, perf_counter()
+        return self._at - before
+
+
+class Contents:
+    """Bytes of the tensors that a training holds and of its largest checkpoint, and its first batch."""
+
+    def __init__(self, work: Work, base: Thing | None) -> None:
+        self._work, self._base = work, base
+        self._held: Held | None = None
+        self.num_trained = self.weights = self.gradients = self.optimizer = self.checkpoint = 0
+        self.batch: list[BatchRow] = []
+
+    def see(self, held: Held) -> None:
+        """Called when a training starts."""
+        self._held, self.num_trained = held, held.num_trained()
+        self.weights, self.gradients = held.weight_bytes(), held.trained_bytes()
+        if self._base is not None:
+            self.batch = first_batch(held, load_tokenizer(_folder_of(self._work, self._base)))
+
+    def follow(self, event: Event) -> None:
+        """Weighs what is there for a while only: checkpoints, and the optimizer's state until the training ends."""
+        match event:
+            case Saved():
+                self.checkpoint = max(self.checkpoint, folder_size(Path(event.path)))
+            case TrainingFinished() if self._held is not None:
+                self.optimizer, self._held = self._held.optimizer_bytes(), None
+
+
+def first_batch(held: Held, tokenizer: Tokenizer) -> list[BatchRow]:
+    """The first sequences that the model will see, token by token."""
+    batch = held.sampler.batch(0)
+    rows = zip(batch.inputs_BT[:, :1].tolist(), batch.targets_BT.tolist(), batch.counted_BT.tolist(), strict=True)
+    return [
+        _row(batch.domains[place], [*first, *targets], [False, *counted], tokenizer)
+        for place, (first, targets, counted) in zip(batch.places, rows, strict=True)
+    ][:SHOWN_ROWS]
+
+
+def _row(domain: str, ids: list[int], counted: list[bool], tokenizer: Tokenizer) -> BatchRow:
+    stream = tokenizer.stream()
+    texts = [tokenizer.written(id) if id in tokenizer.special_ids else stream.push(id) for id in ids[:SHOWN_TOKENS]]
+    tokens = [BatchToken(text=text, in_loss=is_in) for text, is_in in zip(texts, counted, strict=False)]
+    return BatchRow(domain=domain, num_tokens=len(ids), num_in_loss=sum(counted), tokens=tokens)
+
+
+def _folder_of(work: Work, thing: Thing) -> Path:
+    """The folder with the tokenizer of a seed model, of an expert, or of a mixture's first expert."""
+    what, name = thing
+    with work.reading() as session:
+        if what == "seed model":
+            artifact = seed_row(session, name).artifact
+        elif what == "mixture":
+            artifact = mixture_row(session, name).members[0].expert.base
+        else:
+            artifact = expert_row(session, name).base
+        kept: ArtifactRef = work.storage.kept(artifact)
+    return kept.folder
+
+
+def peak_bytes() -> int:
+    """The most resident memory that this process has had.
+
+    Linux counts into `ru_maxrss` what the parent had when it started this process.
+    """
+    return _of_status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RUSAGE_UNIT
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process now."""
+    return _of_status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RUSAGE_UNIT
+
+
+_RUSAGE_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+
+
+def _of_status(name: str) -> int:
+    """A line of Linux's status of this process, in bytes; 0 where there is none."""
+    lines = _STATUS.read_text().splitlines() if _STATUS.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def _seconds_of(step: Step) -> float:
+    return step.num_tokens / step.tokens_per_second
+
+
+def _mean(seconds: list[float]) -> float:
+    return fmean(seconds) if seconds else 0.0

@@ -1,0 +1,346 @@
+"""The forecast of a training: what its probe measures is what the job takes, and nothing of the probe is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sqlalchemy import func, select
+from starlette.testclient import TestClient
+
+from engine.files import folder_size
+from engine.text.blocks import Tokens
+from engine.text.tokenizer import load_tokenizer
+from jobs.garbage_collection import sweep
+from jobs.plans.clusterings import forecast_training
+from jobs.probe import forecast as runs
+from jobs.probe.child import measure
+from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
+from jobs.probe.limits import Limits
+from jobs.queue.submit import run_now
+from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
+from tests.journeys.test_chat_data import seed_folder, write_chats
+from ui.api.app import create_app
+from ui.cli.app import main
+from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
+from workbench.errors import BadSpec
+from workbench.job_records import jobs
+from workbench.kinds.catalog import known_kinds
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+from workbench.registry.seeds import seed_row
+from workbench.request_specs import TrainClusters
+from workbench.settings import get_settings
+from workbench.specs import parse_as, parse_spec
+from workbench.store.storage import get_storage
+from workbench.tables import Artifact, Expert, Job, SeedModel
+
+Do = Callable[[dict[str, Any]], JobCard]
+JOINT = {"kind": "train-joint", "seed_model": "seed", "domains": ["court", "sea"], "training": TRAINING}
+MODE = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2, "expert_layers": 1}}
+SPECS: dict[str, dict[str, Any]] = {
+    "joint": {**JOINT, "name": "joint"},
+    "lora": {**JOINT, "name": "lora", "domains": ["court"], "method": "lora", "lora": {"rank": 4}},
+    "expert": {"kind": "train-expert", "name": "e", "domain": "sea", "mixture": "small", "training": TRAINING},
+    "mode": {**MODE, "name": "law", "domains": ["sea"], "training": {**TRAINING, "patience": 2}},
+    "seed": {"kind": "make-seed", "name": "other", "domains": ["sea"], "vocab_size": 320, "shape": SHAPE},
+    "average": {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]},
+}
+PLENTY = Limits(memory_bytes=1 << 42, disk_bytes=1 << 42)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes run in this process, where torch is loaded; their memory is this process's."""
+
+    def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
+        yield "starting"
+        with runs.place_for_a_probe(settings) as place:
+            return End(measured=measure(spec, place))
+
+    monkeypatch.setattr(runs, "run_probe", probe)
+
+
+def measured(spec: dict[str, Any], limits: Limits = PLENTY) -> Forecast:
+    return ended(forecast(parse_spec(spec), limits=limits))
+
+
+def ended(stages: Generator[str, None, Forecast]) -> Forecast:
+    while True:
+        try:
+            next(stages)
+        except StopIteration as end:
+            return end.value
+
+
+def holdings() -> tuple[Any, ...]:
+    """All that a probe could leave behind: rows, artifacts, folders."""
+    settings = get_settings()
+    with reading() as session:
+        rows = [session.scalar(select(func.count()).select_from(table)) for table in (Artifact, Expert, Job, SeedModel)]
+    return rows, get_storage().ids(), list(probes_folder(settings).glob("*"))
+
+
+def disk_of(spec: dict[str, Any]) -> tuple[int, int]:
+    """Bytes of the artifacts that the job makes, and the most bytes of its folder meanwhile."""
+    settings, before = get_settings(), get_storage().ids()
+    job_id, events = run_now(spec)
+    most = max([folder_size(settings.jobs_folder / job_id / "work") for _ in events], default=0)
+    made = get_storage().ids() - before
+    return sum(folder_size(get_storage().path(id)) for id in made), most
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", SPECS)
+def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(trained: Do, name: str) -> None:
+    before = holdings()
+    outcome = measured(SPECS[name])
+    assert holdings() == before
+    assert (outcome.fits, outcome.problem) == (True, "")
+    result = outcome.measured
+    assert result is not None
+    artifacts, checkpoints = disk_of(SPECS[name])
+    assert result.artifact_bytes == pytest.approx(artifacts, rel=0.05)
+    assert result.checkpoint_bytes == pytest.approx(checkpoints, rel=0.2, abs=200)  # small notes beside them
+    memory = result.memory
+    assert memory.process < result.peak_bytes <= sum(memory.model_dump().values())
+    assert memory.process > 50e6
+    if "training" in SPECS[name]:
+        assert (memory.gradients, memory.optimizer >= 2 * memory.gradients) == (4 * result.num_trained, True)
+        domains = len(SPECS[name].get("domains", ["sea"]))
+        assert result.num_tokens == 30 * 32 * 2 * domains
+        assert result.num_flops > 0
+        assert result.time.steps > 0
+        assert len(result.first_batch) == 2 * domains
+
+
+@pytest.mark.usefixtures("here")
+def test_the_first_batch_is_what_the_model_reads(trained: Do) -> None:
+    assert trained
+    spec = {**SPECS["lora"], "name": "again"}
+    outcome = measured(spec)
+    assert outcome.measured is not None
+    row = outcome.measured.first_batch[0]
+    trained(spec)
+    with reading() as session:
+        seed = get_storage().kept(seed_row(session, "seed").artifact).folder
+        ids = session.scalars(select(Artifact.id).where(Artifact.kind == "tokens")).all()
+    tokenizer = load_tokenizer(seed)
+    texts = [Tokens.open(get_storage().path(id), "train") for id in ids]
+    blocks = [text.block(number, 32) for text in texts for number in range(text.num_blocks(32))]
+    assert (row.domain, row.num_tokens, row.num_in_loss) == ("court", 33, 32)
+    assert [token.in_loss for token in row.tokens] == [False] + [True] * 32
+    special = {tokenizer.written(id) for id in tokenizer.special_ids}
+    shown = "".join(token.text for token in row.tokens if token.text not in special)
+    assert any(shown in tokenizer.decode([*inputs[:1], *targets]) for inputs, targets in blocks)
+
+
+@pytest.mark.usefixtures("here")
+def test_of_conversations_only_answers_count(do: Do, tmp_path: Path) -> None:
+    done(do({"kind": "import-corpus", "name": "sea", "path": str(write_chats(tmp_path, "sea")), "format": "chat"}))
+    folder = seed_folder(tmp_path / "seed")
+    done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": str(folder)}))
+    outcome = measured({**JOINT, "name": "m", "domains": ["sea"], "training": {**TRAINING, "block_size": 64}})
+    assert outcome.measured is not None, outcome.problem
+    row = outcome.measured.first_batch[0]
+    counted = "".join(token.text for token in row.tokens if token.in_loss)
+    others = "".join(token.text for token in row.tokens if not token.in_loss)
+    assert 0 < row.num_in_loss < row.num_tokens
+    assert "gull" in counted or "tide" in counted
+    assert "gull" not in others
+    assert "?" in others
+
+
+def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of 100 MB and of 1 MB for each sequence; 30 sequences fit, and 64 and 32 do not."""
+    assert trained
+    probed: list[int] = []
+
+    def probe(spec: Any, *_: Any) -> Generator[str, None, End]:
+        yield "starting"
+        sequences = spec.training.sequences_per_domain
+        probed.append(sequences)
+        return End(measured=imagined(sequences))
+
+    monkeypatch.setattr(runs, "run_probe", probe)
+    spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
+    outcome = measured(spec, Limits(130_000_000, 1 << 42))
+    assert outcome.problem == "It takes 164 MB of memory, and 130 MB are free."
+    assert (outcome.fits, outcome.nearest) == (False, {"sequences_per_domain": 16, "accumulate": 4})
+    assert outcome.next_step == "It fits with sequences_per_domain 16, accumulate 4."
+    assert probed == [64, 16]  # 32 cannot fit, even if the rest were activations alone
+    assert measured(spec, Limits(90_000_000, 1 << 42)).nearest == {}
+
+
+def imagined(num_sequences: int) -> Measured:
+    memory = MemoryParts(process=90_000_000, weights=4_000_000, gradients=2_000_000, optimizer=4_000_000, rest=0)
+    rest = num_sequences * 1_000_000
+    return Measured(
+        num_trained=1,
+        memory=memory.model_copy(update={"rest": rest}),
+        peak_bytes=100_000_000 + rest,
+        artifact_bytes=1,
+        checkpoint_bytes=1,
+        time=TimeParts(start=1, steps=1, evaluations=1, checkpoints=1, end=1),
+        tokens_per_second=1,
+        num_tokens=1,
+        num_flops=1,
+        first_batch=[],
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_disk_that_is_too_small_is_named(trained: Do) -> None:
+    assert trained
+    outcome = measured(SPECS["joint"], Limits(1 << 42, 100_000))
+    assert (outcome.fits, outcome.nearest) == (False, {})
+    assert "disk" in outcome.problem
+    assert "Free some space" in outcome.next_step
+
+
+def test_a_probe_that_takes_more_than_there_is_ends_at_once(trained: Do) -> None:
+    assert trained
+    outcome = measured(SPECS["joint"], Limits(50_000_000, 1 << 42))
+    assert (outcome.fits, outcome.measured, outcome.nearest) == (False, None, {})
+    assert outcome.problem == "It takes more memory than the 50 MB that are free."
+
+
+def probes() -> list[int]:
+    """The processes of probes that this one has started."""
+    module = PROBE[-1]
+    return [one.pid for one in psutil.Process().children() if module in one.cmdline()]
+
+
+def test_a_probe_that_is_cancelled_leaves_neither_process_nor_folder(trained: Do) -> None:
+    assert trained
+    before = holdings()
+    with closing(forecast(parse_spec(SPECS["joint"]))) as stages:
+        assert next(stages) == "starting"
+        assert len(probes()) == 1
+    assert probes() == []
+    assert holdings() == before
+
+
+def test_a_probe_is_bounded_in_time(trained: Do) -> None:
+    assert trained
+    with pytest.raises(StopIteration) as end:
+        next(forecast(parse_spec(SPECS["joint"]), max_seconds=0.0))
+    outcome = end.value.value
+    assert (outcome.fits, outcome.measured) == (None, None)
+    assert "too long" in outcome.problem
+    assert probes() == []
+
+
+def test_what_would_fail_says_so_before_it_is_started(trained: Do) -> None:
+    assert trained
+    outcome = measured({**SPECS["joint"], "training": {**TRAINING, "block_size": 128 * 100}})
+    assert (outcome.fits, outcome.measured) == (None, None)
+    assert outcome.problem
+    assert outcome.next_step
+    with pytest.raises(BadSpec, match="no domain"):
+        measured({**SPECS["joint"], "domains": ["nowhere"]})
+    with pytest.raises(BadSpec, match="has no forecast"):
+        measured({"kind": "selfcheck"})
+
+
+def test_every_kind_that_trains_has_a_probe() -> None:
+    trainings = {name for name, kind in known_kinds().items() if "training" in kind.spec.model_fields}
+    replications = {name for name in trainings if name.startswith("replicate-")}  # plans of many trainings
+    assert {name for name in trainings - replications if known_kinds()[name].probe is None} == set()
+    assert len(trainings - replications) >= 4
+
+
+@pytest.mark.usefixtures("here")
+def test_models_of_clusters_take_what_each_takes(clustered: Do) -> None:
+    assert clustered
+    start = {"clustering": "topics", "name": "again", "seed_model": "seed", "training": {**BRANCHES, "num_steps": 90}}
+    outcome = ended(forecast_training(parse_as(TrainClusters, start)))
+    one = measured({**JOINT, "name": "one", "domains": ["topics/0"], "method": "dense", "training": BRANCHES})
+    assert outcome.measured is not None
+    assert one.measured is not None
+    assert outcome.title == "3 trainings for again, 2 at a time"
+    assert outcome.measured.num_tokens == 3 * one.measured.num_tokens
+    assert outcome.measured.checkpoint_bytes == pytest.approx(2 * one.measured.checkpoint_bytes, rel=0.05)
+    with pytest.raises(BadSpec, match="Every model of “ensemble” exists"):
+        ended(forecast_training(parse_as(TrainClusters, {**start, "name": "ensemble"})))
+
+
+def test_jobs_that_fit_one_by_one_may_not_fit_together() -> None:
+    one = Forecast(
+        kind="train-joint",
+        title="",
+        measured=imagined(20),
+        fits=True,
+        memory_free_bytes=200_000_000,
+        disk_free_bytes=1 << 40,
+        probe_seconds=1.0,
+    )
+    together = several(one, 3, 2, "ensemble")
+    assert (together.fits, together.problem) == (False, "It takes 240 MB of memory, and 200 MB are free.")
+    assert "WORKBENCH_WORKER_SLOTS" in together.next_step
+    alone = several(one, 3, 1, "ensemble")
+    assert (alone.fits, alone.measured.disk_bytes if alone.measured else 0) == (True, 4)
+
+
+def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) -> None:
+    settings = get_settings()
+    old, new = (probes_folder(settings) / uuid.uuid4().hex for _ in range(2))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    sweep(settings)
+    assert home.is_dir()
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+# from the command line and over HTTP ----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_that_is_printed_gives_the_same_job(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained
+    asked = ["train", "expert", "it's new", "--domain", "sea", "--mixture", "small", "--block-size", "32"]
+    assert main([*asked, "--steps", "7", "--no-certificate", "--forecast", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["measured"]["num_tokens"] == 7 * 32 * 2
+    assert shlex.split(answer["command"])[-1] == "--no-certificate"
+    with reading() as session:
+        assert jobs.list_jobs(session, kind="train-expert") == []
+    main([*shlex.split(answer["command"])[1:], "--json"])
+    with reading() as session:
+        [card] = jobs.list_jobs(session, kind="train-expert")
+    words = shlex.split(answer["request"])
+    assert parse_spec(json.loads(words[words.index("-d") + 1])["spec"]) == parse_spec(card.spec)
+    assert (card.spec["name"], card.spec["training"]["num_steps"]) == ("it's new", 7)
+
+
+@pytest.mark.usefixtures("here")
+def test_people_read_time_memory_disk_and_the_first_batch(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained
+    assert main(["train", "mode", "m", "--seed-model", "seed", "--domains", "sea", "--blocks", "3", "--forecast"]) == 2
+    quick = ["--blocks", "2", "--expert-layers", "1", "--steps", "9", "--block-size", "32"]
+    assert main(["train", "mode", "m", "--seed-model", "seed", "--domains", "sea", *quick, "--forecast"]) == 0
+    output = capsys.readouterr().out
+    for word in ("Time", "Memory", "Disk", "FLOPs", "Sequence 1, of sea: 33 tokens", "The same job: workbench"):
+        assert word in output
+    assert "curl -X POST http://127.0.0.1:8000/v1/workbench/jobs" in output
+
+
+def test_a_program_asks_over_http(trained: Do) -> None:
+    assert trained
+    app = create_app(get_settings(), playground=False)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as api:
+        answer = api.post("/v1/workbench/jobs/forecast", json={"spec": SPECS["lora"]}).json()
+        refused = api.post("/v1/workbench/jobs/forecast", json={"spec": {"kind": "selfcheck"}})
+    assert (answer["fits"], answer["kind"]) == (True, "train-joint")
+    assert answer["measured"]["tokens_per_second"] > 0
+    assert refused.status_code == 422
+    assert "has no forecast" in refused.json()["error"]["message"]

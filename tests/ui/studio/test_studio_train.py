@@ -1,0 +1,217 @@
+"""The page Train in three steps: from what one has to a form that says what its job will take."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.ui.studio.conftest import HOSTILE
+from tests.ui.studio.test_studio_addresses import visit
+from tests.ui.studio.visits import named, open_page, output, read
+from ui.kinds.catalog import train_forms
+from ui.present.form_choices import offers_now
+from ui.studio.training.want_view import rows_for
+from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
+from workbench.job_records import jobs
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.probe import training_probe
+from workbench.specs import parse_spec
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+TOKENS = [BatchToken(text="Shall", in_loss=False), BatchToken(text=" *I* <b>", in_loss=True)]
+MEASURED = Measured(
+    num_trained=590_000,
+    memory=MemoryParts(process=1, weights=1, gradients=1, optimizer=1, rest=1),
+    peak_bytes=310_000_000,
+    artifact_bytes=2_400_000,
+    checkpoint_bytes=7_100_000,
+    time=TimeParts(start=2, steps=115, evaluations=2, checkpoints=1, end=0),
+    tokens_per_second=7800,
+    num_tokens=1000,
+    num_flops=7_670_000_000,
+    first_batch=[BatchRow(domain="poems", num_tokens=257, num_in_loss=256, tokens=TOKENS)],
+)
+
+
+def outcome(spec: Any, **changes: Any) -> Forecast:
+    known = {"kind": spec.kind, "title": "Train", "measured": MEASURED, "fits": True, "probe_seconds": 6.0}
+    return Forecast(**{**known, "memory_free_bytes": 7_600_000_000, "disk_free_bytes": 10**12, **changes})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Forms are measured at once; gives what forecasts are changed by."""
+    changes: dict[str, Any] = {}
+
+    def stages(spec: Any) -> Generator[str, None, Forecast]:
+        yield "step 1 of 4"
+        return outcome(spec, **changes)
+
+    monkeypatch.setattr("ui.widgets.probe._SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("ui.widgets.probe._stages", stages)
+    return changes
+
+
+def settled(app: Any) -> Any:
+    """The page after its probes have ended."""
+    for _ in range(20):
+        if "Probe:" not in "".join(one.proto.text for one in app.get("progress")) and "measuring" not in tables(app):
+            break
+        app.run()
+    return app
+
+
+def tables(app: Any) -> str:
+    return "\n".join(one.value.to_csv() for one in app.table)
+
+
+def headings(app: Any) -> list[str]:
+    return [one.value.partition(": ")[2] for one in app.header]
+
+
+def test_one_question_at_a_time_from_text_to_a_form_that_is_filled_in() -> None:
+    app = open_page("train")
+    assert headings(app) == ["What do you have?"]
+    named(app.button, "Continue with").click().run()
+    assert headings(app) == ["What do you want?"]
+    assert app.query_params["domain"] == "poems"
+    assert named(app.radio, "What do you want?").options[:2] == ["One more expert", "A cheaper expert"]
+    named(app.button, "Continue: one more expert").click().run()
+    assert headings(app) == ["Check and start"]
+    assert app.query_params["kind"] == "train-expert"
+    assert (app.text_input(key="train-expert.name").value, app.selectbox(key="train-expert.domain").value) == (
+        "poems",
+        "poems",
+    )
+    named(app.button, "Train the expert").click().run()
+    assert not app.error
+    spec = read(jobs.get_job, app.session_state["train-expert.job"]).spec
+    assert (spec["name"], spec["domain"], spec["mixture"]) == ("poems", "poems", "first")
+
+
+def test_every_choice_can_be_undone() -> None:
+    app = open_page("train")
+    named(app.button, "Continue with").click().run()
+    named(app.radio, "What do you want?").set_value("A cheaper expert").run()
+    named(app.button, "Continue: a cheaper expert").click().run()
+    assert app.selectbox(key="train-joint.method").value == "lora"
+    named(app.button, "Change what you want").click().run()
+    assert headings(app) == ["What do you want?"]
+    named(app.button, "Change what you have").click().run()
+    assert headings(app) == ["What do you have?"]
+    assert "kind" not in app.query_params
+
+
+@pytest.mark.parametrize("kind", train_forms())
+def test_every_kind_has_an_address_and_a_button(kind: str) -> None:
+    app = open_page("train")
+    named([one for one in app.button if one.key == f"train.open.{kind}"], "").click().run()
+    assert not app.exception
+    assert headings(app) == ["Check and start"]
+    assert app.query_params["kind"] == kind
+    badges = "".join(one.value for one in app.markdown if "badge" in one.value).replace("\\", "")
+    assert train_forms()[kind].title in badges
+
+
+@pytest.mark.parametrize(
+    ("address", "heading"),
+    [
+        ({"kind": "train-joint"}, "Check and start"),
+        ({"kind": "no-such-kind"}, "What do you have?"),
+        ({"domain": "poems"}, "What do you want?"),
+        ({"domain": "nowhere"}, "What do you have?"),
+    ],
+)
+def test_an_address_opens_its_step(address: dict[str, str], heading: str) -> None:
+    app = visit("train", address)
+    assert not app.exception
+    assert headings(app) == [heading]
+
+
+def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[str, Any]) -> None:
+    app = open_page("train")
+    named(app.button, "Continue with").click().run()
+    app = settled(app)
+    table = app.table[0].value
+    assert list(table["You get"])[:2] == ["One more expert", "A cheaper expert"]
+    first = table.iloc[0]
+    costs = [first[name].replace("\\", "") for name in ("Time", "Memory", "Disk", "Cost per token", "Other experts")]
+    assert costs == ["2 min 0 s", "310.0 MB", "9.5 MB", "7.67 MFLOPs", "bit-identical"]
+
+
+def test_a_form_says_what_its_job_will_take_and_shows_its_first_batch(quick: dict[str, Any]) -> None:
+    app = open_page("train", train__what="New expert")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app = settled(app)
+    rows = dict(zip(app.table[0].value["What"], app.table[0].value["How much"], strict=True))
+    assert rows["Time"] == "2 min 0 s, measured: 7,800 tokens/s"
+    assert rows["Memory"] == "310.0 MB of 7.6 GB free"
+    assert rows["Disk"] == "2.4 MB, and 7.1 MB while it trains, of 1.0 TB free"
+    [batch] = [one.value for one in app.code if one.value.startswith("‹")]
+    assert batch == "‹Shall›| *I* <b> …"
+    assert not named(app.button, "Train the expert").disabled
+
+
+def test_what_does_not_fit_cannot_be_started_until_its_nearest_is_taken(quick: dict[str, Any]) -> None:
+    quick.update(fits=False, problem="It takes 9 MB of memory.", nearest={"sequences_per_domain": 1, "accumulate": 2})
+    app = open_page("train", train__what="New expert")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app = settled(app)
+    assert named(app.button, "Train the expert").disabled
+    assert "It fits with --sequences-per-domain 1 --accumulate 2." in app.error[0].value.replace("\\", "")
+    quick.clear()
+    named(app.button, "Use these settings").click().run()
+    app = settled(app)
+    assert named(app.number_input, "Sequences per domain").value == 1
+    assert not named(app.button, "Train the expert").disabled
+
+
+def test_a_probe_that_fails_leaves_the_start_possible(quick: dict[str, Any]) -> None:
+    quick.update(fits=None, measured=None, problem="The probe took too long.")
+    app = open_page("train", train__what="New expert")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app = settled(app)
+    assert "The probe took too long." in app.warning[0].value.replace("\\", "")
+    assert not named(app.button, "Train the expert").disabled
+
+
+def test_the_command_and_the_call_that_are_shown_give_the_job_of_the_button() -> None:
+    app = open_page("train", train__what="New expert")
+    app.text_input(key="train-expert.name").set_value("it's *new*").run()
+    named(app.number_input, "Steps").set_value(7).run()
+    [call] = [one.value for one in app.code if one.value.startswith("curl")]
+    words = shlex.split(call)
+    named(app.button, "Train the expert").click().run()
+    spec = read(jobs.get_job, app.session_state["train-expert.job"]).spec
+    assert parse_spec(json.loads(words[words.index("-d") + 1])["spec"]) == parse_spec(spec)
+
+
+def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:
+    offers = {**offers_now(), "mixture_to_extend": []}
+    rows = rows_for(["code"], offers, train_forms())
+    assert rows[-1].outcome.title == "One more expert"
+    assert rows[-1].spec is None
+    assert "no mixture yet with an expert that can be copied" in rows[-1].problem
+    assert all(row.spec is not None for row in rows[:-1])
+
+
+def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = known_kinds()["train-mode"]
+    foreign = replace(kind, probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)))
+    monkeypatch.setitem(known_kinds(), "train-mode", foreign)
+    bare = replace(train_forms()["train-mode"], outcomes=())
+    rows = rows_for(["code"], offers_now(), {"train-mode": bare})
+    assert [(row.outcome.title, row.outcome.method) for row in rows] == [("MoDE expert", "—")]
+
+
+def test_names_are_never_markup() -> None:
+    app = visit("train", {"domain": HOSTILE})
+    shown = [one.value for one in (*app.markdown, *app.caption)] + [one.label for one in app.button]
+    assert not any(HOSTILE in one for one in shown)
+    assert "law" in output(app)

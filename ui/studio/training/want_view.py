@@ -1,0 +1,140 @@
+"""Step 2 of the page Train: what a person can get from their text, and what each costs on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from ui.kinds.screen import Need, Outcome, TrainForm
+from ui.present.pages import CLUSTERS
+from ui.present.questions import Offers
+from ui.present.text.formatting import duration, plain, size
+from ui.present.text_in_hand import proposed_answers, proposed_spec, takes_text
+from ui.present.throughput import operations
+from ui.widgets.probe import LOOK_SECONDS, advance, call_of
+from workbench.errors import BadSpec
+from workbench.kinds.catalog import known_kinds
+from workbench.spec_base import Spec
+
+_CHOSEN = "train.outcome"
+_NOTHING = "—"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What can be made of some text: the kind of job, the answers of its form, and its spec unless it is impossible."""
+
+    kind: str
+    outcome: Outcome
+    answers: Mapping[tuple[str, ...], Any]
+    spec: Spec | None
+    need: Need | None = None  # what must be there before
+    problem: str = ""  # why it is impossible
+
+
+def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
+    """Every kind of training on these domains, also of other packages; those that are possible come first."""
+    rows = [
+        _row(kind, outcome, form, domains, offers)
+        for kind, form in forms.items()
+        if takes_text(known_kinds()[kind].spec)
+        for outcome in form.outcomes or _own_row(kind, form)
+    ]
+    return sorted(rows, key=lambda row: (row.spec is None, row.outcome.position))
+
+
+def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
+    """A form without rows has one, unless its jobs start from experts that are to be chosen."""
+    spec = known_kinds()[kind].spec
+    if "experts" in spec.model_fields:
+        return ()
+    return (Outcome(form.title, form.about, _NOTHING, _NOTHING),)
+
+
+def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
+    need = next((need for need in form.needs if not offers.get(need.field)), None)
+    if need is not None:
+        return Row(kind, outcome, {}, None, need, f"{need.problem} {need.next_step}")
+    spec = known_kinds()[kind].spec
+    taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
+    answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
+    try:
+        return Row(kind, outcome, answers, proposed_spec(spec, answers))
+    except BadSpec as bad:
+        return Row(kind, outcome, answers, None, problem=bad.complaints[0])
+
+
+def show_want(rows: Sequence[Row]) -> Row | None:
+    """The rows with their costs; the chosen one once the person goes on with it."""
+    titles = [row.outcome.title for row in rows]
+    if st.session_state.get(_CHOSEN) not in titles:
+        st.session_state[_CHOSEN] = titles[0]
+    title = st.radio(
+        "What do you want?",
+        titles,
+        captions=[plain(row.problem or f"{row.outcome.about} ({row.outcome.method})") for row in rows],
+        key=_CHOSEN,
+        label_visibility="collapsed",
+    )
+    chosen = rows[titles.index(title)]
+    if st.button(
+        plain(f"Continue: {title[:1].lower()}{title[1:]}"),
+        type="primary",
+        key="train.want",
+        icon=":material/arrow_forward:",
+        disabled=chosen.spec is None and chosen.need is None,
+    ):
+        return chosen
+    _show_costs(rows)
+    st.page_link(CLUSTERS.script, label="Or one model for each cluster of text (C-BTM): find clusters, train on them")
+    return None
+
+
+def _show_costs(rows: Sequence[Row]) -> None:
+    st.markdown("**What each takes on this machine**")
+    st.caption("Measured on the first updates of each with its usual settings, one after another; nothing is kept.")
+    calls = [call_of(row.spec) for row in rows if row.spec is not None]
+    if any(call is None or call.is_running() for call in calls):
+        _measuring(rows)
+    else:
+        _table(rows)
+
+
+@st.fragment(run_every=LOOK_SECONDS)
+def _measuring(rows: Sequence[Row]) -> None:
+    if not advance(row.spec for row in rows if row.spec is not None):
+        st.rerun()
+    _table(rows)
+
+
+def _table(rows: Sequence[Row]) -> None:
+    st.table([dict(_cells(row)) for row in rows], border="horizontal")
+
+
+def _cells(row: Row) -> Iterator[tuple[str, str]]:
+    yield "You get", plain(row.outcome.title)
+    yield "Method", plain(row.outcome.method)
+    time, *others = _costs(row)
+    yield "Time", plain(time)
+    yield from zip(("Memory", "Disk", "Cost per token"), map(plain, others), strict=True)
+    yield "Other experts", plain(row.outcome.others)
+
+
+def _costs(row: Row) -> tuple[str, str, str, str]:
+    """Time, memory, disk and operations per token; in the place of the time what its probe is at."""
+    call = None if row.spec is None else call_of(row.spec)
+    if call is None:
+        return ("waiting" if row.spec is not None else _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+    if call.is_running():
+        return f"measuring: {call.words}", _NOTHING, _NOTHING, _NOTHING
+    forecast = call.forecast
+    if forecast is None or forecast.measured is None:
+        problem = forecast.problem if forecast else str(call.failure)
+        return f"not measured: {problem}", _NOTHING, _NOTHING, _NOTHING
+    measured = forecast.measured
+    memory = size(measured.peak_bytes) + (" does not fit" if forecast.fits is False else "")
+    per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else _NOTHING
+    return duration(measured.seconds), memory, size(measured.disk_bytes), per_token

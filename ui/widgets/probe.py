@@ -1,0 +1,159 @@
+"""Forecasts on a page: probes that run behind it, one after another, and end where nobody looks any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from threading import Thread
+
+import streamlit as st
+
+from engine.errors import Problem
+from ui.present.job_forecast import nearest_words, row_text, row_words, rows_of
+from ui.present.text.formatting import duration, plain, spoken
+from ui.widgets.notices import show_failure
+from workbench.answers.forecasts import Forecast
+from workbench.settings import get_settings
+from workbench.spec_base import Spec
+
+LOOK_SECONDS = 1.0  # between two looks of a page at its probes
+_PATIENCE_SECONDS = 15.0  # without a look, after which a probe ends: the page was left
+_SETTLED_SECONDS = 1.5  # that a form must stand as it is before it is measured
+_CALLS, _SINCE = "probes", "probes.since"  # in the session
+
+
+class ProbeCall:
+    """One forecast in a thread of its own."""
+
+    def __init__(self, stages: Generator[str, None, Forecast]) -> None:
+        self.stage = "starting"
+        self.forecast: Forecast | None = None
+        self.failure: Exception | None = None
+        self.began = self._seen_at = time.monotonic()
+        self._thread = Thread(target=self._run, args=(stages,), daemon=True)
+        self._thread.start()
+
+    def _run(self, stages: Generator[str, None, Forecast]) -> None:
+        with closing(stages):
+            try:
+                while time.monotonic() - self._seen_at < _PATIENCE_SECONDS:
+                    self.stage = next(stages)
+            except StopIteration as end:
+                self.forecast = end.value
+            except Exception as failure:  # the page shows it
+                self.failure = failure
+
+    def is_running(self) -> bool:
+        """Whether it still measures; the question keeps it alive."""
+        self._seen_at = time.monotonic()
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends the probe within a moment."""
+        self._seen_at = float("-inf")
+
+    @property
+    def words(self) -> str:
+        """What it is at, and for how long."""
+        return f"{self.stage} · {duration(time.monotonic() - self.began)}"
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended without an answer, because nobody looked."""
+        return not self._thread.is_alive() and self.forecast is None and self.failure is None
+
+
+def call_of(spec: Spec) -> ProbeCall | None:
+    """The probe of a job like this, whatever its name; None where none was started or it was stopped."""
+    call = _calls().get(_key(spec))
+    return None if call is None or call.was_stopped else call
+
+
+def advance(specs: Iterable[Spec]) -> bool:
+    """Starts the first probe that was not started, unless one runs; whether any of them is still to end.
+
+    Probes of other jobs are stopped.
+    """
+    wanted = {_key(spec): spec for spec in specs}
+    for key, call in _calls().items():
+        if key not in wanted:
+            call.stop()
+    calls = {key: call_of(spec) for key, spec in wanted.items()}
+    if any(call is not None and call.is_running() for call in calls.values()):
+        return True
+    for key, spec in wanted.items():
+        if calls[key] is None:
+            _calls()[key] = ProbeCall(_stages(spec))
+            return True
+    return False
+
+
+def _stages(spec: Spec) -> Generator[str, None, Forecast]:
+    from jobs.probe.forecast import forecast
+
+    return forecast(spec, get_settings())
+
+
+def _calls() -> dict[str, ProbeCall]:
+    calls: dict[str, ProbeCall] = st.session_state.setdefault(_CALLS, {})
+    return calls
+
+
+def _key(spec: Spec) -> str:
+    return spec.model_dump_json(exclude={"name"})
+
+
+# one job ------------------------------------------------------------------------------------------
+
+
+def measure(spec: Spec) -> Forecast | None:
+    """The forecast of a form's job: it draws the progress of the probe, or why there is none."""
+    call = call_of(spec)
+    if call is None or call.is_running():
+        _measuring(spec)
+        return None
+    if isinstance(call.failure, Problem):
+        show_failure(call.failure)
+    elif call.failure is not None:
+        st.caption(plain(f"Not measured: {call.failure}. It can be started all the same."))
+    return call.forecast
+
+
+@st.fragment(run_every=LOOK_SECONDS)
+def _measuring(spec: Spec) -> None:
+    key, now = _key(spec), time.monotonic()
+    if st.session_state.get(_SINCE, ("", 0.0))[0] != key:
+        st.session_state[_SINCE] = (key, now)
+    if call_of(spec) is None and now - st.session_state[_SINCE][1] < _SETTLED_SECONDS:
+        st.caption("Measured here as soon as the form stands still.")
+        return
+    if not advance([spec]):
+        st.rerun()
+    call = call_of(spec)
+    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.words if call else 'starting'}"))
+
+
+def _share(call: ProbeCall) -> float:
+    """A share that grows and never reaches the end, since a probe cannot know how long its start takes."""
+    seconds = time.monotonic() - call.began
+    return seconds / (seconds + 10.0)
+
+
+def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
+    """Time, memory, disk and computation as a table, and why it does not fit."""
+    st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
+    if forecast.problem:
+        box = st.error if forecast.fits is False else st.warning
+        box(spoken(f"{forecast.problem} {nearest_words(forecast, kind)}"))
+
+
+def show_first_batch(forecast: Forecast) -> None:
+    """The first sequences as the model will read them."""
+    if forecast.measured is None or not forecast.measured.first_batch:
+        return
+    with st.container(border=True):
+        st.markdown("**The first batch, as the model will see it**")
+        for number, row in enumerate(forecast.measured.first_batch[:2], 1):
+            st.caption(plain(f"{row_words(row, number)} A thin bar parts two tokens."))
+            st.code(row_text(row), language=None, wrap_lines=True)

@@ -1,0 +1,87 @@
+"""The forecast of a training: what it will take of this machine, and its first batch, both from a probe."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from workbench.answers.base import Answer
+
+
+class BatchToken(Answer):
+    """A token as the model reads it."""
+
+    text: str = Field(description="Its text; empty where a character needs the next token, too.")
+    in_loss: bool = Field(description="Whether it is predicted and counts in the loss.")
+
+
+class BatchRow(Answer):
+    """One sequence of the first batch."""
+
+    domain: str = Field(description="The domain that it is from.")
+    num_tokens: int = Field(description="All its tokens.")
+    num_in_loss: int = Field(description="Those of them that count in the loss.")
+    tokens: list[BatchToken] = Field(description="Its first tokens.")
+
+
+class MemoryParts(Answer):
+    """The resident memory of a job's process at its peak, in bytes."""
+
+    process: int = Field(description="Python and its libraries, before anything is loaded.")
+    weights: int = Field(description="All weights, those that stay as they are included.")
+    gradients: int = Field(description="A gradient of each trained weight.")
+    optimizer: int = Field(description="What the optimizer keeps of each trained weight.")
+    rest: int = Field(description="Activations, libraries that are loaded later, working copies of files.")
+
+
+class TimeParts(Answer):
+    """Seconds of the full training, by what is done."""
+
+    start: float = Field(description="Until the first update: libraries, text to tokens, loading, choosing a parent.")
+    steps: float = Field(description="All updates.")
+    evaluations: float = Field(description="All evaluations.")
+    checkpoints: float = Field(description="All checkpoints.")
+    end: float = Field(description="Storing the result.")
+
+
+class Measured(Answer):
+    """What the probe measured, in bytes and seconds of the full job."""
+
+    num_trained: int = Field(description="Trainable parameters.")
+    memory: MemoryParts
+    peak_bytes: int = Field(description="Peak of resident memory; on a GPU, that of the process beside it.")
+    artifact_bytes: int = Field(description="Disk of what stays: weights, and tokens that no job has made yet.")
+    checkpoint_bytes: int = Field(description="Disk of checkpoints, as long as it trains.")
+    time: TimeParts
+    tokens_per_second: float = Field(description="Of updates; 0 where nothing is trained.")
+    num_tokens: int = Field(description="Tokens of all updates.")
+    num_flops: float = Field(description="Floating-point operations of all updates.")
+    first_batch: list[BatchRow] = Field(description="Empty where nothing is trained.")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the full job."""
+        return float(sum(self.time.model_dump().values()))
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk at its most: while it trains, before the checkpoints go."""
+        return self.artifact_bytes + self.checkpoint_bytes
+
+
+class Forecast(Answer):
+    """What a job will take of this machine, measured on its first updates; nothing of the probe was registered."""
+
+    kind: str = Field(description="The kind of job.")
+    title: str = Field(description="What it makes.")
+    measured: Measured | None = Field(description="None: the probe was not finished; `problem` says why.")
+    problem: str = Field("", description="Why it was not measured, or does not fit; empty otherwise.")
+    next_step: str = Field("", description="What to do about the problem.")
+    fits: bool | None = Field(description="Whether it fits into memory and disk; None where that is not known.")
+    memory_free_bytes: int = Field(description="Memory that was available.")
+    disk_free_bytes: int = Field(description="Disk that was free.")
+    nearest: dict[str, int] = Field(
+        default_factory=dict, description="The smallest change of options that makes it fit; empty where none is known."
+    )
+    probe_seconds: float = Field(description="How long all probes took.")
+    command: str = Field("", description="The command line of exactly this job; empty where its kind has none.")
+    request: str = Field("", description="The same job as an HTTP call, by curl.")
