@@ -102,7 +102,8 @@ _FITTED = (
 )
 _LIMIT = (
     "Less and more are sure where the whole interval and every seed say so. The intervals are over test documents and "
-    "seeds. These domains are one corpus: for another text only its own test text can say it."
+    "seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own test "
+    "text can say it."
 )
 _FITS = (
     "Gains are changes of perplexity on dev text against the paper's reading, each domain by the setting chosen on the "
