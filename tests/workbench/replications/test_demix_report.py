@@ -312,9 +312,9 @@ def test_the_fit_of_each_seed_and_the_differences_are_shown_with_where_they_hold
     assert novel["difference"]["low"] < novel["difference"]["value"] < novel["difference"]["high"] < 0
     assert len(novel["difference"]["by_seed"]) == 2
     sentence = (
-        "On the training domains it has less perplexity than Dense (cached); and no sure difference from "
-        f"{PAPER} (cached). On the novel domains it has less perplexity than Dense (cached); and less perplexity than "
-        f"{PAPER} (cached)."
+        "On the training domains it has less perplexity than Dense (cached); no sure difference from "
+        f"{PAPER} (cached); no sure difference from {CODE} (cached). On the novel domains it has less perplexity than "
+        f"Dense (cached); less perplexity than {PAPER} (cached); less perplexity than {CODE} (cached)."
     )
     for shown in (markdown(result), page(result)):
         assert sentence in shown

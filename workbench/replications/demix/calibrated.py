@@ -17,6 +17,7 @@ from workbench.replications.findings import Findings, Row, interval_columns
 TRAINING, NOVEL = "training domains", "novel domains"
 DENSE = WORDS["dense"]
 _DENSE = System("dense")
+_RIVALS = (DENSE, str(PAPER), str(CODE))
 
 
 def calibrated_findings(evidence: DemixEvidence) -> Row:
@@ -93,7 +94,7 @@ def _domain_row(evidence: DemixEvidence, domain: str) -> Row:
 
 
 def where_it_holds(findings: Findings) -> str:
-    """On which text the reading has surely less perplexity than Dense and than the paper's reading, and on which not.
+    """On which text the reading has surely less perplexity than Dense and than the paper's and the code's reading.
 
     Empty of reports without it.
     """
@@ -101,9 +102,9 @@ def where_it_holds(findings: Findings) -> str:
     parts = []
     for text in (TRAINING, NOVEL):
         own = [row for row in rows if row["text"] == text]
-        compared = [_compared(name, [row for row in own if row["against"] == name]) for name in (DENSE, str(PAPER))]
+        compared = [_compared(name, [row for row in own if row["against"] == name]) for name in _RIVALS]
         if own:
-            parts.append(f"On the {text} it has {'; and '.join(compared)}.")
+            parts.append(f"On the {text} it has {'; '.join(compared)}.")
     return " ".join(parts)
 
 

@@ -95,10 +95,11 @@ def _calibrated(findings: Findings) -> Iterator[Section]:
 _OURS = "A third reading, ours: calibrated on dev text"
 _FITTED = (
     "How much evidence counts, its decay and its power, is fitted for each seed on dev text of the training domains "
-    "alone: mixed with all experts, and without each domain's own, as if it were novel. No dev text of a novel domain "
-    "and no test text is read by the fit; as in the paper, a cached prior is estimated on dev text of the domain that "
-    f"is tested. The updating prior is the paper's (newest block {PAPER.newest_weight:g}). No claim of the paper is "
-    "judged by this reading."
+    "alone: mixed with all experts, and without each domain's own, as if it were novel. The fit starts from equal priors, so "
+    "its own row is *uniform*; no share of the prior is fitted. No dev text of a novel domain and no test text is read "
+    "by the fit; as in the paper, a cached prior is estimated on dev text of the domain that is tested, and the "
+    f"updating prior is the paper's (newest block {PAPER.newest_weight:g}). No claim of the paper is judged by this "
+    "reading."
 )
 _LIMIT = (
     "Less and more are sure where the whole interval and every seed say so. The intervals are over test documents and "
