@@ -31,17 +31,17 @@ def calibrated_findings(evidence: DemixEvidence) -> Row:
 
 def _fit_row(seed: int, fit: Fit) -> Row:
     """The rule of a seed, and its cross-fitted gain on dev text: of all experts, and without each domain's own."""
-    found, rule = fit.calibration, fit.rule
-    left_out = found.by_view.get("left out")
+    fitted, rule = fit.calibration, fit.rule
+    left_out = fitted.by_view.get("left out")
     return {
         "seed": seed,
         "decay": rule.decay,
         "power": rule.power,
         "slow decay": rule.slow_decay if rule.slow_power else None,
         "slow power": rule.slow_power or None,
-        "is kept": found.keeps,
+        "is kept": fitted.keeps,
         "dev domains": len(fit.domains),
-        **interval_columns(found.gain, "gain, %"),
+        **interval_columns(fitted.gain, "gain, %"),
         "left out, %": left_out.value if left_out else None,
     }
 

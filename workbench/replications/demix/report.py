@@ -183,7 +183,8 @@ _TABLE_2 = (
     "Operations are those of the matrix products without a second forward pass; the paper counts one, so its figures "
     "are a third larger for the same work. Speeds are means over all updates and seeds, as the jobs measured them on "
     "this machine; a job that ran beside others is slower. Devices are the processes of one training, each on a "
-    "GPU of its own if there are any, where its job recorded them. The paper's rows are as printed, each 48 hours on V100 GPUs."
+    "GPU of its own if there are any, where its job recorded them. The paper's rows are as printed, each 48 hours on "
+    "V100 GPUs."
 )
 _TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
 _NOVEL = "Perplexity on the domains whose averages are in table 5."
