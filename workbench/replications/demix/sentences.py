@@ -7,8 +7,8 @@ from workbench.replications.sentences import Sentence
 _SIZES = "Needs models of several sizes; a replication has one."
 _TEXT = "Needs the paper's own domains, which are not published."
 _EVERY_LAYER = (
-    "No arm interleaves shared and expert layers: as in the paper's own tables, every layer has experts. The paper prints "
-    "no numbers for it."
+    "No arm interleaves shared and expert layers: as in the paper's own tables, every layer has experts. The paper "
+    "prints no numbers for it."
 )
 _GPUS = "Needs several GPUs that wait for each other."
 _TRAINING = (
