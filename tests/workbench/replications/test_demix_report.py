@@ -10,11 +10,13 @@ import pytest
 
 from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.curves import Curve
+from engine.statistics.estimates import Estimate
 from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.replications.charts import charts
+from workbench.replications.demix.calibrated import side_of
 from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READINGS, System, dense_dapt, system
@@ -320,8 +322,20 @@ def test_the_fit_of_each_seed_and_the_differences_are_shown_with_where_they_hold
         assert sentence in shown
         assert "A third reading, ours: calibrated on dev text" in shown
         assert "the paper&#x27;s, kept" in shown or "the paper's, kept" in shown
-    assert f"Calibrated on dev text (ours). {sentence}" == charts(result)["calibrated"].title
+    for row in ours["against"]:
+        row["mode"] = "uniform"
+    changes = "-18.1 % on the training domains, -39.4 % on the novel domains"
+    assert charts(result)["calibrated"].title == f"Calibrated on dev text (ours), perplexity against Dense: {changes}"
     assert "more perplexity than Dense (cached)" in markdown(calibrated(3.3, 4.9))
+
+
+def test_a_side_is_sure_only_where_perplexity_and_its_change_agree() -> None:
+    below, unsure = Estimate(-2.0, -3.0, -1.0, (-2.0, -2.0)), Estimate(-2.0, -5.0, 1.0, (-2.0, -2.0))
+    one_seed_differs = Estimate(-2.0, -3.0, -1.0, (-4.1, 0.1))
+    assert side_of(below, below) == "less"
+    assert {side_of(below, other) for other in (unsure, one_seed_differs)} == {"undecided"}
+    above = Estimate(2.0, 1.0, 3.0, (2.0, 2.0))
+    assert [side_of(above, above), side_of(above, below)] == ["more", "undecided"]
 
 
 def test_reports_from_before_the_calibrated_reading_have_no_word_of_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.chart_label import label
 from workbench.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
-from workbench.replications.demix.calibrated import where_it_holds
+from workbench.replications.demix.calibrated import fitted_words
 from workbench.replications.demix.paper import STABLE_AFTER
 from workbench.replications.demix.reasons import crossing_words
 from workbench.replications.drawing import (
@@ -152,7 +152,9 @@ def _calibrated(findings: Findings) -> Chart | None:
         | {f"change, % {name}".removesuffix(" value"): row["change"][name] for name in ("value", "low", "high")}
         for row in rows
     ]
-    return Chart(drawn, f"Calibrated on dev text (ours). {where_it_holds(findings)}", words, table)
+    changes = fitted_words(findings)
+    title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
+    return Chart(drawn, title, words, table)
 
 
 def _ratios(findings: Findings) -> Chart | None:

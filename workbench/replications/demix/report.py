@@ -103,8 +103,8 @@ _FITTED = (
     "judged by this reading."
 )
 _LIMIT = (
-    "Less and more are sure where the whole interval and every seed say so. The intervals are over test documents and "
-    "seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own test "
+    "Less and more are sure where both intervals below and every seed say so. The intervals are over test documents "
+    "and seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own test "
     "text can say it."
 )
 _FITS = (
