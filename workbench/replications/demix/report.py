@@ -104,8 +104,8 @@ _FITTED = (
 )
 _LIMIT = (
     "Less and more are sure where both intervals below and every seed say so. The intervals are over test documents "
-    "and seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own test "
-    "text can say it."
+    "and seeds; the fit is not made again in each draw. These domains are one corpus: for another text only its own "
+    "test text can say it."
 )
 _FITS = (
     "Gains are changes of perplexity on dev text against the paper's reading, each domain by the setting chosen on the "
