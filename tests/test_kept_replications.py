@@ -78,3 +78,17 @@ def test_the_index_has_a_row_for_each_paper_corpus_and_size(report: dict[str, An
 def test_a_report_of_size_smoke_is_not_told_to_readers(report: dict[str, Any], tmp_path: Path) -> None:
     keep(report | {"size": "smoke"}, tmp_path)
     assert results(read_kept(tmp_path), "kept") == "No report is kept yet."
+
+
+def test_other_json_files_are_left_aside_and_old_marks_are_read_in_todays_words(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "other.json").write_text("[1, 2]", encoding="utf-8")
+    claims = [
+        claim | {"mark": "not reproduced", "is_undecided": undecided}
+        for claim in report["claims"][:1]
+        for undecided in (True, False)
+    ]
+    keep(report | {"claims": claims}, tmp_path)
+    (kept,) = read_kept(tmp_path)
+    assert kept["marks"] == kept["marks"] | {"undecided": 1, "contradicted": 1, "reproduced": 0}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from engine.errors import MixtureError, ScoresError
@@ -126,6 +127,29 @@ def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
     assert "looks at no evidence" in result_sentence(again)
     with pytest.raises(BadSpec, match="calibrated on dev text"):
         trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
+
+
+@pytest.mark.parametrize("change", ["notes", "gate", "delete"])
+def test_others_write_while_a_job_calibrates(trained: Do, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(session: Session, *arguments: Any) -> EvidenceCalibration:
+        answer = calibrate_evidence(session, *arguments)
+        with transaction() as writing:  # it would wait in vain for a transaction that waits for the fit
+            row = writing.scalars(select(Mixture)).one()
+            if change == "delete":
+                writing.delete(row)
+            elif change == "gate":
+                row.gate = {"kind": "fixed", "top_k": None}
+            else:
+                row.notes = "Written meanwhile."
+        return answer
+
+    monkeypatch.setattr("jobs.kinds.analysis.evaluate.calibrate_evidence", write)
+    card = trained({"kind": "evaluate", "split": "dev", "calibrate": True, "domains": TRAINED, **TEXT})
+    assert (card.state, card.result["scored"]) == ("done", 4), card.error
+    words = {"notes": "Evidence calibrated", "gate": "was changed while it was calibrated", "delete": "no mixture"}
+    assert words[change] in card.result["calibration"]
+    with reading() as session:
+        assert len(session.scalars(select(Evaluation)).all()) == 4
 
 
 @pytest.mark.usefixtures("scored")

@@ -50,6 +50,12 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     models = result["tables"]["2"]
     assert len(models) == 4
     assert all(row["tokens/s"] > 0 and row["GFLOPs an update"] > 0 and row["parameters"] > 0 for row in models)
+    assert all(int(row["devices"]) >= 1 and row["GFLOP/s a device"] > 0 for row in models)
+    ours = result["calibrated"]
+    assert [row["dev domains"] for row in ours["fits"]] == [len(result["domains"])] * result["seeds"]
+    assert {(row["text"], row["mode"]) for row in ours["against"]} >= {
+        (text, mode) for text in ("training domains", "novel domains") for mode in ("uniform", "updating", "cached")
+    }
     _is_as_researchers_want_it(result, pages, tmp_path)
 
 

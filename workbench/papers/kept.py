@@ -8,32 +8,50 @@ from pathlib import Path
 
 from workbench.papers.catalog import PAPERS
 from workbench.papers.markdown import markdown
+from workbench.papers.page import page
 from workbench.replications.findings import Findings
 from workbench.replications.forest import MARKS_IN_ORDER, look_of
 from workbench.replications.report import seeds_words
 from workbench.replications.sizes import SMOKE
+from workbench.replications.verdicts import in_todays_words
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
 INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
 RESULTS = ("<!-- results of replications -->", "<!-- end of the results -->")
 
 
-def keep(findings: Findings, folder: Path) -> list[Path]:
-    """Writes NAME.md and NAME.json into a folder, and brings the index in its README.md up to date."""
+def keep(findings: Findings, folder: Path, *, with_text: bool = True, with_charts: bool = False) -> list[Path]:
+    """Writes NAME.md and NAME.json into a folder, with charts NAME.html, too; updates the index in its README.md."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{findings['name']}.{ending}" for ending in ("md", "json")]
+    findings = findings if with_text else without_text(findings)
     small = {name: value for name, value in findings.items() if name not in _LARGE}
-    paths[0].write_text(markdown(findings), encoding="utf-8")
-    paths[1].write_text(json.dumps(small, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    texts = {"md": markdown(findings), "json": json.dumps(small, indent=1, ensure_ascii=False) + "\n"}
+    if with_charts:
+        texts["html"] = page(findings)
+    paths = [folder / f"{findings['name']}.{ending}" for ending in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
     readme = folder / "README.md"
-    text = readme.read_text(encoding="utf-8") if readme.is_file() else "# Replications\n"
-    readme.write_text(between(text, INDEX, index(read_kept(folder))), encoding="utf-8")
+    before = readme.read_text(encoding="utf-8") if readme.is_file() else "# Replications\n"
+    readme.write_text(between(before, INDEX, index(read_kept(folder))), encoding="utf-8")
     return paths
 
 
+def without_text(findings: Findings) -> Findings:
+    """Findings without the lines of the corpus, whose licence may not be known; how much text there is stays."""
+    samples = [{**sample, "lines": []} for sample in findings.get("samples", ())]
+    return {**findings, "samples": samples}
+
+
+def is_kept(value: object) -> bool:
+    """Whether the content of a JSON file is findings of a replication."""
+    return isinstance(value, dict) and {"name", "paper", "claims"} <= value.keys()
+
+
 def read_kept(folder: Path) -> list[Findings]:
-    """The findings in a folder, in the order of papers, then of corpus and size."""
-    kept: list[Findings] = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    """The findings in a folder, in the order of papers, then of corpus and size; other JSON files are left aside."""
+    stored = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json")))
+    kept: list[Findings] = [in_todays_words(one) for one in stored if is_kept(one)]
     papers = list(PAPERS)
     return sorted(kept, key=lambda one: (papers.index(one["paper"]), one["corpus"], one["size"], one["name"]))
 

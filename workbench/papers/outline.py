@@ -78,21 +78,29 @@ def _text(findings: Findings) -> Iterator[Section]:
 
 def _about_text(findings: Findings) -> str:
     training, novel = len(findings["domains"]), len(findings["novel"])
+    lines = (
+        "the lines are the starts of three training documents" if _has_lines(findings) else "its lines were left out"
+    )
     return (
         f"Called “{findings['corpus']}”: {training} training domains and {novel} novel ones. The size is that of all "
-        "splits; the lines are the starts of three training documents."
+        f"splits; {lines}."
     )
 
 
+def _has_lines(findings: Findings) -> bool:
+    return any(sample["lines"] for sample in findings["samples"])
+
+
 def _sample_rows(findings: Findings) -> Iterator[Mapping[str, Any]]:
+    names = [f"line {number}" for number in range(1, 4)] if _has_lines(findings) else []
     for sample in findings["samples"]:
-        lines = (*sample["lines"], "", "", "")[:3]
+        lines = (*sample["lines"], "", "", "")
         yield {
             "domain": sample["domain"],
             "role": "novel" if sample["domain"] in findings["novel"] else "training",
             "documents": sample["documents"],
             "MB": sample["bytes"] / 1e6,
-            **{f"line {number}": Cell(line, is_quoted=True) for number, line in enumerate(lines, 1)},
+            **{name: Cell(line, is_quoted=True) for name, line in zip(names, lines, strict=False)},
         }
 
 

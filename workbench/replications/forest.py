@@ -18,6 +18,7 @@ from workbench.chart_template import new_figure
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
 from workbench.replications.report import Claims, claim_name, with_interval
+from workbench.replications.verdicts import ONE_SEED, todays_mark
 
 FOREST = "forest"  # the name of the chart
 _ROW_PIXELS, _AXIS_PIXELS = 54, 130
@@ -37,24 +38,23 @@ class Look:
 
 
 _LOOKS: Mapping[str, Look] = {
-    "reproduced": Look("reproduced", "#0072B2", "circle", "●"),
-    "weaker": Look("weaker claim reproduced", "#009E73", "diamond", "◆"),
-    "contradicted": Look("contradicted", "#D55E00", "x", "✕"),
-    "undecided": Look("undecided", "#8A6D00", "circle-open", "○"),
-    "untestable": Look("not testable here", "#8A8A8A", "line-ew-open", "–"),
+    look.words: look
+    for look in (
+        Look("reproduced", "#0072B2", "circle", "●"),
+        Look("weaker claim reproduced", "#009E73", "diamond", "◆"),
+        Look("contradicted", "#D55E00", "x", "✕"),
+        Look("undecided", "#8A6D00", "circle-open", "○"),
+        Look("not testable here", "#8A8A8A", "line-ew-open", "–"),
+    )
 }
 
-MARKS_IN_ORDER = tuple(look.words for look in _LOOKS.values())
+MARKS_IN_ORDER = tuple(_LOOKS)
 
 
 def look_of(claim: Mapping[str, Any]) -> Look:
-    """How a claim's mark looks, in the words of today or of an earlier version."""
-    mark = str(claim["mark"]).removesuffix(" (one seed)")
-    if mark == "not reproduced":  # earlier versions had one mark for both
-        return _LOOKS["undecided" if claim.get("is_undecided") else "contradicted"]
-    if "weaker" in mark:
-        return _LOOKS["weaker"]
-    return _LOOKS.get(mark, _LOOKS["untestable"])
+    """How a claim's mark looks, of today or of an earlier version."""
+    mark = str(claim["mark"]).removesuffix(f" ({ONE_SEED})")
+    return _LOOKS[todays_mark({**claim, "mark": mark})]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.config import Evidence
 from engine.files import ArtifactRef
+from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Hits, Ints, Loss, Place
 from workbench.replications.sizes import Size
 
@@ -107,7 +107,7 @@ class ScoredText:
 
         return self.loss(test, mix_scores(gate, test.logprobs_EX, self.size.block_size, distances))
 
-    def cached(self, test: Loaded, dev: Loaded | None, evidence: Evidence) -> Loss | None:
+    def cached(self, test: Loaded, dev: Loaded | None, evidence: AnyEvidence) -> Loss | None:
         """The loss of a mixture by its posterior from a cached prior; None without the text to estimate it on."""
         from engine.mixing.posterior import PosteriorGate, estimate_prior
 

@@ -175,9 +175,9 @@ def _doubt(estimate: Estimate, border: float, shown: float) -> _Doubt | None:
 
 def in_todays_words(findings: Mapping[str, Any]) -> dict[str, Any]:
     """Stored findings whose marks are those of today: older ones had one mark for contradicted and undecided."""
-    claims = [{**claim, "mark": _todays(claim)} for claim in findings["claims"]]
+    claims = [{**claim, "mark": todays_mark(claim)} for claim in findings["claims"]]
     counted = [claim["mark"] for claim in claims]
-    readings = [{**row, "mark": _todays(row)} for row in findings.get("readings", ())]
+    readings = [{**row, "mark": todays_mark(row)} for row in findings.get("readings", ())]
     return {
         **findings,
         "claims": claims,
@@ -186,10 +186,11 @@ def in_todays_words(findings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _todays(claim: Mapping[str, Any]) -> Mark:
+def todays_mark(claim: Mapping[str, Any]) -> Mark:
+    """The mark of a stored claim, that of an earlier version in the words of today."""
     if claim["mark"] in MARKS:
         return next(mark for mark in MARKS if mark == claim["mark"])
     if claim["mark"] == "reproduced only in a weaker form":
         return WEAKER
-    is_undecided = claim.get("is_undecided", claim["why"].startswith("Undecided"))
+    is_undecided = claim.get("is_undecided", str(claim.get("why")).startswith("Undecided"))
     return UNDECIDED if is_undecided else CONTRADICTED

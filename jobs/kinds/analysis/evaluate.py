@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -11,11 +11,14 @@ from engine.errors import MixtureError, ScoresError
 from engine.events import Event
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
-from jobs.kinds.shared.scoring import register_scores, score_missing
+from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
 from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.perplexity_tables import measure_for
+from workbench.answers.calibrations import EvidenceCalibration
+from workbench.errors import NotFound
 from workbench.kinds.analysis.evaluate import Evaluate
-from workbench.registry.mixtures import save_calibration
+from workbench.registry.cards import MixtureCard
+from workbench.registry.mixtures import get_mixture, save_calibration
 
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
@@ -27,16 +30,47 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     )
     yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 
+    if spec.calibrate:
+        return _calibrated(work, spec.mixture, scores)
+
     def register(session: Session) -> dict[str, Any]:
-        result = {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}
-        return result | ({"calibration": _calibrate(session, work, spec.mixture)} if spec.calibrate else {})
+        return {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}
 
     return register
 
 
-def _calibrate(session: Session, work: Work, mixture: str) -> str:
-    """What was saved, or why nothing can be: the scores are worth keeping in any case."""
+def _calibrated(work: Work, mixture: str, scores: Sequence[Scored]) -> Register:
+    """Fits the evidence while nobody waits: the scores are registered before, and the result is saved after it.
+
+    An attempt that ends in between leaves the scores, which the next one does not compute again.
+    """
+    with work.transaction() as session:
+        num_scored = register_scores(session, work, scores)
+    with work.reading() as session:
+        before, fitted = get_mixture(session, mixture), _fit(session, work, mixture)
+
+    def register(session: Session) -> dict[str, Any]:
+        return {"mixture": mixture, "scored": num_scored, "calibration": _save(session, before, fitted)}
+
+    return register
+
+
+def _fit(session: Session, work: Work, mixture: str) -> EvidenceCalibration | str:
+    """The calibration, or why there can be none: the scores are worth keeping in any case."""
     try:
-        return save_calibration(session, calibrate_evidence(session, work.storage, mixture)).notes
+        return calibrate_evidence(session, work.storage, mixture)
     except (MixtureError, ScoresError) as error:
         return error.problem
+
+
+def _save(session: Session, before: MixtureCard, fitted: EvidenceCalibration | str) -> str:
+    """What was saved, or why nothing is."""
+    if isinstance(fitted, str):
+        return fitted
+    try:
+        now = get_mixture(session, before.name)
+    except NotFound as error:
+        return error.problem
+    if (now.gate, now.members) != (before.gate, before.members):
+        return f"“{before.name}” was changed while it was calibrated, so nothing was saved."
+    return save_calibration(session, fitted).notes

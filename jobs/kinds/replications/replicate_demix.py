@@ -81,7 +81,12 @@ def _model(subject: DemixSubject, step: Step, card: JobCard, num_parameters: Map
             if all(one in num_parameters for one in names):
                 sizes = [num_parameters[one] for one in names]
                 return TrainedModel(
-                    method, training.seed, sizes[0], tuple(sizes[1:]), card.result.get("throughput", {})
+                    method,
+                    training.seed,
+                    sizes[0],
+                    tuple(sizes[1:]),
+                    card.result.get("throughput", {}),
+                    card.result.get("devices"),
                 )
     return None
 

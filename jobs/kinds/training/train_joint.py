@@ -68,7 +68,8 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
             folder = yield from pack(work, domain, tokenizer, inputs.seed.folder, spec.training.block_size)
             packed.append(PackedDomain(domain.name, stable_id(work.job_id, name), folder))
     retained = yield from pack_watched(work, inputs.retained, tokenizer, inputs.seed.folder, spec.training)
-    model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
+    num_processes = yield from _choose_processes(work, spec, packed)
+    model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained, num_processes)
     method = get_method(spec.method)
     base_id = inputs.seed_artifact_id if method.base_is_frozen else store_base(work, method, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
@@ -86,25 +87,38 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
         )
         for name, domains in inputs.experts.items()
     ]
-    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
+    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256, num_processes)
+
+
+def _choose_processes(work: Work, spec: TrainJoint, domains: Sequence[PackedDomain]) -> Generator[Event, None, int]:
+    """How many processes train, each on a device of its own: as the settings say, else one on every GPU.
+
+    Domains to retain are evaluated in one process.
+    """
+    usable = min(num_gpus(work.settings.device), most_ranks(domains, spec.training.sequences_per_domain))
+    num_processes = work.settings.processes or max(1, usable)
+    if num_processes > 1 and spec.retain:
+        yield Note("Domains to retain are evaluated in one process, so the training uses one.")
+        return 1
+    return num_processes
 
 
 def _train(
-    work: Work, spec: TrainJoint, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, EvalSample]
+    work: Work,
+    spec: TrainJoint,
+    seed_folder: Path,
+    domains: Sequence[PackedDomain],
+    retained: Mapping[str, EvalSample],
+    num_processes: int,
 ) -> Generator[Event, None, tuple[TrainableModel, dict[str, float]]]:
     """Trains in this process or on several. Returns the model and its last losses on held-out text.
 
-    Domains to retain are evaluated with the single expert, in one process.
+    Domains to retain are evaluated with the single expert.
     """
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
     method = recipe.descriptor
     model = method.build(seed_folder, keys, recipe.config, config.seed)
-    usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
-    num_processes = settings.processes or max(1, usable)
-    if num_processes > 1 and retained:
-        yield Note("Domains to retain are evaluated in one process, so the training uses one.")
-        num_processes = 1
     if num_processes > 1:
         losses = yield from last_losses(
             train_distributed(
@@ -164,6 +178,7 @@ def _register(
     base_id: str,
     experts: Sequence[NewExpert],
     tokenizer_sha256: str,
+    num_devices: int,
 ) -> Register:
     learned = (
         () if get_method(spec.method).base_is_frozen else [one for read in inputs.experts.values() for one in read]
@@ -187,6 +202,6 @@ def _register(
             )
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))
-        return {"mixture": spec.name, "experts": names}
+        return {"mixture": spec.name, "experts": names, "devices": num_devices}
 
     return register

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from engine.analysis.pace import Pace
+from jobs.attempt.attempt import run_here
 from jobs.plans.replications import find_replication, replications, spec_for_folder
 from jobs.queue.local_runner import cards_of
 from ui.cli.app import main
-from ui.cli.commands.replicate import _keep, _state_words
+from ui.cli.replication_jobs import state_words
+from ui.cli.replication_reports import Keeping
 from workbench.job_records import jobs, leases
 from workbench.papers.kept import read_kept
 from workbench.papers.plan import plan
@@ -78,10 +80,10 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
     job_spec = spec_for_folder(folder, "rep", "smoke", 1)
-    assert "Start a worker" in _state_words(job_spec, cards_of(ids))
+    assert "Start a worker" in state_words(job_spec, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
-    shown = _state_words(job_spec, cards_of(ids))
+    shown = state_words(job_spec, cards_of(ids))
     assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in shown
     assert "workbench replicate demix --name rep" in shown
 
@@ -225,7 +227,49 @@ def test_all_papers_are_started_by_one_command_and_kept_only_when_finished(
     assert main(["replicate", "all", str(folder), "--size", "smoke", "--out", str(tmp_path / "kept")]) == 2
     assert "--out needs finished reports" in capsys.readouterr().err
     ask(capsys, "report", names[0])
-    _keep(names[0], tmp_path / "kept")
+    Keeping(str(tmp_path / "kept")).keep(names[:1])
     (kept,) = read_kept(tmp_path / "kept")
     assert (kept["corpus"], kept["name"]) == ("text", names[0])
     assert kept["command"].startswith("workbench replicate demix text --size smoke --seeds 1 --name second-demix-smoke")
+
+
+def test_a_report_is_kept_in_a_folder_with_or_without_lines_of_the_text(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in list(folder.rglob("*.txt")):
+        texts = [json.dumps({"text": f"A secret of {path.stem}, number {number}."}) for number in range(60)]
+        path.with_suffix(".jsonl").write_text("\n".join(texts), encoding="utf-8")
+        path.unlink()
+    for card in cards_of(ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]):
+        if card.kind == "import-corpus":
+            list(run_here(card.id))
+    with_text, without = tmp_path / "with", tmp_path / "without"
+    shown = ask(capsys, "report", "rep", "--out", str(with_text))
+    assert shown["kept"] == [str(with_text / f"rep.{ending}") for ending in ("md", "json", "html")]
+    assert all("A secret of law" in Path(path).read_text(encoding="utf-8") for path in shown["kept"])
+    ask(capsys, "report", "rep", "--out", str(without), "--without-text", "--no-charts")
+    assert sorted(path.name for path in without.iterdir()) == ["README.md", "rep.json", "rep.md"]
+    assert not [path for path in without.iterdir() if "secret" in path.read_text(encoding="utf-8")]
+    (kept,) = read_kept(without)
+    assert {(sample["domain"], len(sample["lines"])) for sample in kept["samples"]} == {
+        ("law", 0),
+        ("sea", 0),
+        ("poems", 0),
+    }
+    assert "its lines were left out" in (without / "rep.md").read_text(encoding="utf-8")
+    assert main(["replicate", "report", "rep", "--without-text"]) == 2
+    assert "Add --out FOLDER" in capsys.readouterr().err
+
+
+def test_a_plan_of_all_papers_starts_nothing_and_adds_them_up(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.plans.replications.measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
+    for name in ("books", "cs"):
+        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    plans = ask(capsys, "all", str(folder), "--size", "smoke", "--plan")["plans"]
+    assert [one["name"] for one in plans] == ["demix-smoke", "cbtm-smoke", "mode-smoke"]
+    assert main(["replicate", "all", str(folder), "--size", "smoke", "--plan"]) == 0
+    assert f"Together: {sum(one['num_jobs'] for one in plans)} jobs" in capsys.readouterr().out
+    with reading() as session:
+        assert jobs.list_jobs(session) == []

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from engine.analysis.calibration import Calibration
+from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.statistics.bootstrap import Loss, Place, Resampled
-from engine.statistics.estimates import Floats
+from engine.statistics.estimates import Estimate, Floats
+from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.evidence import DemixEvidence, Overlap
 from workbench.replications.demix.scored import Belief, DemixMeasured, DemixSubject
 from workbench.replications.demix.sizes import SIZES
@@ -24,10 +27,11 @@ def evidence_of(
     removed: Sequence[str] = (),
     seeds: int = 2,
     domains: Sequence[str] = DOMAINS,
+    fits: Mapping[int, Fit] | None = None,
 ) -> DemixEvidence:
     """A replication of size tiny that measured these."""
     subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
-    measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}))
+    measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}), fits=dict(fits or {}))
     return DemixEvidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
 
 
@@ -36,3 +40,18 @@ def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:
     num_blocks = posterior_EN.shape[1]
     of_N = np.arange(num_blocks) * (num_documents or num_blocks) // num_blocks
     return Belief(tuple(DOMAINS[: len(posterior_EN)]), posterior_EN, posterior_EN, of_N)
+
+
+def calibration(*, keeps: bool) -> Calibration:
+    """A calibration that proposes a decay of 0.9 and a power of 0.3, by 5 % on dev text."""
+    gain = Estimate(-5.0, -6.0, 0.5 if keeps else -4.0, ())
+    return Calibration(
+        now=READINGS["prefix"],
+        best=EvidenceRule(0.9, 0.3),
+        keeps=keeps,
+        decays=(0.9,),
+        powers=(0.3,),
+        change_DP=[[-5.0]],
+        gain=gain,
+        by_view={"present": gain, "left out": Estimate(-9.0, -10.0, -8.0, ())},
+    )

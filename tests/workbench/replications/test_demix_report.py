@@ -10,13 +10,16 @@ import pytest
 
 from engine.statistics.bootstrap import Loss, Place
 from engine.statistics.curves import Curve
+from engine.statistics.estimates import Estimate
 from tests.engine.statistics.texts import losses_of
-from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.replications.charts import charts
+from workbench.replications.demix.calibrated import side_of
+from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.findings import findings_of
-from workbench.replications.demix.names import CODE, PAPER, READINGS, System, dense_dapt, system
+from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READINGS, System, dense_dapt, system
 from workbench.replications.demix.reasons import reasons
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
@@ -265,3 +268,82 @@ def test_the_page_asks_nobody_for_anything() -> None:
     assert 'src="http' not in html
     assert "<link" not in html
     assert "chart-curves" in html
+
+
+def calibrated(nats: float, novel: float = 4.0, **options: Any) -> dict[str, Any]:
+    """Findings of a cached prior with these losses where it is calibrated; Dense has 3.5 and 4.5, `prefix` 3.3."""
+    cached = {reading: system("cached", reading) for reading in (*READINGS, CALIBRATED)}
+    nats_of = {DENSE: 3.5} | dict.fromkeys(cached.values(), 3.3)
+    losses = losses_of(nats_of | {cached[CALIBRATED]: nats}, DOMAINS)
+    losses |= losses_of({DENSE: 4.5} | dict.fromkeys(cached.values(), 4.7) | {cached[CALIBRATED]: novel}, NOVEL)
+    fits = {seed: Fit(calibration(keeps=seed == 1), DOMAINS) for seed in range(2)}
+    output = Circumstances("demix", "cpu", {}, "tiny", full_budget(), ())
+    return findings_of(evidence_of(losses, fits=fits, **options), (), output)
+
+
+def test_the_calibrated_reading_changes_no_mark_and_is_no_reading_of_the_paper() -> None:
+    best, worst = calibrated(1.0, 1.0), calibrated(8.0, 8.0)
+    for name in ("claims", "marks", "sentences", "readings"):
+        assert best[name] == worst[name]
+    assert {row["reading"] for row in best["readings"]} == set(map(str, READINGS))
+    text, worse = markdown(best), markdown(worst)
+    start, end = "## Claims that were not reproduced", "## How intervals are computed"
+    assert text[text.index(start) : text.index(end)] == worse[worse.index(start) : worse.index(end)]
+
+
+def test_the_calibrated_reading_has_rows_beside_the_papers_in_tables_3_and_5() -> None:
+    result = calibrated(3.1)
+    for table, modes in (("3", ["cached"]), ("5", ["uniform", "updating", "cached"])):
+        rows = result["tables"][table]
+        own = [row for row in rows if row["reading"] == "calibrated on dev text (ours)"]
+        assert [row["system"] for row in own] == [f"DEMix ({mode})" for mode in modes]
+        assert {row["125M"] for row in own} == {None}  # the paper has no such numbers
+        assert [row["system"] for row in rows if row["125M"] and row["reading"]] == [row["system"] for row in own]
+    assert result["tables"]["3"][-1]["ours"] == pytest.approx(np.exp(3.1), rel=0.05)
+    assert len(result["tables"]["5 by reading"]) == 5 * (len(READINGS) + 1)
+
+
+def test_the_fit_of_each_seed_and_the_differences_are_shown_with_where_they_hold() -> None:
+    result = json.loads(json.dumps(calibrated(3.3, 4.0)))
+    ours = result["calibrated"]
+    assert [(row["decay"], row["power"], row["is kept"]) for row in ours["fits"]] == [(0.9, 0.3, False), (1, 1, True)]
+    rows = {(row["text"], row["against"]): row for row in ours["against"]}
+    novel = rows["novel domains", "Dense"]
+    assert novel["change"]["value"] == pytest.approx(100 * np.expm1(-0.5), rel=0.02)
+    assert novel["difference"]["value"] == pytest.approx(novel["calibrated"] - novel["other"])
+    assert novel["difference"]["low"] < novel["difference"]["value"] < novel["difference"]["high"] < 0
+    assert len(novel["difference"]["by_seed"]) == 2
+    sentence = (
+        "On the training domains it has less perplexity than Dense (cached); no sure difference from "
+        f"{PAPER} (cached); no sure difference from {CODE} (cached). On the novel domains it has less perplexity than "
+        f"Dense (cached); less perplexity than {PAPER} (cached); less perplexity than {CODE} (cached)."
+    )
+    for shown in (markdown(result), page(result)):
+        assert sentence in shown
+        assert "A third reading, ours: calibrated on dev text" in shown
+        assert "the paper&#x27;s, kept" in shown or "the paper's, kept" in shown
+    for row in ours["against"]:
+        row["mode"] = "uniform"
+    changes = "-18.1 % on the training domains, -39.4 % on the novel domains"
+    assert charts(result)["calibrated"].title == f"Calibrated on dev text (ours), perplexity against Dense: {changes}"
+    assert "more perplexity than Dense (cached)" in markdown(calibrated(3.3, 4.9))
+
+
+def test_a_side_is_sure_only_where_perplexity_and_its_change_agree() -> None:
+    below, unsure = Estimate(-2.0, -3.0, -1.0, (-2.0, -2.0)), Estimate(-2.0, -5.0, 1.0, (-2.0, -2.0))
+    one_seed_differs = Estimate(-2.0, -3.0, -1.0, (-4.1, 0.1))
+    assert side_of(below, below) == "less"
+    assert {side_of(below, other) for other in (unsure, one_seed_differs)} == {"undecided"}
+    above = Estimate(2.0, 1.0, 3.0, (2.0, 2.0))
+    assert [side_of(above, above), side_of(above, below)] == ["more", "undecided"]
+
+
+def test_reports_from_before_the_calibrated_reading_have_no_word_of_it() -> None:
+    result = calibrated(3.1)
+    del result["calibrated"]
+    for table in ("3", "5", "5 by reading"):
+        rows = [row for row in result["tables"][table] if row["reading"] != str(CALIBRATED)]
+        result["tables"][table] = [{name: row[name] for name in row if name != "reading"} for row in rows]
+    result["tables"]["5 by reading"] = []
+    assert "alibrated" not in markdown(result) + "".join(f"{section}" for section in sections(result))
+    assert "calibrated" not in charts(result)

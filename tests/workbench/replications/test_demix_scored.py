@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from engine.analysis.calibration import DevText, calibrate_from_equal_priors
 from engine.analysis.inference_modes import compare_inference_modes
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
 from engine.inference.scores import full_blocks, mix_scores, perplexity
+from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
+from tests.workbench.replications.demix_worlds import calibration
+from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.names import (
+    CALIBRATED,
     CODE,
     PAPER,
     DemixRun,
@@ -165,3 +170,66 @@ def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counte
     assert result is not None
     assert result.accuracy == pytest.approx(right.mean())
     assert result.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def poisoned(scores: dict[ScoreKey, Stored], domain: str, split: str) -> None:
+    """Reverses which expert is better on a text."""
+    for (_, name, where), one in scores.items():
+        if (name, where) == (domain, split):
+            path = one.kept.folder / "logprobs.npy"
+            np.save(path, (-8 - np.load(path)).astype(np.float32))
+
+
+def test_the_calibrated_reading_is_the_engines_fit_of_dev_text_of_the_training_domains(
+    scores: dict[ScoreKey, Stored],
+) -> None:
+    texts = [
+        DevText(domain, rows(scores, domain, "dev"), BLOCK, np.array([0, 0, 1, 1, 2]), frozenset({place}))
+        for place, domain in enumerate(SUBJECT.domains)
+    ]
+    expected = calibrate_from_equal_priors(texts)
+    rule = expected.now if expected.keeps else expected.best
+    result = measured(scores)
+    assert (result.fits[0].rule, result.fits[0].domains) == (rule, SUBJECT.domains)
+    for domain in ("law", "poems"):
+        uniform = mix_scores(PosteriorGate([1.0, 1.0], rule), rows(scores, domain, "test"), BLOCK)
+        assert result.losses[system("uniform", CALIBRATED), 0, domain].perplexity == pytest.approx(perplexity(uniform))
+
+
+def test_only_a_gain_is_taken() -> None:
+    proposed = calibration(keeps=False)
+    assert Fit(proposed, ()).rule == proposed.best
+    assert Fit(replace(proposed, keeps=True), ()).rule == READINGS["prefix"]
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_novel_dev_text_and_all_test_text_are_not_read_by_the_fit(scores: dict[ScoreKey, Stored], split: str) -> None:
+    before = measured(scores)
+    for domain in ["poems"] if split == "dev" else SUBJECT.everywhere:
+        poisoned(scores, domain, split)
+    after = measured(scores)
+    assert after.fits == before.fits
+    cached, uniform = system("cached", CALIBRATED), system("uniform", CALIBRATED)
+    if split == "dev":  # only the cached prior of the novel domain reads it, as in the paper
+        assert same(after, before, uniform, "poems")
+        assert same(after, before, cached, "law")
+        assert not same(after, before, cached, "poems")
+    else:
+        assert not same(after, before, uniform, "poems")
+
+
+def test_dev_text_of_training_domains_is_read_by_the_fit(scores: dict[ScoreKey, Stored]) -> None:
+    before = measured(scores)
+    poisoned(scores, "sea", "dev")
+    assert measured(scores).fits != before.fits
+
+
+def same(one: DemixMeasured, other: DemixMeasured, name: System, domain: str) -> bool:
+    return one.losses[name, 0, domain].nats_N.tolist() == other.losses[name, 0, domain].nats_N.tolist()
+
+
+def test_with_dev_text_of_one_domain_nothing_is_calibrated(scores: dict[ScoreKey, Stored]) -> None:
+    result = measured(shortened(scores, "law", BLOCK - 1))
+    assert not result.fits
+    assert not [name for name, _, _ in result.losses if name.reading and name.reading.evidence == "calibrated"]
+    assert system("updating", CODE) in {name for name, _, _ in result.losses}

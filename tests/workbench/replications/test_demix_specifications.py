@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, evidence_of
-from workbench.replications.demix.specifications import TrainedModel, model_rows, word_rows
+from workbench.replications.demix.paper import SIZES
+from workbench.replications.demix.specifications import TrainedModel, model_rows, paper_models, word_rows
 
 SUBJECT = evidence_of({}).subject
 SPEED = {"tokens_per_second": 1000.0, "flops_per_second": 4e9, "flops_per_update": 2e9}
@@ -40,3 +41,20 @@ def test_speeds_are_means_over_the_seeds_that_were_measured() -> None:
     assert (row["GFLOPs an update"], row["GFLOP/s"]) == pytest.approx((2.0, 4.0))
     (unmeasured,) = model_rows(seeds[2:])
     assert unmeasured["tokens/s"] is None
+
+
+def test_devices_are_those_that_jobs_recorded_beside_the_papers() -> None:
+    old = TrainedModel("demix", 0, 1000, (300,) * 4, SPEED)
+    two = TrainedModel("demix", 1, 1000, (300,) * 4, SPEED, 2)
+    four = TrainedModel("demix", 2, 1000, (300,) * 4, SPEED, 4)
+    (of_old,), (of_two,), (mixed,) = model_rows([old]), model_rows([old, two]), model_rows([two, four])
+    assert [(row["devices"], row["GFLOP/s a device"]) for row in (of_old, of_two, mixed)] == [
+        (None, None),
+        ("2", 2.0),
+        ("2 or 4", 1.5),
+    ]
+    papers = {row["model"]: row for row in paper_models()}
+    assert list(papers) == [f"{name}, paper, {size}" for name in ("Dense", "DEMix") for size in SIZES]
+    largest = papers["DEMix, paper, 1.3B"]
+    assert (largest["devices"], largest["parameters"], largest["GFLOP/s a device"]) == (128, "7.0B", 55_000)
+    assert list(largest) == list(of_old)

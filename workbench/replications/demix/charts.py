@@ -8,6 +8,7 @@ from typing import Any
 from workbench.chart_label import label
 from workbench.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
+from workbench.replications.demix.calibrated import fitted_words
 from workbench.replications.demix.paper import STABLE_AFTER
 from workbench.replications.demix.reasons import crossing_words
 from workbench.replications.drawing import (
@@ -23,6 +24,7 @@ from workbench.replications.drawing import (
 )
 from workbench.replications.findings import Findings
 
+_APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -93,9 +95,10 @@ def _modes(findings: Findings) -> Chart | None:
         return None
     drawn = figure("way to mix", "average perplexity per token on novel text", better="lower")
     names = list(dict.fromkeys(row["system"] for row in rows))
-    for place, (reading, line) in enumerate(grouped(rows, ("reading",)).items()):
+    readings = grouped(rows, ("reading",))
+    for place, (reading, line) in enumerate(readings.items()):
         drawn.add_scatter(
-            x=[names.index(row["system"]) + 0.12 * place for row in line],
+            x=[names.index(row["system"]) + _APART * place for row in line],
             y=[row["ours"] for row in line],
             name=reading[0],
             mode="markers",
@@ -107,11 +110,51 @@ def _modes(findings: Findings) -> Chart | None:
                 "arrayminus": [row["ours"] - row["low"] for row in line],
             },
         )
-    drawn.update_xaxes(tickvals=[place + 0.18 for place in range(len(names))], ticktext=names)
+    drawn.update_xaxes(
+        tickvals=[place + _APART * (len(readings) - 1) / 2 for place in range(len(names))], ticktext=names
+    )
     best = min(rows, key=lambda row: row["ours"])
     title = f"Lowest on novel text: {best['system']} with {best['reading']}"
     words = "Dots: average perplexity of each way to mix under each reading of the posterior, with 95 % intervals."
     return Chart(drawn, title, words, rows)
+
+
+def _calibrated(findings: Findings) -> Chart | None:
+    """Each comparison of the calibrated reading a row, its change of perplexity with its interval."""
+    rows: Rows = findings.get("calibrated", {}).get("against", [])
+    if not rows:
+        return None
+    drawn = figure("change of perplexity against it, %", "", height=130 + 26 * len(rows))
+    for place, (against, own) in enumerate(grouped(rows, ("against",)).items()):
+        drawn.add_scatter(
+            x=[row["change"]["value"] for row in own],
+            y=[len(rows) - 1 - rows.index(row) for row in own],
+            name=label(f"against {against[0]}", 60),
+            mode="markers",
+            marker={"color": COLOURS[place], "size": 10},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [row["change"]["high"] - row["change"]["value"] for row in own],
+                "arrayminus": [row["change"]["value"] - row["change"]["low"] for row in own],
+            },
+        )
+    names = [f"{row['text'].removesuffix(' domains')}, {row['mode']}" for row in rows]
+    drawn.update_yaxes(tickvals=list(range(len(rows))), ticktext=names[::-1])
+    drawn.update_xaxes(zeroline=True, zerolinewidth=2, zerolinecolor="#555")
+    drawn.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
+    words = (
+        "Dots: by how much the perplexity of the calibrated reading, which is ours, differs from Dense and from the "
+        "paper's readings, with 95 % intervals; left of the middle it is lower."
+    )
+    table = [
+        {name: row[name] for name in ("text", "mode", "against")}
+        | {f"change, % {name}".removesuffix(" value"): row["change"][name] for name in ("value", "low", "high")}
+        for row in rows
+    ]
+    changes = fitted_words(findings)
+    title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
+    return Chart(drawn, title, words, table)
 
 
 def _ratios(findings: Findings) -> Chart | None:
@@ -178,6 +221,7 @@ _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
     "curves": _curves,
     "forgetting": _forgetting,
     "modes": _modes,
+    "calibrated": _calibrated,
     "ratios": _ratios,
     "posteriors": _posteriors,
     "courses": _courses,

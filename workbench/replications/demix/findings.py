@@ -12,9 +12,11 @@ from engine.statistics.bootstrap import Change
 from engine.statistics.curves import Curve, crossing, mean_curve
 from workbench.replications.demix import paper
 from workbench.replications.demix.affinity import beliefs_on, moved, naive_against_dense, ratios
+from workbench.replications.demix.calibrated import calibrated_findings
 from workbench.replications.demix.claims import judge, judge_read
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import (
+    CALIBRATED,
     METHODS,
     PAPER,
     READINGS,
@@ -52,6 +54,7 @@ def findings_of(
         "removed": list(evidence.subject.removed),
         "texts": _texts(evidence),
         "readings": _readings(evidence),
+        "calibrated": calibrated_findings(evidence),
         "tables": {
             "1": word_rows(evidence.subject, words or {}),
             "2": model_rows(models),
@@ -65,7 +68,7 @@ def findings_of(
 
 
 def _readings(evidence: DemixEvidence) -> list[Row]:
-    """The claims that depend on how the posterior is read, under every reading."""
+    """The claims that depend on how the posterior is read, under every reading of the paper or its code."""
     return [
         {"reading": str(reading), **verdict.as_dict()}
         for reading in READINGS
@@ -87,11 +90,11 @@ def _texts(evidence: DemixEvidence) -> list[Row]:
 
 def _tables(evidence: DemixEvidence) -> dict[str, list[Row]]:
     return {
-        "3": averages(evidence, 3, PAPER),
+        "3": averages(evidence, 3),
         "4": _by_domain(evidence),
-        "5": averages(evidence, 5, PAPER),
+        "5": averages(evidence, 5),
         "5 by domain": _by_novel_domain(evidence),
-        "5 by reading": [row for reading in READINGS for row in _modes(evidence, reading)],
+        "5 by reading": [row for reading in (*READINGS, CALIBRATED) for row in _modes(evidence, reading)],
         "6": _sizes_of_mixture(evidence),
         "7": _removal(evidence),
         "13": _dapt(evidence),

@@ -9,6 +9,10 @@ from workbench.replications.demix.names import Variant
 SIZES = ("125M", "350M", "760M", "1.3B")
 Row = tuple[float, float, float, float]
 
+GPUS = (32, 64, 128, 128)  # this and the next lines: table 2
+UPDATES = (556, 3279, 13_637, 23_250)  # TFLOPs, of Dense and DEMix alike
+DENSE_SPEEDS, DEMIX_SPEEDS = (31, 37, 45, 51), (31, 37, 48, 55)  # TFLOPs/GPU
+DEMIX_TOTALS = ("512M", "1.8B", "3.8B", "7.0B")  # parameters
 TABLE_3: Mapping[Variant, Row] = {
     "dense": (20.6, 16.5, 14.5, 13.8),
     "dense-balanced": (19.9, 15.8, 14.3, 13.6),

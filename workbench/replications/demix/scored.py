@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.config import Evidence
+from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
+from workbench.replications.demix.calibration import Fit, fit
 from workbench.replications.demix.names import (
+    CALIBRATED,
     READINGS,
     DemixRun,
     Reading,
@@ -44,9 +47,10 @@ class Belief:
 
 @dataclass
 class DemixMeasured(Measured):
-    """Losses, and what held-out text says of the experts."""
+    """Losses, what held-out text says of the experts, and the calibrated evidence."""
 
     beliefs: dict[tuple[int, str], Belief] = field(default_factory=dict)  # by seed and domain
+    fits: dict[int, Fit] = field(default_factory=dict)  # by seed; only where dev text allows
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,18 @@ class DemixSubject(Subject):
 def measure(subject: DemixSubject, scores: Scores, measured: DemixMeasured) -> Iterator[str]:
     """Fills `measured`; says after each seed and domain where it is."""
     for run in subject.runs:
+        if calibrated := _fit(subject, scores, run):
+            measured.fits[run.seed] = calibrated
         for domain in subject.everywhere:
             _Text(subject.size, domain, scores, subject, run, measured).measure()
             yield f"seed {run.seed}, {domain}"
+
+
+def _fit(subject: DemixSubject, scores: Scores, run: DemixRun) -> Fit | None:
+    """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
+    experts = run.experts("demix", subject.domains)
+    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.size.block_size)
 
 
 @dataclass(frozen=True)
@@ -107,23 +120,30 @@ class _Text(ScoredText):
 
         equal = [1.0] * len(test.logprobs_EX)
         self._keep(System("average"), self.mixed(FixedGate(equal), test))
-        for reading in READINGS:
+        rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
+        for reading, rule in rules.items():
             updating = UpdatingGate(
-                equal, reading.evidence, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
+                equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
             )
             self._keep(system("updating", reading), self.mixed(updating, test))
-        for reading in map(by_evidence, EVIDENCES):
-            uniform = PosteriorGate(equal, reading.evidence)
-            self._keep(system("uniform", reading), self.mixed(uniform, test))
-            self._keep(system("cached", reading), self.cached(test, dev, reading.evidence))
+        for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
+            self._keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
+            self._keep(system("cached", reading), self.cached(test, dev, rule))
+
+    def _rule(self, reading: Reading) -> AnyEvidence | None:
+        """The evidence of a reading in this seed; None of a calibrated one that could not be fitted."""
+        if reading.evidence != "calibrated":
+            return reading.evidence
+        return self.measured.fits[self.run.seed].rule if self.run.seed in self.measured.fits else None
 
     def _measure_adapted(self) -> None:
         first = self.run.experts("demix", self.subject.domains)
         added = [self.run.added(novel) for novel in self.subject.novel]
-        for reading in map(by_evidence, EVIDENCES):
-            self._keep(system("grown", reading), self._mixture_of([*first, *added], reading))
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
             for novel, expert in zip(self.subject.novel, added, strict=True):
-                self._keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], reading))
+                self._keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
         for novel in self.subject.novel:
             self._keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
 
@@ -133,9 +153,10 @@ class _Text(ScoredText):
         others = [domain for domain in self.subject.domains if domain != self.domain]
         left = self.run.experts("demix", others)
         retrained = [own(self.run.without(self.domain), domain) for domain in others]
-        for reading in map(by_evidence, EVIDENCES):
-            self._keep(system("minus expert", reading), self._mixture_of(left, reading))
-            self._keep(system("minus domain", reading), self._mixture_of(retrained, reading))
+        for evidence in EVIDENCES:
+            reading = by_evidence(evidence)
+            self._keep(system("minus expert", reading), self._mixture_of(left, evidence))
+            self._keep(system("minus domain", reading), self._mixture_of(retrained, evidence))
 
     def _believe(self, experts: Sequence[str]) -> None:
         from engine.analysis.inference_modes import trajectory
@@ -167,7 +188,7 @@ class _Text(ScoredText):
         test = self.load(experts, "test")
         return None if test is None else self.loss(test, test.logprobs_EX[int(test.logprobs_EX.sum(1).argmax())])
 
-    def _mixture_of(self, experts: Sequence[str], reading: Reading) -> Loss | None:
+    def _mixture_of(self, experts: Sequence[str], evidence: Evidence) -> Loss | None:
         """The mixture of these experts with a cached prior."""
         test = self.load(experts, "test")
-        return None if test is None else self.cached(test, self.load(experts, "dev"), reading.evidence)
+        return None if test is None else self.cached(test, self.load(experts, "dev"), evidence)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.methods.registry import get_method
+from workbench.replications.demix import paper
 from workbench.replications.demix.orders import WORDS
 from workbench.replications.demix.scored import DemixSubject
 from workbench.replications.findings import Row
@@ -27,6 +28,7 @@ class TrainedModel:
     seed_parameters: int
     expert_parameters: tuple[int, ...]
     throughput: Mapping[str, Any]
+    num_devices: int | None = None  # None: trained before this was recorded
 
     @property
     def num_parameters(self) -> int:
@@ -70,11 +72,52 @@ def _model_row(method: str, models: Sequence[TrainedModel]) -> Row:
         "experts": len(first.expert_parameters),
         "parameters": first.num_parameters,
         "of them used at a token": first.num_parameters - sum(first.expert_parameters[1:]),
+        "devices": _devices(models),
         "GFLOPs an update": _mean(models, "flops_per_update", 1e9),
         "GFLOP/s": _mean(models, "flops_per_second", 1e9),
+        "GFLOP/s a device": _speed_of_device(models),
         "tokens/s": _mean(models, "tokens_per_second", 1),
         "seeds": len(models),
     }
+
+
+def paper_models() -> list[Row]:
+    """The rows of the paper's table 2, with the columns of ours; an empty cell is not printed there."""
+    return [
+        {
+            "model": f"{_NAMES[method]}, paper, {size}",
+            "experts": experts,
+            "parameters": total,
+            "of them used at a token": size,
+            "devices": num_gpus,
+            "GFLOPs an update": 1e3 * per_update,
+            "GFLOP/s": None,
+            "GFLOP/s a device": 1e3 * per_gpu,
+            "tokens/s": None,
+            "seeds": None,
+        }
+        for method, experts, totals, speeds in (
+            ("dense", 0, paper.SIZES, paper.DENSE_SPEEDS),
+            ("demix", 8, paper.DEMIX_TOTALS, paper.DEMIX_SPEEDS),
+        )
+        for size, total, num_gpus, per_update, per_gpu in zip(
+            paper.SIZES, totals, paper.GPUS, paper.UPDATES, speeds, strict=True
+        )
+    ]
+
+
+def _devices(models: Sequence[TrainedModel]) -> str | None:
+    """`1`, or `1 or 2` where seeds differ; None where none recorded them."""
+    numbers = sorted({one.num_devices for one in models if one.num_devices is not None})
+    return " or ".join(map(str, numbers)) or None
+
+
+def _speed_of_device(models: Sequence[TrainedModel]) -> float | None:
+    name = "flops_per_second"
+    speeds = [
+        one.throughput[name] / 1e9 / one.num_devices for one in models if one.num_devices and name in one.throughput
+    ]
+    return sum(speeds) / len(speeds) if speeds else None
 
 
 def _mean(models: Sequence[TrainedModel], name: str, unit: float) -> float | None:

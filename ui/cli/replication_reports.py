@@ -1,0 +1,108 @@
+"""The reports of replications from the command line: where they are, what they hold, how they are kept in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ui.errors import BadUsage
+
+if TYPE_CHECKING:
+    from workbench.registry.cards import ReportCard
+    from workbench.replications.findings import Findings
+
+
+def overview() -> Iterator[dict[str, Any]]:
+    """A row for each replication: its progress and the state of its claims."""
+    from jobs.plans.replications import jobs_of, replications
+    from workbench.analysis.replication_data import newest_report
+    from workbench.papers.plan import plan
+    from workbench.registry.database import reading
+    from workbench.replications.findings import summary
+
+    with reading() as session:
+        for spec in replications(session):
+            jobs, card = jobs_of(session, spec), newest_report(session, spec.name)
+            yield {
+                "name": spec.name,
+                "paper": spec.paper,
+                "size": spec.size,
+                "seeds": spec.seeds,
+                "jobs": len(plan(spec)),
+                "done": sum(job.state == "done" for job in jobs.values()),
+                "report": card and card.id,
+                "summary": summary(card.findings) if card else "",
+            }
+
+
+def newest(name: str) -> ReportCard | None:
+    """The newest report of a replication; None while there is none."""
+    from workbench.analysis.replication_data import newest_report
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return newest_report(session, name)
+
+
+def files_of(card: ReportCard) -> dict[str, str]:
+    """Where the registry keeps a report's pages."""
+    from workbench.settings import get_settings
+    from workbench.store.storage import get_storage
+
+    folder = get_storage(get_settings()).path(str(card.artifact_id))
+    return {"html": str(folder / "report.html"), "markdown": str(folder / "report.md")}
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """The folder that reports are kept in, and what is written there."""
+
+    folder: str  # empty: none
+    without_text: bool = False
+    charts: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.folder and self.without_text:
+            raise BadUsage("--without-text is about the files in a folder.", "Add --out FOLDER.")
+
+    def keep(self, names: Sequence[str]) -> list[Path]:
+        """Writes the newest reports of these replications into the folder, if there is one; returns their files."""
+        from workbench.papers.kept import keep
+
+        cards = [card for name in names if self.folder and (card := newest(name))]
+        folder, with_text = Path(self.folder).expanduser(), not self.without_text
+        return [
+            path for card in cards for path in keep(card.findings, folder, with_text=with_text, with_charts=self.charts)
+        ]
+
+
+def findings_of(report: str) -> Findings:
+    """The findings of a replication's newest report, of a report with this id, or of a JSON file."""
+    from workbench.analysis.replication_data import REPORT
+    from workbench.registry.database import reading
+    from workbench.registry.reports import get_report
+
+    if report.endswith(".json"):
+        return _read_findings(Path(report).expanduser())
+    card = newest(report)
+    if card is None:
+        with reading() as session:
+            card = get_report(session, report)
+    if card.kind != REPORT:
+        raise BadUsage(f"The report {report} is not about a replication.", "See: workbench replicate list")
+    return card.findings
+
+
+def _read_findings(path: Path) -> Findings:
+    from workbench.papers.kept import is_kept
+
+    try:
+        findings: Findings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        findings = {}
+    if not is_kept(findings):
+        raise BadUsage(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
+    return findings

@@ -1,0 +1,127 @@
+"""What the calibrated reading gives beside Dense and the paper's two readings. It is ours: no claim is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from engine.statistics.bootstrap import Change
+from engine.statistics.estimates import Estimate
+from workbench.replications.demix.calibration import Fit
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READ_MODES, System, system
+from workbench.replications.demix.orders import WORDS
+from workbench.replications.findings import Findings, Row, interval_columns
+
+TRAINING, NOVEL = "training domains", "novel domains"
+DENSE = WORDS["dense"]
+_DENSE = System("dense")
+FITTED_MODE = "uniform"  # the fit starts from equal priors
+_RIVALS = (DENSE, str(PAPER), str(CODE))
+
+
+def calibrated_findings(evidence: DemixEvidence) -> Row:
+    """The fit of each seed, and how the reading compares on test text of both kinds and on each domain."""
+    return {
+        "fits": [_fit_row(seed, fit) for seed, fit in sorted(evidence.measured.fits.items())],
+        "against": list(_against(evidence)),
+        "by domain": [_domain_row(evidence, domain) for domain in evidence.subject.everywhere],
+    }
+
+
+def _fit_row(seed: int, fit: Fit) -> Row:
+    """The rule of a seed, and its cross-fitted gain on dev text: of all experts, and without each domain's own."""
+    fitted, rule = fit.calibration, fit.rule
+    left_out = fitted.by_view.get("left out")
+    return {
+        "seed": seed,
+        "decay": rule.decay,
+        "power": rule.power,
+        "slow decay": rule.slow_decay if rule.slow_power else None,
+        "slow power": rule.slow_power or None,
+        "is kept": fitted.keeps,
+        "dev domains": len(fit.domains),
+        **interval_columns(fitted.gain, "gain, %"),
+        "left out, %": left_out.value if left_out else None,
+    }
+
+
+def _against(evidence: DemixEvidence) -> Iterator[Row]:
+    """The difference of each mode from Dense and from the same mode under the paper's readings."""
+    for text, domains in ((TRAINING, evidence.subject.domains), (NOVEL, evidence.subject.novel)):
+        for mode in READ_MODES:
+            own = system(mode, CALIBRATED)
+            others = {DENSE: _DENSE} | {str(one): system(mode, one) for one in (PAPER, CODE)}
+            for name, other in others.items():
+                difference = evidence.resampled.difference(own, other, domains)
+                change = evidence.resampled.changes([Change(own, other, domain) for domain in domains])
+                if difference and change:
+                    yield {
+                        "text": text,
+                        "mode": mode,
+                        "against": name,
+                        "calibrated": _value(evidence, own, domains),
+                        "other": _value(evidence, other, domains),
+                        "difference": asdict(difference),
+                        "change": asdict(change),
+                        "side": side_of(difference, change),
+                    }
+
+
+def _value(evidence: DemixEvidence, one: System, domains: Sequence[str]) -> float | None:
+    return evidence.resampled.value(one, domains)
+
+
+def side_of(*estimates: Estimate) -> str:
+    """`less` or `more` perplexity if the intervals and every seed say so, in perplexity and in %, else `undecided`."""
+    if all(one.high < 0 and max(one.by_seed) < 0 for one in estimates):
+        return "less"
+    return "more" if all(one.low > 0 and min(one.by_seed) > 0 for one in estimates) else "undecided"
+
+
+def _domain_row(evidence: DemixEvidence, domain: str) -> Row:
+    """Perplexities with a cached prior, under each reading, beside Dense."""
+    readings = {str(one): system("cached", one) for one in (PAPER, CODE, CALIBRATED)}
+    named = {DENSE: _DENSE} | readings
+    return {
+        "domain": domain,
+        "role": "novel" if domain in evidence.subject.novel else "training",
+        **{name: _value(evidence, one, [domain]) for name, one in named.items()},
+    }
+
+
+# in words -----------------------------------------------------------------------------------------
+
+
+def where_it_holds(findings: Findings) -> str:
+    """On which text the reading has surely less perplexity than Dense and than the paper's and the code's reading.
+
+    Empty of reports without it.
+    """
+    rows: list[Row] = findings.get("calibrated", {}).get("against", [])
+    parts = []
+    for text in (TRAINING, NOVEL):
+        own = [row for row in rows if row["text"] == text]
+        compared = [_compared(name, [row for row in own if row["against"] == name]) for name in _RIVALS]
+        if own:
+            parts.append(f"On the {text} it has {'; '.join(compared)}.")
+    return " ".join(parts)
+
+
+def fitted_words(findings: Findings) -> str:
+    """The changes against Dense of the mode that the fit is made for: `-13.5 % on the novel domains`; empty without."""
+    rows: list[Row] = findings.get("calibrated", {}).get("against", [])
+    own = [row for row in rows if (row["mode"], row["against"]) == (FITTED_MODE, DENSE)]
+    return ", ".join(f"{row['change']['value']:+.1f} % on the {row['text']}" for row in own)
+
+
+def _compared(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """`less perplexity than Dense (uniform, cached), and no sure difference from it (updating)`."""
+    sides = {side: [row["mode"] for row in rows if row["side"] == side] for side in ("less", "more", "undecided")}
+    words = {
+        "less": f"less perplexity than {name}",
+        "more": f"more perplexity than {name}",
+        "undecided": f"no sure difference from {name}",
+    }
+    return ", ".join(f"{words[side]} ({', '.join(modes)})" for side, modes in sides.items() if modes)
