@@ -3,8 +3,9 @@ speculation; nowhere is it much slower than without.
 
 Experts start as copies of one model that has learnt all domains, and train a little on a domain each (synthetic text:
 each domain is a random chain of words of its own among shared ones), so that they differ and agree as experts of one
-seed do. Both ways take turns on the same prompts, timed by the processor, as others may use it; their texts are compared. What is written is the ratio, the share of
-accepted drafts, and in how many answers every token is equal.
+seed do. Both ways take turns on the same prompts; their texts are compared. Times are the
+processor's, so that others may use it. What is written is their ratio, the share of accepted drafts, and in how many
+answers every token is equal.
 Run: python benchmarks/speculation.py --width 512
 """
 

@@ -347,7 +347,8 @@ def generate(
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
-    `drafts` counts those of speculation. Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    `drafts` counts those of speculation.
+    Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
     require_readable(prompt, tokenizer, models)

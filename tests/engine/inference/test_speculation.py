@@ -153,7 +153,7 @@ NUM_ANSWERS, NUM_LIKELY = 250, 6
 def chances_of_third_tokens(tokenizer: Any) -> float:
     """Of a chi-square test: that drawn third tokens are those of the mixture's own distribution."""
     ensemble = alike(noise=0.4)
-    bias = {token: -100.0 for token in range(NUM_LIKELY, 300)}  # a vocabulary of six
+    bias = dict.fromkeys(range(NUM_LIKELY, 300), -100.0)  # a vocabulary of six
     drawn: Counter[int] = Counter()
     expected = torch.zeros(NUM_LIKELY, dtype=torch.float64)
     known: dict[tuple[int, ...], torch.Tensor] = {}

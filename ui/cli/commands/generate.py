@@ -22,6 +22,7 @@ from ui.cli.mix_options import (
     Parts,
     Prior,
     Seed,
+    Speculate,
     Temperature,
     TopP,
     members_of,
