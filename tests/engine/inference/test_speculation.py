@@ -120,9 +120,10 @@ def test_stop_phrases_end_an_answer_in_the_middle_of_drafts(tokenizer) -> None:
     require_same(ours, plain)
 
 
-@pytest.mark.parametrize(
-    ("family", "can"), [("gpt2", True), ("qwen2", True), ("mistral", False), ("recurrent_gemma", False)]
-)
+CUT_BACK = {"gpt2": True, "qwen2": True, "mistral": False, "recurrent_gemma": False}
+
+
+@pytest.mark.parametrize(("family", "can"), CUT_BACK.items())
 def test_what_cannot_be_cut_back_decodes_plainly(family: str, can: bool, tokenizer) -> None:
     from engine.methods.row_registry import new_placement
 
@@ -159,9 +160,8 @@ def chances_of_third_tokens(tokenizer: Any) -> float:
     known: dict[tuple[int, ...], torch.Tensor] = {}
     for seed in range(NUM_ANSWERS):
         sampling = SamplingConfig(4, seed=seed, logit_bias=bias, ignore_eos=True)
-        ids = [
-            event.id for event in say(ensemble, GATES["last token"], tokenizer, sampling)[0] if isinstance(event, Token)
-        ]
+        events, _ = say(ensemble, GATES["last token"], tokenizer, sampling)
+        ids = [event.id for event in events if isinstance(event, Token)]
         if tuple(ids[:2]) not in known:
             mixing = Mixing(ensemble, KEYS, GATES["last token"])
             mixing.feed([*PROMPT, *ids[:2]])
