@@ -110,9 +110,9 @@ def test_models_with_all_weights_of_their_own_speculate_too(tokenizer) -> None:
 
 
 def test_stop_phrases_end_an_answer_in_the_middle_of_drafts(tokenizer) -> None:
-    ensemble, sampling = alike(), SamplingConfig(24, temperature=0)
+    ensemble, sampling = alike(), SamplingConfig(24, seed=4, ignore_eos=True)
     text = [event.text for event in say(ensemble, GATES["prefix"], tokenizer, sampling)[0][:-1]]
-    phrase = next(piece for piece in text[4:] if piece)
+    phrase = next(piece for place, piece in enumerate(text) if place > 3 and piece not in "".join(text[:place]))
     plain, _ = say(ensemble, GATES["prefix"], tokenizer, replace(sampling, speculate=False), [phrase])
     ours, count = say(ensemble, GATES["prefix"], tokenizer, sampling, [phrase])
     assert ours[-1].reason == "phrase"
@@ -148,7 +148,7 @@ def test_a_stream_beside_others_decodes_plainly_and_drafts_again_when_they_are_g
     assert count.num_judged
 
 
-NUM_ANSWERS, NUM_LIKELY = 250, 6
+NUM_ANSWERS, NUM_LIKELY = 150, 6
 
 
 def chances_of_third_tokens(tokenizer: Any) -> float:
