@@ -26,6 +26,11 @@ from engine.models.multi_expert import MultiExpertModel
 from tests.engine.conftest import KEYS, model_with
 from tests.engine.models.tiny_families import tiny_model
 
+
+def drafting(*args: Any, **options: Any) -> SamplingConfig:
+    return SamplingConfig(*args, **{"speculate": True, **options})
+
+
 PROMPT = [3, 5, 7, 11, 13]
 GATES: dict[str, Gate] = {
     "prefix": PosteriorGate([1, 2, 3, 4]),
@@ -35,9 +40,9 @@ GATES: dict[str, Gate] = {
     "fixed": FixedGate([1, 3, 1, 1], top_k=2),
 }
 SAMPLINGS = {
-    "greedy": SamplingConfig(24, temperature=0),
-    "sampled": SamplingConfig(24, seed=4),
-    "every option": SamplingConfig(
+    "greedy": drafting(24, temperature=0),
+    "sampled": drafting(24, seed=4),
+    "every option": drafting(
         24, 0.8, 0.95, 9, 50, 0.01, 0.5, 0.3, 1.2, {7: 2.0, 8: -100.0}, ignore_eos=True, num_candidates=3
     ),
 }
@@ -89,8 +94,8 @@ def test_the_answer_is_that_of_plain_decoding(gate: Gate, sampling: SamplingConf
 def test_wrong_drafts_leave_no_trace(gate: Gate, tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(speculation, "best_number", lambda *_: 5)  # even where it does not pay
     ensemble = alike(noise=0.5)
-    plain, _ = say(ensemble, gate, tokenizer, SamplingConfig(40, seed=2, speculate=False))
-    ours, count = say(ensemble, gate, tokenizer, SamplingConfig(40, seed=2))
+    plain, _ = say(ensemble, gate, tokenizer, drafting(40, seed=2, speculate=False))
+    ours, count = say(ensemble, gate, tokenizer, drafting(40, seed=2))
     require_same(ours, plain)
     assert count.num_accepted < count.num_judged
 
@@ -103,14 +108,14 @@ def test_models_with_all_weights_of_their_own_speculate_too(tokenizer) -> None:
         for other in KEYS:
             own.remove_expert(other) if other != key else None
         models.append(own)
-    sampling = SamplingConfig(24, seed=3)
+    sampling = drafting(24, seed=3)
     ours, count = say(ensemble_of(models), GATES["prefix"], tokenizer, sampling)
     require_same(ours, say(one, GATES["prefix"], tokenizer, sampling)[0])
     assert count.num_judged
 
 
 def test_stop_phrases_end_an_answer_in_the_middle_of_drafts(tokenizer) -> None:
-    ensemble, sampling = alike(), SamplingConfig(24, seed=4, ignore_eos=True)
+    ensemble, sampling = alike(), drafting(24, seed=4, ignore_eos=True)
     text = [event.text for event in say(ensemble, GATES["prefix"], tokenizer, sampling)[0][:-1]]
     phrase = next(piece for place, piece in enumerate(text) if place > 3 and piece not in "".join(text[:place]))
     plain, _ = say(ensemble, GATES["prefix"], tokenizer, replace(sampling, speculate=False), [phrase])
@@ -129,16 +134,16 @@ def test_what_cannot_be_cut_back_decodes_plainly(family: str, can: bool, tokeniz
 
     model = new_placement().build(tiny_model(family), KEYS, None).eval()
     ensemble = ensemble_of([model])
-    sampling = SamplingConfig(12, seed=1, ignore_eos=True)
+    sampling = drafting(12, seed=1, ignore_eos=True)
     ours, count = say(ensemble, GATES["prefix"], tokenizer, sampling)
     require_same(ours, say(ensemble, GATES["prefix"], tokenizer, replace(sampling, speculate=False))[0])
     assert bool(count.num_judged) is can
 
 
 def test_a_stream_beside_others_decodes_plainly_and_drafts_again_when_they_are_gone(tokenizer) -> None:
-    ensemble, count, sampling = alike(), DraftCount(), SamplingConfig(30, temperature=0)
+    ensemble, count, sampling = alike(), DraftCount(), drafting(30, temperature=0)
     plain, _ = say(ensemble, GATES["prefix"], tokenizer, replace(sampling, speculate=False))
-    other = generate(ensemble, KEYS, GATES["prefix"], tokenizer, PROMPT, SamplingConfig(30, seed=1))
+    other = generate(ensemble, KEYS, GATES["prefix"], tokenizer, PROMPT, drafting(30, seed=1))
     next(other)
     ours = generate(ensemble, KEYS, GATES["prefix"], tokenizer, PROMPT, sampling, drafts=count)
     events = [next(ours) for _ in range(6)]
@@ -159,7 +164,7 @@ def chances_of_third_tokens(tokenizer: Any) -> float:
     expected = torch.zeros(NUM_LIKELY, dtype=torch.float64)
     known: dict[tuple[int, ...], torch.Tensor] = {}
     for seed in range(NUM_ANSWERS):
-        sampling = SamplingConfig(4, seed=seed, logit_bias=bias, ignore_eos=True)
+        sampling = drafting(4, seed=seed, logit_bias=bias, ignore_eos=True)
         events, _ = say(ensemble, GATES["last token"], tokenizer, sampling)
         ids = [event.id for event in events if isinstance(event, Token)]
         if tuple(ids[:2]) not in known:

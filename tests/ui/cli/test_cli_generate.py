@@ -41,11 +41,11 @@ def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pyte
 
 
 @pytest.mark.usefixtures("by_itself")
-def test_speculation_can_be_switched_off(host: Any) -> None:
+def test_speculation_can_be_switched_on(host: Any) -> None:
     assert main(SAY) == 0
-    assert host.sampling.speculate
-    assert main([*SAY, "--no-speculate"]) == 0
     assert not host.sampling.speculate
+    assert main([*SAY, "--speculate"]) == 0
+    assert host.sampling.speculate
 
 
 @pytest.mark.usefixtures("server")
