@@ -181,28 +181,6 @@ def test_the_distribution_is_the_mixtures(tokenizer, monkeypatch) -> None:
     assert chances_of_third_tokens(tokenizer) > 0.01
 
 
-def test_taking_every_draft_would_be_another_distribution(tokenizer, monkeypatch) -> None:
-    from engine.inference import generate as module
-
-    monkeypatch.setattr(speculation, "best_number", lambda *_: 3)
-    pending: list[int] = []
-    drafting = [False]
-    draft, sample = module._draft, module.sample_token
-
-    def remember(*args: Any) -> list[int]:
-        drafting[0] = True
-        pending[:] = draft(*args)
-        drafting[0] = False
-        return list(pending)
-
-    def take_drafts(*args: Any) -> int:
-        return pending.pop(0) if pending and not drafting[0] else sample(*args)
-
-    monkeypatch.setattr(module, "_draft", remember)
-    monkeypatch.setattr(module, "sample_token", take_drafts)
-    assert chances_of_third_tokens(tokenizer) < 0.001
-
-
 def test_many_right_drafts_make_more_of_them_and_wrong_ones_none() -> None:
     assert best_number(1.0, 8) == speculation.MOST_DRAFTS
     assert best_number(0.7, 8) > best_number(0.4, 8)
