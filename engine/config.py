@@ -277,3 +277,8 @@ class SamplingConfig(Checked):
     )
     ignore_eos: bool = knob(False, "Go on after tokens that end a document or a turn.")
     num_candidates: int = knob(0, "The most probable tokens to name in the place of each token.", ge=0, le=1000)
+    speculate: bool = knob(
+        False,
+        "Let the leading expert draft tokens that all experts then read at once. The answer is the same, and faster "
+        "where drafts are mostly right; where they are not, nothing is drafted.",
+    )

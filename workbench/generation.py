@@ -25,7 +25,7 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
-from workbench.answers.server import CacheUse, LoadedBase
+from workbench.answers.server import CacheUse, DraftUse, LoadedBase
 from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -304,8 +304,10 @@ class Host:
         """
         from engine.device import choose_device
         from engine.inference.cache_bytes import CacheBytes
+        from engine.inference.speculation import DraftCount
         from engine.loading.model_cache import ModelCache
 
+        self._drafts = DraftCount()
         self._cache = ModelCache(cache_bytes, choose_device(device), precision)
         self._stream_bytes = CacheBytes(stream_bytes)
         self._passes: SharedPasses | None = None
@@ -333,7 +335,8 @@ class Host:
         def reserve(num_positions: int) -> AbstractContextManager[None]:
             return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
 
-        with closing(generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve)) as events:
+        events = generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve, self._drafts)
+        with closing(events):
             for event in events:
                 if isinstance(event, Token):
                     event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
@@ -392,6 +395,10 @@ class Host:
         """The bytes of loaded models, and how often they were there when requested."""
         cache = self._cache
         return CacheUse(num_bytes=cache.num_bytes(), num_hits=cache.num_hits, num_misses=cache.num_misses)
+
+    def draft_use(self) -> DraftUse:
+        """The drafts of all answers so far."""
+        return DraftUse(num_judged=self._drafts.num_judged, num_accepted=self._drafts.num_accepted)
 
     def _models(self, plan: GenerationPlan, *, shares: bool = False) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""

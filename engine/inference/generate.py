@@ -3,6 +3,10 @@
 The active experts of one base run as rows of one batch, each with its own key-value cache. The gate weighs the experts'
 next-token distributions, `combine.mix` sums them, and the sampled token is fed back to all. For a gate that needs no
 log-probabilities, a base whose experts all have weight 0 is not run; it catches up when one gets weight.
+
+With speculation the expert of the largest weight drafts some tokens alone, and all experts read them in one pass. Every
+token is still drawn from the mixture, from the noise that it has without drafts; a draft only tells what to read before
+it is drawn. A draft is made with that same noise, so that two like distributions mostly give the same token.
 Shapes: E experts, A running experts, T positions, V vocabulary.
 """
 
@@ -23,6 +27,8 @@ from engine.events import Candidate, Done, Echo, GateWeights, Token
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
 from engine.inference.sampling import StopPhrases, make_generator, most_probable, sample_token
+from engine.inference.shared_passes import Drafter, SharedModel, Slot
+from engine.inference.speculation import DraftCount, Pace
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.expert_model import ExpertModel, PartWeights
@@ -47,6 +53,7 @@ class Mixing:
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
+        self._ahead: list[int] = []  # what some bases have read behind the text
 
     @property
     def ids(self) -> Sequence[int]:
@@ -55,6 +62,10 @@ class Mixing:
 
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need."""
+        if list(ids) == self._ahead[:1]:
+            del self._ahead[0]
+        else:
+            self._forget_ahead()
         for start in range(0, len(ids), _CHUNK_POSITIONS):
             self._feed_chunk(ids[start : start + _CHUNK_POSITIONS])
 
@@ -67,6 +78,42 @@ class Mixing:
                 observed_ET[reader.places] = reader.observe(self._ids, self._position).cpu()
         for observed_E, token in zip(observed_ET.unbind(1), ids, strict=True):
             self._advance(observed_E, token)
+
+    def _forget_ahead(self) -> None:
+        if not self._ahead:
+            return
+        self._ahead = []
+        for reader in self._readers:
+            reader.crop(len(self._ids))
+
+    def drafter(self, weights_E: Tensor) -> Drafter | None:
+        """The expert with the largest weight [E], to read on alone; None where nothing may be read ahead of the text.
+
+        That is so for one expert, for models whose streams cannot share passes (their caches cannot be cut back), and
+        while other streams share them: then the other streams fill the passes.
+        """
+        self._forget_ahead()
+        if len(self._keys) < 2:
+            return None
+        leader = int(weights_E.argmax())
+        readers = self._running(weights_E.log())
+        if not all(reader.can_read_ahead(len(self._ids)) for reader in readers):
+            return None
+        return next(reader.drafter(leader) for reader in readers if leader in reader.places)
+
+    def feed_with(self, token: int, drafts: Sequence[int]) -> None:
+        """Appends a token, and has the drafts that may follow it read in the same pass."""
+        self._forget_ahead()
+        running = self._running(self._stream.log_weights())
+        observed_E = self._unknown_E.clone()
+        if self._needs_logprobs:
+            for reader in running:
+                observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
+        self._ids.append(token)
+        for reader in running:
+            reader.read_ahead([*self._ids, *drafts])
+        self._ahead = list(drafts)
+        self._advance(observed_E, token)
 
     def read(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Appends tokens. Yields for each predicted token the log-weights [E] before it and its log-probabilities [E].
@@ -180,11 +227,42 @@ class _Reader:
         self._read(model, ids)
         self._before = before
 
+    def can_read_ahead(self, length: int) -> bool:
+        """Whether it has read a text of this length, alone, into a cache that can be cut back."""
+        model = self._group.model()
+        is_cut = isinstance(model, SharedModel) and isinstance(self._cache, Slot) and self._num_read == length
+        return is_cut and model.is_alone(self._cache)
+
+    def drafter(self, leader: int) -> Drafter:
+        """The expert with an index among the gate's weights, reading on alone."""
+        model = self._group.model()
+        assert isinstance(model, SharedModel)
+        return model.drafter(self._cache, self.places.index(leader), self._group.keys)
+
+    @torch.inference_mode()
+    def read_ahead(self, ids: Sequence[int]) -> None:
+        """Reads on to the end of these, which may go beyond the text."""
+        self._read(self._group.model(), ids, self._num_read)
+
+    def crop(self, length: int) -> None:
+        """Forgets what it has read from this position on."""
+        piece, surplus = self._piece, self._num_read - length
+        if piece is None or surplus <= 0:
+            return
+        kept = piece.num_tokens - surplus
+        assert kept > 0, "the newest piece begins within the text"
+        logprobs_EWV = piece.logprobs_EWV[:, : max(0, kept - piece.first)]
+        self._piece = replace(piece, hidden_ETD=piece.hidden_ETD[:, :kept], logprobs_EWV=logprobs_EWV)
+        self._cache.crop(length)
+        self._num_read = length
+
     @torch.inference_mode()
     def observe(self, ids: Sequence[int], position: int) -> Tensor:
         """Reads the tokens from a position on; gives the log-probability [E, T] of each, 0 of a text's first."""
         model, tokens = self._group.model(), torch.tensor(ids[position:])
         first_E = torch.zeros(len(self.places)) if not position else self.after(ids, position - 1)[:, tokens[0]]
+        if self._num_read >= len(ids):  # read ahead
+            return first_E[:, None]
         piece = self._read(model, ids, len(ids) - 1)
         if len(tokens) == 1:
             return first_E[:, None]
@@ -263,11 +341,13 @@ def generate(
     stop: Sequence[str] = (),
     stop_ids: Collection[int] | None = None,
     reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    drafts: DraftCount | None = None,
 ) -> Generator[Token | Done, None, None]:
     """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
     `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
     tokenizer's). `reserve` is held while the answer is made, for the number of positions that it gets at most.
+    `drafts` counts those of speculation.
     Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
@@ -279,7 +359,8 @@ def generate(
     max_new_tokens = models.max_positions - len(ids)
     with reserve(len(ids) + min(sampling.max_tokens, max_new_tokens)):
         mixing.feed(ids)
-        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
+        pace = Pace(drafts) if sampling.speculate else None
+        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens, pace)
 
 
 def _continue(
@@ -291,13 +372,18 @@ def _continue(
     phrases: StopPhrases,
     num_prompt: int,
     max_new_tokens: int,
+    pace: Pace | None = None,
 ) -> Iterator[Token | Done]:
     generator, text = make_generator(sampling.seed), tokenizer.stream(mixing.ids)
     stop_ids = () if sampling.ignore_eos else stop_ids
     limit = min(sampling.max_tokens, max_new_tokens)
+
+    def draw(logprobs_V: Tensor, noise: torch.Generator, text: Sequence[int]) -> int:
+        return sample_token(logprobs_V, sampling, noise, text, num_prompt)
+
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
-        token = sample_token(logprobs_V, sampling, generator, mixing.ids, num_prompt)
+        token = draw(logprobs_V, generator, mixing.ids)
         if token in stop_ids:
             yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
             return
@@ -309,9 +395,40 @@ def _continue(
         if phrases.matched:
             yield Done("phrase", num_prompt, number + 1)
             return
-        if number + 1 < limit:
+        if number + 1 == limit:
+            break
+        if pace is None or pace.judge(token):
+            mixing.feed([token])
+        elif guesses := _draft(mixing, pace, weights_E, token, limit - number - 2, draw, generator):
+            mixing.feed_with(token, guesses)
+        else:
             mixing.feed([token])
     yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
+
+
+def _draft(
+    mixing: Mixing,
+    pace: Pace,
+    weights_E: Tensor,
+    token: int,
+    most: int,
+    draw: Callable[[Tensor, torch.Generator, Sequence[int]], int],
+    generator: torch.Generator,
+) -> list[int]:
+    """The tokens that the leading expert says after a token, from the noise that the mixture's own will be drawn with.
+
+    Options of sampling see the text with the drafts before. Empty where nothing is to be drafted.
+    """
+    number = pace.number(len(weights_E), most)
+    drafter = mixing.drafter(weights_E) if number else None
+    if drafter is None:
+        return []
+    noise, text = generator.clone_state(), [*mixing.ids, token]
+    for _ in range(number):
+        text.append(draw(drafter.after(text[-1]), noise, text))
+    drafts = text[-number:]
+    pace.drafted(drafts)
+    return drafts
 
 
 def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:

@@ -58,6 +58,20 @@ class Slot:
         values[:, :, self.length : end] = values_EHTA
         return keys[:, :, :end], values[:, :, :end]
 
+    def crop(self, length: int) -> None:
+        """Forgets what was read from this position on; what comes next is written over it."""
+        self.length = min(self.length, length)
+
+    def row(self, place: int) -> Slot:
+        """One row, which reads on by itself: it writes behind the read positions, where the whole writes over it."""
+        row = Slot()
+        row.length = self.length
+        row._layers = {
+            layer: (keys[place : place + 1], values[place : place + 1])
+            for layer, (keys, values) in self._layers.items()
+        }
+        return row
+
     def num_bytes(self) -> int:
         """Bytes of keys and values, with what they may grow by."""
         return sum(tensor.nbytes for pair in self._layers.values() for tensor in pair)
@@ -173,10 +187,10 @@ class SharedPasses:
             if model not in self._queues:
                 self._queues[model] = _Queue() if can_share(model) else None
             queue = self._queues[model]
-        return model if queue is None else _SharedModel(model, queue)
+        return model if queue is None else SharedModel(model, queue)
 
 
-class _SharedModel:
+class SharedModel:
     """A model that reads in shared passes."""
 
     def __init__(self, model: MultiExpertModel, queue: _Queue) -> None:
@@ -226,6 +240,14 @@ class _SharedModel:
         """Log-likelihood and hit [B, T] of each target."""
         return self._model.token_scores(input_ids_BT, targets_BT, rows)
 
+    def is_alone(self, slot: Slot) -> bool:
+        """Whether no other stream reads with this model."""
+        return self._queue.is_alone(slot)
+
+    def drafter(self, slot: Slot, place: int, keys: Sequence[str]) -> Drafter:
+        """The expert of a slot's row, reading on alone."""
+        return Drafter(self._model, slot.row(place), keys[place])
+
     def new_cache(self) -> Slot:
         """An empty slot, which any model with the same base can go on with."""
         return Slot()
@@ -233,6 +255,21 @@ class _SharedModel:
     def part_weights(self) -> Mapping[str, Never]:
         """None: these experts have no parts."""
         return {}
+
+
+class Drafter:
+    """One expert that reads on alone, behind what a stream has read; the stream does not see it."""
+
+    def __init__(self, model: MultiExpertModel, slot: Slot, key: str) -> None:
+        self._model, self._slot, self._key = model, slot, key
+
+    @torch.inference_mode()
+    def after(self, token: int) -> Tensor:
+        """Reads a token; gives the log-probabilities [V] of the next."""
+        token_11 = torch.tensor([[token]], device=self._model.device)
+        (hidden_11D,) = read_together(self._model, [(self._slot, [self._key], token_11)])
+        self._slot.length += 1
+        return self._model.logits(hidden_11D, Rows.one_each([self._key]))[0, 0].float().log_softmax(-1)
 
 
 class _Queue:
@@ -274,6 +311,11 @@ class _Queue:
                     self._changed.notify_all()
         if request.error is not None:
             raise request.error
+
+    def is_alone(self, slot: Slot) -> bool:
+        """Whether no other stream is there, be it one that waits for its client."""
+        with self._changed:
+            return all(one is slot for one in [*self._known])
 
     def _wake(self) -> None:
         """Nobody waits for a stream that is gone."""

@@ -21,7 +21,7 @@ from engine.inference.prompt import Prompt
 from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.answers.posteriors import TextPosterior
-from workbench.answers.server import CacheUse
+from workbench.answers.server import CacheUse, DraftUse
 from workbench.generation import GenerationPlan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -102,6 +102,9 @@ class FakeHost:
 
     def cache_use(self) -> CacheUse:
         return CacheUse(num_bytes=123, num_hits=2, num_misses=1)
+
+    def draft_use(self) -> DraftUse:
+        return DraftUse(num_judged=8, num_accepted=5)
 
     def _tokens(
         self, plan: GenerationPlan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]

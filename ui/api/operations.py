@@ -67,7 +67,7 @@ def metrics(state: State) -> Response:
 
 def watch(state: AppState) -> None:
     """Adds the numbers of slots and of memory to the metrics."""
-    slots, use = state.slots, state.generations.cache_use
+    slots, use, drafts = state.slots, state.generations.cache_use, state.generations.draft_use
     state.metrics.watch(
         {
             "workbench_running_streams": ("Generations that run.", lambda: slots.num_busy),
@@ -79,6 +79,8 @@ def watch(state: AppState) -> None:
         {
             "workbench_model_cache_hits": ("Requests whose experts were in memory.", lambda: use().num_hits),
             "workbench_model_cache_misses": ("Requests that had to load experts.", lambda: use().num_misses),
+            "workbench_judged_drafts": ("Drafted tokens that were compared.", lambda: drafts().num_judged),
+            "workbench_accepted_drafts": ("Drafts that were the mixture's own tokens.", lambda: drafts().num_accepted),
         },
     )
 

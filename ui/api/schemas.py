@@ -311,6 +311,7 @@ class Generating(Nullable, Mixed):
     repetition_penalty: float = Field(1.0, gt=0, le=100, description=SAMPLING_HELP["repetition_penalty"])
     logit_bias: Bias | None = Field(None, description=SAMPLING_HELP["logit_bias"])
     ignore_eos: bool = Field(False, description=SAMPLING_HELP["ignore_eos"])
+    speculate: bool = Field(False, description=SAMPLING_HELP["speculate"])
     seed: int | None = Field(
         None, ge=0, le=2**64 - 1, description="Random seed of the first answer; the next ones count up from it."
     )
@@ -375,6 +376,7 @@ class Generating(Nullable, Mixed):
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
             ignore_eos=self.ignore_eos,
             num_candidates=num_candidates,
+            speculate=self.speculate,
         )
 
 

@@ -54,6 +54,7 @@ MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
 Temperature = Annotated[float, option(SamplingConfig, "temperature")]
 TopP = Annotated[float, option(SamplingConfig, "top_p")]
 Seed = Annotated[int | None, option(SamplingConfig, "seed")]
+Speculate = Annotated[bool, option(SamplingConfig, "speculate", "--speculate/--no-speculate")]
 
 
 def takes_gate(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from ui.cli.output import print_table, say
 from ui.cli.replication_reports import files_of, newest
 from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import duration, pluralize
+from workbench.number_format import amount
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def print_plans(expected: Sequence[Forecast]) -> None:
         seconds, num_bytes = sum(one.seconds for one in expected), sum(one.disk_bytes for one in expected)
         num_jobs = sum(one.num_jobs - one.num_done for one in expected)
         words = f"{pluralize(num_jobs, 'job')}, about {duration(seconds, to_minutes=True)} of computing"
-        say(f"Together: {words} and {num_bytes / 1e6:,.0f} MB of disk. What two papers import alike is counted twice.")
+        say(f"Together: {words} and {amount(num_bytes, 'B')} of disk. What two papers import alike is counted twice.")
 
 
 def _print_plan(expected: Forecast) -> None:
@@ -134,7 +135,7 @@ def _print_plan(expected: Forecast) -> None:
     done = f", of which {expected.num_done} are done" if expected.num_done else ""
     say(f"{expected.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
-    say(f"About {expected.disk_bytes / 1e6:,.0f} MB of disk.")
+    say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
-    from workbench.answers.server import CacheUse, LoadedBase
+    from workbench.answers.server import CacheUse, DraftUse, LoadedBase
     from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
@@ -60,6 +60,8 @@ class Host(Protocol):
     def loaded(self) -> list[LoadedBase]: ...
 
     def cache_use(self) -> CacheUse: ...
+
+    def draft_use(self) -> DraftUse: ...
 
 
 class ModelHost:
@@ -120,6 +122,12 @@ class ModelHost:
         from workbench.answers.server import CacheUse
 
         return self._host.cache_use() if self._host is not None else CacheUse()
+
+    def draft_use(self) -> DraftUse:
+        """The drafts of all answers so far."""
+        from workbench.answers.server import DraftUse
+
+        return self._host.draft_use() if self._host is not None else DraftUse()
 
     def device(self) -> str | None:
         """The device of the weights; None before the first request."""

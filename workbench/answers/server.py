@@ -41,6 +41,13 @@ class CacheUse(Answer):
     num_misses: int = 0
 
 
+class DraftUse(Answer):
+    """Drafts of speculation that were judged, and those that were the mixture's own tokens."""
+
+    num_judged: int = 0
+    num_accepted: int = 0
+
+
 class Ready(Answer):
     """That the server takes requests: it reads its registry, and does not stop."""
 

@@ -124,14 +124,14 @@ def test_a_cut_stream_frees_its_rows_before_the_next_step(passes, tokenizer) -> 
     import weakref
 
     model, shared, slots = model_with(KEYS), SharedPasses(), []
-    make = shared_passes._SharedModel.new_cache
+    make = shared_passes.SharedModel.new_cache
 
     def kept(self: Any) -> Slot:
         slot = make(self)
         slots.append(weakref.ref(slot))
         return slot
 
-    shared_passes._SharedModel.new_cache = kept  # type: ignore[method-assign]
+    shared_passes.SharedModel.new_cache = kept  # type: ignore[method-assign]
     try:
         asked = ASKED[0]
         models = sharing(model, KEYS, shared)
@@ -144,7 +144,7 @@ def test_a_cut_stream_frees_its_rows_before_the_next_step(passes, tokenizer) -> 
         assert slots[0]() is None
         said(models, asked, tokenizer)  # does not wait for who has left: patience is a minute here
     finally:
-        shared_passes._SharedModel.new_cache = make  # type: ignore[method-assign]
+        shared_passes.SharedModel.new_cache = make  # type: ignore[method-assign]
 
 
 def test_a_stream_goes_on_when_its_model_was_loaded_again(tokenizer) -> None:

@@ -262,6 +262,7 @@ SETTINGS = {
     "frequency_penalty": -1,
     "repetition_penalty": 1.1,
     "ignore_eos": True,
+    "speculate": True,
     "top_p": 0.5,
     "seed": 3,
 }

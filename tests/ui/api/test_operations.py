@@ -109,6 +109,7 @@ def test_metrics_name_slots_and_memory(enter: Open) -> None:
     assert (result["slots"], result["queue_slots"]) == (3, 7)
     assert (result["running_streams"], result["waiting_streams"]) == (0, 0)
     assert (result["model_bytes"], result["model_cache_hits_total"], result["model_cache_misses_total"]) == (123, 2, 1)
+    assert (result["judged_drafts_total"], result["accepted_drafts_total"]) == (8, 5)
 
 
 def test_an_answer_that_fails_is_counted(api: TestClient, host: Any) -> None:

@@ -41,6 +41,14 @@ def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pyte
     assert "Co both/code 75 %, La both/law 25 %" in printed.err
 
 
+@pytest.mark.usefixtures("by_itself")
+def test_speculation_can_be_switched_on(host: Any) -> None:
+    assert main(SAY) == 0
+    assert not host.sampling.speculate
+    assert main([*SAY, "--speculate"]) == 0
+    assert host.sampling.speculate
+
+
 @pytest.mark.usefixtures("server")
 def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--json"]) == 0

@@ -22,6 +22,7 @@ from ui.cli.mix_options import (
     Parts,
     Prior,
     Seed,
+    Speculate,
     Temperature,
     TopP,
     members_of,
@@ -108,11 +109,13 @@ def generate(
     temperature: Temperature = SamplingConfig.temperature,
     top_p: TopP = SamplingConfig.top_p,
     seed: Seed = None,
+    speculate: Speculate = SamplingConfig.speculate,
     as_json: Json = False,
 ) -> None:
     """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
     request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
-    sampling = SamplingConfig(max_tokens, temperature, top_p, model_host.new_seed() if seed is None else seed)
+    drawn = model_host.new_seed() if seed is None else seed
+    sampling = SamplingConfig(max_tokens, temperature, top_p, drawn, speculate=speculate)
     generated, palette = Generated(), Palette(read_looks(), plain=not sys.stdout.isatty())
     with closing(_pieces(request, prompt, sampling, generated)) as pieces:
         for piece in pieces:

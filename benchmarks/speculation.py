@@ -1,0 +1,178 @@
+"""Goal: a single stream of a trained mixture of 8 experts of width 512 has at least 2x the tokens per second with
+speculation; nowhere is it much slower than without.
+
+Experts start as copies of one model that has learnt all domains, and train a little on a domain each (synthetic text:
+each domain is a random chain of words of its own among shared ones), so that they differ and agree as experts of one
+seed do. Both ways take turns on the same prompts; their texts are compared. Times are the
+processor's, so that others may use it. What is written is their ratio, the share of accepted drafts, and in how many
+answers every token is equal.
+Run: python benchmarks/speculation.py --width 512
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import copy  # noqa: E402
+import json  # noqa: E402
+import statistics  # noqa: E402
+import time  # noqa: E402
+from dataclasses import replace  # noqa: E402
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+
+from engine.config import ModelConfig, SamplingConfig  # noqa: E402
+from engine.events import Token  # noqa: E402
+from engine.inference.ensemble import Ensemble, Group  # noqa: E402
+from engine.inference.generate import generate  # noqa: E402
+from engine.inference.shared_passes import SharedPasses  # noqa: E402
+from engine.inference.speculation import DraftCount  # noqa: E402
+from engine.methods.row_registry import new_placement  # noqa: E402
+from engine.mixing.base import Gate  # noqa: E402
+from engine.mixing.posterior import PosteriorGate  # noqa: E402
+from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.models.rows import Rows  # noqa: E402
+from engine.text.tokenizer import Tokenizer, train_tokenizer  # noqa: E402
+
+NUM_EXPERTS, NUM_NEXT = 8, 4  # experts; tokens that may follow a token
+
+
+class Chains:
+    """Text of each domain: what follows a token is shared by all domains for half of the tokens."""
+
+    def __init__(self, vocab_size: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        shape = (NUM_EXPERTS, vocab_size, NUM_NEXT)
+        self.next_DVN = torch.randint(300, vocab_size, shape, generator=generator)
+        self.next_DVN[:, ::2] = self.next_DVN[:1, ::2]
+        self.chances_N = torch.tensor([0.7, 0.15, 0.1, 0.05])
+        self.generator = torch.Generator().manual_seed(1)
+
+    def text(self, domains_B: Tensor, length: int) -> Tensor:
+        """Token ids [B, length]."""
+        ids = [torch.randint(300, self.next_DVN.shape[1], domains_B.shape, generator=self.generator)]
+        for _ in range(length - 1):
+            place = self.chances_N.multinomial(len(domains_B), replacement=True, generator=self.generator)
+            ids.append(self.next_DVN[domains_B, ids[-1], place])
+        return torch.stack(ids, 1)
+
+
+def train(model: MultiExpertModel, chains: Chains, steps: int, key: str, domain: int | None) -> float:
+    """Trains on all domains, or on one: the expert alone where the model has others. Gives the last loss."""
+    own = model.expert_parameters(key).values() if len(model.keys) > 1 else model.parameters()
+    optimizer = torch.optim.AdamW(list(own), lr=2e-3 if domain is None else 5e-4)
+    domains_B = torch.arange(NUM_EXPERTS) if domain is None else torch.full((NUM_EXPERTS,), domain)
+    model.train()
+    loss = torch.zeros(())
+    for _ in range(steps):
+        ids_BT = chains.text(domains_B, 65)
+        logits_BTV = model(ids_BT[:, :-1], Rows.all_to(key, NUM_EXPERTS))
+        loss = cross_entropy(logits_BTV.flatten(0, 1), ids_BT[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    model.eval()
+    return float(loss.detach())
+
+
+def trained(shape: ModelConfig, chains: Chains, vocab_size: int, steps: int, *, shared: bool) -> list[MultiExpertModel]:
+    """Experts in one model (DEMix), or as many models with all weights of their own (C-BTM)."""
+    seed = MultiExpertModel(fresh_model(shape, vocab_size), ["e0"], new_placement())
+    train(seed, chains, steps, "e0", None)
+    keys = [f"e{number}" for number in range(NUM_EXPERTS)]
+    if shared:
+        for key in keys[1:]:
+            seed.add_expert(key, copy_of="e0")
+        for number, key in enumerate(keys):
+            train(seed, chains, steps // 8, key, number)
+        return [seed]
+    models = [copy.deepcopy(seed) for _ in keys]
+    for number, (model, key) in enumerate(zip(models, keys, strict=True)):
+        if number:
+            model.add_expert(key, copy_of="e0")
+            model.remove_expert("e0")
+        train(model, chains, steps // 8, key, number)
+    return models
+
+
+def sharing(models: list[MultiExpertModel]) -> Ensemble:
+    """The experts of all models, as a server runs them."""
+    passes = SharedPasses()
+
+    def group(model: MultiExpertModel) -> Group:
+        return Group(tuple(model.keys), lambda: passes.view(model), model.max_positions, model.vocab_size)
+
+    return Ensemble(tuple(group(model) for model in models))
+
+
+def answer(
+    ensemble: Ensemble, gate: Gate, tokenizer: Tokenizer, prompt: list[int], sampling: SamplingConfig, count: DraftCount
+) -> tuple[list[int], float]:
+    """The tokens of an answer, and how many there are in a second of processor time after the first."""
+    ids, began = [], 0.0
+    for event in generate(ensemble, ensemble.keys, gate, tokenizer, prompt, sampling, stop_ids=(), drafts=count):
+        if isinstance(event, Token):
+            began = began or time.process_time()
+            ids.append(event.id)
+    return ids, (len(ids) - 1) / (time.process_time() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=2048)
+    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    shape = ModelConfig(
+        num_layers=arguments.layers,
+        width=arguments.width,
+        num_heads=8,
+        ffn_width=4 * arguments.width,
+        max_positions=512,
+    )
+    chains, tokenizer = Chains(arguments.vocabulary), train_tokenizer(["a b c d e f g"] * 9, 300)
+    for shared in (True, False):
+        ensemble = sharing(trained(shape, chains, arguments.vocabulary, arguments.steps, shared=shared))
+        prompts = chains.text(torch.arange(arguments.prompts) % NUM_EXPERTS, 32).tolist()
+        for evidence in ("prefix", "last_token"):
+            gate = PosteriorGate([1.0] * NUM_EXPERTS, evidence)
+            for temperature in (0.0, 1.0):
+                count, ratios, equal = DraftCount(), [], 0
+                for number, prompt in enumerate([prompts[0], *prompts]):
+                    plain = SamplingConfig(arguments.tokens, temperature, seed=number, speculate=False)
+                    ours, fast = answer(ensemble, gate, tokenizer, prompt, replace(plain, speculate=True), count)
+                    theirs, slow = answer(ensemble, gate, tokenizer, prompt, plain, DraftCount())
+                    if number:  # the first warms up
+                        ratios.append(fast / slow)
+                        equal += ours == theirs
+                print(
+                    json.dumps(
+                        {
+                            "experts": "demix" if shared else "c-btm",
+                            "evidence": evidence,
+                            "temperature": temperature,
+                            "width": arguments.width,
+                            "ratio_median": round(statistics.median(ratios), 2),
+                            "ratio_min": round(min(ratios), 2),
+                            "ratio_max": round(max(ratios), 2),
+                            "accepted_share": round(count.num_accepted / max(1, count.num_judged), 3),
+                            "equal_answers": f"{equal} of {len(ratios)}",
+                            "threads": torch.get_num_threads(),
+                        }
+                    ),
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
