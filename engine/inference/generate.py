@@ -230,8 +230,9 @@ class _Reader:
     def can_read_ahead(self, length: int) -> bool:
         """Whether it has read a text of this length, alone, into a cache that can be cut back."""
         model = self._group.model()
-        is_cut = isinstance(model, SharedModel) and isinstance(self._cache, Slot) and self._num_read == length
-        return is_cut and model.is_alone(self._cache)
+        if not isinstance(model, SharedModel) or not isinstance(self._cache, Slot):
+            return False
+        return self._num_read == length and model.is_alone(self._cache)
 
     def drafter(self, leader: int) -> Drafter:
         """The expert with an index among the gate's weights, reading on alone."""
