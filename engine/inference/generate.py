@@ -232,7 +232,7 @@ class _Reader:
         model = self._group.model()
         if not isinstance(model, SharedModel) or not isinstance(self._cache, Slot):
             return False
-        return self._num_read == length and model.is_alone(self._cache)
+        return self._num_read == length and model.is_only_stream(self._cache)
 
     def drafter(self, leader: int) -> Drafter:
         """The expert with an index among the gate's weights, reading on alone."""

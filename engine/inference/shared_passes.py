@@ -240,9 +240,9 @@ class SharedModel:
         """Log-likelihood and hit [B, T] of each target."""
         return self._model.token_scores(input_ids_BT, targets_BT, rows)
 
-    def is_alone(self, slot: Slot) -> bool:
+    def is_only_stream(self, slot: Slot) -> bool:
         """Whether no other stream reads with this model."""
-        return self._queue.is_alone(slot)
+        return self._queue.is_only_stream(slot)
 
     def drafter(self, slot: Slot, place: int, keys: Sequence[str]) -> Drafter:
         """The expert of a slot's row, reading on alone."""
@@ -312,7 +312,7 @@ class _Queue:
         if request.error is not None:
             raise request.error
 
-    def is_alone(self, slot: Slot) -> bool:
+    def is_only_stream(self, slot: Slot) -> bool:
         """Whether no other stream is there, be it one that waits for its client."""
         with self._changed:
             return all(one is slot for one in [*self._known])
