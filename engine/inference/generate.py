@@ -62,7 +62,7 @@ class Mixing:
 
     def feed(self, ids: Sequence[int]) -> None:
         """Appends tokens, computing only what the weights after them need."""
-        if list(ids) == self._ahead[:1]:
+        if ids and list(ids) == self._ahead[:1]:
             del self._ahead[0]
         else:
             self._forget_ahead()

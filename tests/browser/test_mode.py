@@ -28,8 +28,7 @@ def test_two_experts_are_trained_composed_and_looked_at(servers: Any, page: Page
 
 
 def train(page: Page, servers: Any) -> None:
-    page.goto(f"{servers.studio}/train")
-    page.get_by_role("radio", name="MoDE expert").click()
+    page.goto(f"{servers.studio}/train?kind=train-mode")
     expect(page.get_by_text("Shape of the expert")).to_be_visible()
     expect(page.get_by_label("Name", exact=True)).to_have_count(1)  # that of the form before is gone
     page.get_by_label("Name", exact=True).fill("c")
@@ -38,7 +37,7 @@ def train(page: Page, servers: Any) -> None:
     page.get_by_text("Shape of the expert").click()
     write(page, ("Blocks of the backbone", "2"), ("Layers of the expert in each block", "1"))
     tune(page)
-    expect(page.get_by_text("Memory, at least")).to_be_visible()
+    expect(page.get_by_text("What it will take", exact=True).first).to_be_visible(timeout=DONE)
     page.get_by_role("button", name="Train the expert").click()
     expect(page.get_by_text("See the expert")).to_be_visible(timeout=DONE)
     for chart in ("While the target was learned", "Gate shares"):

@@ -88,7 +88,7 @@ def test_a_toggle_changes_the_numbers_in_place(servers: RunningWorkbench, page: 
       const hosts = [...document.querySelectorAll(".st-key-effect *")].filter((one) => one.shadowRoot);
       window.table = hosts.map((one) => one.shadowRoot.querySelector("table")).find(Boolean);
     }""")
-    toggle = page.get_by_role("checkbox", name="first/law")
+    toggle = page.get_by_role("switch", name="law")
     toggle.focus()
     page.keyboard.press("Space")
     expect(row.get_by_text("↑ worse")).to_be_visible()

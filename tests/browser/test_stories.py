@@ -39,7 +39,7 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
     field = page.get_by_test_id("stSelectbox").filter(has_text="Expert").last
     expect(field.locator("input")).to_have_value(chosen.removeprefix("2 · ").split(" reading ")[0])
 
-    box = page.locator(".stPlotlyChart .plot").first.bounding_box()
+    box = page.locator(".stPlotlyChart .nsewdrag").first.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + box["height"] * 0.25)  # the first expert on the second
     expect(page.get_by_role("heading", name="2 ·")).to_have_text("2 · first/code reading law")
