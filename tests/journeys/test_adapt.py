@@ -164,7 +164,7 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
     assert main(["evaluate", "forgetting", "small", "dapt"]) == 0
     shown = capsys.readouterr().out
     assert "On average over 2 train domains: +" in shown
-    assert "On the target: -" in shown
+    assert "On the target: −" in shown
 
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])

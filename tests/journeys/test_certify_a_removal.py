@@ -81,7 +81,7 @@ def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
             means["without_expert"][measure]["mean"] - means["with_expert"][measure]["mean"]
         )
     assert "is bit-identical to the mixture that never loaded it" in outcome["sentence"]
-    assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in outcome["sentence"]
+    assert f"from {own['with_expert']:.1f} to {own['without_expert']:.1f}" in outcome["sentence"]
     assert "not unlearning" in outcome["not_removed"]
     assert "was also trained on “court”" in outcome["not_removed"]
 

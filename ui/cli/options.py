@@ -105,7 +105,7 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
         def command(**given: Any) -> None:
             chosen = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
-            is_forecast = given.pop("forecast", False)
+            is_forecast = "forecast" in run_options and given.pop("forecast")  # else the function's own, if it has one
             extra = {parameter.name: given.pop(parameter.name) for parameter in own}
             built = build(spec, {**given, **fixed})
             if is_forecast:
