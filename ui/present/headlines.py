@@ -108,13 +108,18 @@ def coverage_headline(domains: Sequence[DomainCard], experts: Sequence[ExpertCar
 
 
 # The sentence that `mixtures.save_calibration` writes: its change of perplexity with the interval of 95 %.
-_CALIBRATED = re.compile(r"which changed .* by ([+-][\d.]+) % perplexity \[([+-][\d.]+), ([+-][\d.]+)\]")
+# Older notes have “% perplexity” and a hyphen.
+_NUMBER = "([+−-][\\d.]+)"
+_CALIBRATED = re.compile(rf"which changed .* by {_NUMBER} %(?: perplexity)? \[{_NUMBER}, {_NUMBER}\]")
 
 
 def calibration_change(notes: str) -> tuple[float, float, float] | None:
     """The change in % and its interval, of the notes of a mixture whose evidence was calibrated and changed."""
     match = _CALIBRATED.search(notes)
-    return (float(match[1]), float(match[2]), float(match[3])) if match else None
+    if match is None:
+        return None
+    value, low, high = (float(one.replace("−", "-")) for one in match.groups())
+    return value, low, high
 
 
 def last_headline(
