@@ -79,7 +79,8 @@ def test_its_job_is_run_and_shown_in_the_terminal_and_the_studio(capsys: pytest.
     assert json.loads(capsys.readouterr().out)["job"]["result"] == card.result
     page = open_page("jobs_page", job=card.id)
     assert f"law has {card.result['num_words']} words." in output(page)
-    assert named(page.button, "See the report")
+    [link] = [one.proto for one in page.get("page_link") if one.proto.label == "See the report"]
+    assert f"reports.chosen={card.result['report']}" in link.query_string
     assert "Words of law" in str(open_page("reports", reports__chosen=card.result["report"]))
 
 
