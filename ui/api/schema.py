@@ -81,7 +81,7 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from SENT.items()
     if path in GENERATING or path.endswith(("/metrics", "/verify")):
         yield from WAITED.items()
-    if (path, method) == (SUBMITTING, "post"):
+    if method == "post" and path in (SUBMITTING, f"{SUBMITTING}/forecast"):
         yield 422, "The spec cannot work; the message has every reason."
     if method == "put" or path.endswith("/copy"):
         yield 422, "The name cannot be used; the message has the reason."

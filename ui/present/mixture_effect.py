@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.colours import Looks
-from ui.present.headlines import NONE, perplexity_text, signed
+from ui.present.headlines import NONE
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.perplexities import MixedDomain
 from workbench.mixture_request import MixtureRequest
+from workbench.number_format import change, perplexity
 
 LITTLE = 1.0  # percent: a smaller change is called none
 MOST_ROWS = 24
@@ -50,18 +51,18 @@ def bars_of(rows: Rows, looks: Looks, before: str) -> dict[str, Any]:
 
 
 def _bar(row: Mapping[str, Any], looks: Looks, most: float) -> dict[str, Any]:
-    old, now, change = row["perplexity before"], row["perplexity now"], row["change (%)"]
+    old, now, percent = row["perplexity before"], row["perplexity now"], row["change (%)"]
     return {
         "name": row["domain"],
         "look": look_data(looks.domain(row["domain"])),
         "now": round(now / most, 4),
         "before": None if old is None else round(old / most, 4),
         "words": [
-            NONE if old is None else perplexity_text(old),
-            perplexity_text(now),
-            NONE if change is None else f"{signed(change)} %",
+            perplexity(old),
+            perplexity(now),
+            change(percent),
         ],
-        "verdict": _verdict(change),
+        "verdict": _verdict(percent),
     }
 
 
@@ -99,8 +100,8 @@ def effect_words(rows: Rows) -> str:
     worst = max(changed, key=_size)
     return (
         f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst['domain']}, "
-        f"from {worst['perplexity before']:,.2f} to {worst['perplexity now']:,.2f} per token "
-        f"({signed(worst['change (%)'])} %)."
+        f"from {perplexity(worst['perplexity before'])} to {perplexity(worst['perplexity now'])} per token "
+        f"({change(worst['change (%)'])})."
     )
 
 
@@ -110,8 +111,8 @@ def spoken_change(rows: Rows) -> str:
     if not changed:
         return "No change"
     worst = max(changed, key=_size)
-    change = worst["change (%)"]
-    return f"{worst['domain']}: {perplexity_text(worst['perplexity now'])}, {_direction(change)} {abs(change):.1f} %"
+    percent = worst["change (%)"]
+    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {_direction(percent)} {abs(percent):.1f} %"
 
 
 def _direction(change: float) -> str:

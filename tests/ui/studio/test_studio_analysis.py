@@ -28,6 +28,7 @@ from workbench.registry.database import reading, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
+OF_OVERVIEW = {"mixture": "first", "split": "test"}  # what the page that is opened first asks
 
 
 CALIBRATION = EvidenceCalibration(
@@ -175,7 +176,7 @@ def test_the_oracle_gap_is_told_in_nats(answers: Answers) -> None:
 
 def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
     open_page("specialization", specialization__view="Oracle gap", specialization__mixture="All experts")
-    assert answers.requested == []
+    assert answers.requested == [OF_OVERVIEW]
 
 
 def test_removals_have_their_view(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +223,7 @@ def test_without_a_choice_the_story_begins_at_the_greatest_cell(answers: Answers
 def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
     app = settled(open_page("specialization", contrast__expert="first/code", contrast__domain="code"))
     assert "choose a cell of another domain" in app.info[0].value
-    assert answers.requested == []
+    assert answers.requested == [OF_OVERVIEW]
 
 
 # posteriors ------------------------------------------------------------------------------------------

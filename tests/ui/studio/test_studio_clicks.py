@@ -390,7 +390,7 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     app = open_page("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
     settled(named(app.button, "Show the posterior").click().run())
-    assert "Weight of each expert by token" in output(app)
+    assert "f has the largest mean weight" in output(app)
     (drawn,) = drawn_tokens(app)
     assert drawn["tokens"] == ["<b>", "x"]
     assert drawn["weights"] == answer.weights

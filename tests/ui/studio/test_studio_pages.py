@@ -57,7 +57,8 @@ def open_page(name: str) -> AppTest:
 
 def output(app: AppTest) -> str:
     """Everything the page says in words, with the marks that keep names from being read as Markdown taken off."""
-    kinds = (app.title, app.markdown, app.caption, app.error, app.warning, app.info, app.success, app.button, app.text)
+    heads = (app.title, app.header, app.subheader)
+    kinds = (*heads, app.markdown, app.caption, app.error, app.warning, app.info, app.success, app.button, app.text)
     words = [str(getattr(one, "value", "")) + str(getattr(one, "label", "")) for kind in kinds for one in kind]
     words += [block.label for block in app.expander] + [one.proto.text for one in app.get("progress")]
     return "\n".join(words).replace("\\", "")

@@ -132,7 +132,7 @@ def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
         )
 
     rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
-    assert "on a, from 10.00 to 15.00 per token (+50.0 %)" in effect_words(rows)
+    assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in effect_words(rows)
     assert rows[0]["change (%)"] == pytest.approx(50.0)
     assert effect_title(rows) == "Of 2 domains 2 worse"
     assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]

@@ -31,7 +31,7 @@ def named(elements: Any, label: str) -> Any:
 
 def output(app: AppTest) -> str:
     """All that the page says, but for labels and tables."""
-    kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
+    kinds = (app.header, app.subheader, app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
 
 
