@@ -9,7 +9,6 @@ import typer
 from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
-from ui.cli.printing.forecast import print_forecast
 from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
@@ -71,6 +70,8 @@ def clusters(
     from workbench.registry.mixtures import get_mixture
 
     if forecast:
+        from ui.cli.printing.forecast import print_forecast
+
         print_forecast(forecast_training(spec), TrainClusters, run_options.json)
         return
     branches = plan_training(spec)
