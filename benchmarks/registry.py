@@ -83,7 +83,8 @@ def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -
             {"id": f"e{number}", "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}", "method": "demix",
              "domain_id": f"d{number % NUM_DOMAINS}", "seed_id": "seed", "base_id": "base", "artifact_id": f"e{number}",
              "parent_id": f"e{number - 1}" if number % 2 else None, "tokenizer_sha256": "0" * 64,
-             "data_sha256": "0" * 64, "num_parameters": 500_000, "job_id": job_ids[number % num_jobs]}
+             "data_sha256": "0" * 64, "num_parameters": 500_000, "colour_number": number,
+             "mark": f"{number:03x}", "job_id": job_ids[number % num_jobs]}
             for number in range(num_experts)
         ])  # fmt: skip
         num_mixtures = num_experts // NUM_DOMAINS

@@ -89,8 +89,8 @@ class Settings(BaseSettings):
         le=1 << 50,
         description="Bytes of keys and values that running generations may hold; one always runs.",
     )
-    history_days: float = Field(
-        365.0,
+    history_days: int = Field(
+        365,
         ge=0,
         le=36_500,
         description="Days for which prompts and answers that were compared are stored; 0: they are not stored at all. "

@@ -150,8 +150,8 @@ def test_a_parent_that_is_best_in_most_blocks_and_far_off_in_the_others_is_shown
         split="dev",
         learning_rate=None,
     )
-    assert "Perplexity disagrees: b has 527 on these blocks, a 7,849." in proposal_words(proposal)
-    assert proposal_rows(proposal)[0] == ("a", "0.570", "7,849.00")
+    assert "Perplexity disagrees: b has 527.0 on these blocks, a 7,849." in proposal_words(proposal)
+    assert proposal_rows(proposal)[0] == ("a", "0.57", "7,849")
     agreed = proposal.model_copy(update={"perplexity": {"a": 500.0, "b": 527.0}})
     assert "disagrees" not in proposal_words(agreed)
 
