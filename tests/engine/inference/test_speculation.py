@@ -12,7 +12,6 @@ import torch
 from scipy.stats import chisquare
 
 from engine.config import SamplingConfig
-from engine.events import Token
 from engine.inference import speculation
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import Mixing, generate
@@ -153,32 +152,42 @@ def test_a_stream_beside_others_decodes_plainly_and_drafts_again_when_they_are_g
     assert count.num_judged
 
 
-NUM_ANSWERS, NUM_LIKELY = 150, 6
+NUM_ANSWERS, NUM_LIKELY = 300, 6
+COLD = 0.1  # so that experts that differ draw differently
 
 
-def chances_of_third_tokens(tokenizer: Any) -> float:
-    """Of a chi-square test: that drawn third tokens are those of the mixture's own distribution."""
-    ensemble = alike(noise=0.4)
+def test_second_tokens_follow_the_mixture_and_drafts_of_them_do_not(tokenizer, monkeypatch) -> None:
+    """By chi-square, over answers of many seeds; what the leading expert drafts would fail the same test."""
+    monkeypatch.setattr(speculation, "best_number", lambda *_: 2)
+    drafts: list[int] = []
+    feed_with = Mixing.feed_with
+
+    def noted(mixing: Mixing, token: int, tokens: Sequence[int]) -> None:
+        if len(mixing.ids) == len(PROMPT):
+            drafts.append(tokens[0])
+        feed_with(mixing, token, tokens)
+
+    monkeypatch.setattr(Mixing, "feed_with", noted)
+    ensemble, gate = alike(noise=1.0), GATES["last token"]
+    alone = model_with(KEYS, noise=1.0)  # not a stream beside the others, which would then draft nothing
     bias = dict.fromkeys(range(NUM_LIKELY, 300), -100.0)  # a vocabulary of six
     drawn: Counter[int] = Counter()
     expected = torch.zeros(NUM_LIKELY, dtype=torch.float64)
-    known: dict[tuple[int, ...], torch.Tensor] = {}
     for seed in range(NUM_ANSWERS):
-        sampling = drafting(4, seed=seed, logit_bias=bias, ignore_eos=True)
-        events, _ = say(ensemble, GATES["last token"], tokenizer, sampling)
-        ids = [event.id for event in events if isinstance(event, Token)]
-        if tuple(ids[:2]) not in known:
-            mixing = Mixing(ensemble, KEYS, GATES["last token"])
-            mixing.feed([*PROMPT, *ids[:2]])
-            known[tuple(ids[:2])] = mixing.distribution()[1][:NUM_LIKELY].double().softmax(-1)
-        expected += known[tuple(ids[:2])]
-        drawn[ids[2]] += 1
-    return float(chisquare([drawn[token] for token in range(NUM_LIKELY)], expected.numpy()).pvalue)
+        sampling = drafting(4, COLD, seed=seed, logit_bias=bias, ignore_eos=True)
+        first, second, *_ = [event.id for event in say(ensemble, gate, tokenizer, sampling)[0][:-1]]
+        mixing = Mixing(alone, KEYS, gate)
+        mixing.feed([*PROMPT, first])
+        expected += mixing.distribution()[1][:NUM_LIKELY].double().div(COLD).softmax(-1)
+        drawn[second] += 1
+    assert len(drafts) == NUM_ANSWERS
+    assert chance(drawn, expected) > 0.01
+    assert chance(Counter(drafts), expected) < 1e-4
 
 
-def test_the_distribution_is_the_mixtures(tokenizer, monkeypatch) -> None:
-    monkeypatch.setattr(speculation, "best_number", lambda *_: 3)
-    assert chances_of_third_tokens(tokenizer) > 0.01
+def chance(counts: Counter[int], expected: torch.Tensor) -> float:
+    """That so many of each token are drawn from a distribution."""
+    return float(chisquare([counts[token] for token in range(NUM_LIKELY)], expected.numpy()).pvalue)
 
 
 def test_many_right_drafts_make_more_of_them_and_wrong_ones_none() -> None:
