@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from engine.config import SamplingConfig
 from engine.events import Done, GateWeights
-from ui.api.schemas import ChatRequest, CompletionRequest, Generating
+from ui.api.schemas.chat import ChatRequest
+from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.generation import Generating
 from workbench.answers.server import (
     ChatAnswer,
     ChatChoice,

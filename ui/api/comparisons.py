@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone
+from ui.api.deps import Gone, State, read, unless_gone, write
 from ui.present.ratings_csv import ratings_csv
 from workbench import permalinks
 from workbench.analysis.ratings import rating_tables
@@ -25,7 +25,6 @@ from workbench.answers.history import (
 from workbench.answers.ratings import RatingTables
 from workbench.answers.verification import ComparisonVerification
 from workbench.registry import comparisons
-from workbench.registry.database import reading, transaction
 from workbench.verification import verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
@@ -40,8 +39,7 @@ Named = Annotated[str, Query(max_length=200)]
 def store_comparison(body: NewComparison, state: State) -> ComparisonCard:
     """Stores a prompt with the answers to it, as the API gave them; without their text if the history is off."""
     days = state.settings.history_days
-    with transaction(state.settings) as session:
-        return comparisons.store_comparison(session, body, days)
+    return write(state, comparisons.store_comparison, body, days)
 
 
 @router.get("")
@@ -54,16 +52,16 @@ def list_comparisons(
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer ones to leave out.")] = 0,
 ) -> ComparisonPage:
     """The history, the newest first."""
-    with reading(state.settings) as session:
-        return comparisons.list_comparisons(
-            session,
-            search=search,
-            model=model,
-            domain=domain,
-            limit=limit,
-            offset=offset,
-            history_days=state.settings.history_days,
-        )
+    return read(
+        state,
+        comparisons.list_comparisons,
+        search=search,
+        model=model,
+        domain=domain,
+        limit=limit,
+        offset=offset,
+        history_days=state.settings.history_days,
+    )
 
 
 @router.delete("")
@@ -73,22 +71,19 @@ def delete_history(
     with_votes: Annotated[bool, Query(description="Delete votes, too; else they stay without any text.")] = False,
 ) -> HistoryDeletion:
     """Deletes the text of the history."""
-    with transaction(state.settings) as session:
-        return comparisons.delete_history(session, older_than_days=older_than_days, with_votes=with_votes)
+    return write(state, comparisons.delete_history, older_than_days=older_than_days, with_votes=with_votes)
 
 
 @router.get("/{id}")
 def show_comparison(id: str, state: State) -> ComparisonCard:
     """One comparison: everything that makes its texts again. Each of its answers is one for `workbench verify`."""
-    with reading(state.settings) as session:
-        return comparisons.get_comparison(session, id, state.settings.history_days)
+    return read(state, comparisons.get_comparison, id, state.settings.history_days)
 
 
 @router.delete("/{id}")
 def delete_comparison(id: str, state: State) -> HistoryDeletion:
     """Deletes a comparison with its votes."""
-    with transaction(state.settings) as session:
-        return comparisons.delete_comparison(session, id)
+    return write(state, comparisons.delete_comparison, id)
 
 
 @router.get("/{id}/link")
@@ -111,15 +106,13 @@ async def verify(id: str, request: Request, state: State) -> ComparisonVerificat
 @router.post("/{id}/vote")
 def vote(id: str, body: NewVote, state: State) -> ComparisonCard:
     """Records which of two answers is better; another vote on the same two replaces it."""
-    with transaction(state.settings) as session:
-        return comparisons.vote(session, id, body)
+    return write(state, comparisons.vote, id, body)
 
 
 @router.delete("/{id}/vote")
 def withdraw_vote(id: str, state: State, a: Letter = "A", b: Letter = "B") -> ComparisonCard:
     """Deletes the vote on two answers."""
-    with transaction(state.settings) as session:
-        return comparisons.withdraw_vote(session, id, a, b)
+    return write(state, comparisons.withdraw_vote, id, a, b)
 
 
 @ratings.get("", response_model=RatingTables, responses=CSV)
@@ -131,6 +124,5 @@ def show_ratings(
     format: Annotated[Literal["json", "csv"], Query(description="csv: one row for each model and table.")] = "json",
 ) -> RatingTables | Response:
     """Bradley-Terry ratings by the votes, with 95 % intervals, on all prompts and by domain."""
-    with reading(state.settings) as session:
-        answer = rating_tables(session, domain=domain, blind_only=blind_only, by_name=by_name)
+    answer = read(state, rating_tables, domain=domain, blind_only=blind_only, by_name=by_name)
     return Response(ratings_csv(answer), media_type="text/csv") if format == "csv" else answer

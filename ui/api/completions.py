@@ -23,7 +23,9 @@ from ui.api.deps import Gone, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
 from ui.api.operations import bounded
 from ui.api.schema import EVENTS
-from ui.api.schemas import ChatRequest, CompletionRequest, Generating
+from ui.api.schemas.chat import ChatRequest
+from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.generation import Generating
 from ui.generation import model_host
 from ui.generation.app_state import AppState
 from ui.generation.model_host import ModelHost, numbered

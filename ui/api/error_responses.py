@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem, code_of
-from ui.api.schemas import FieldError
+from ui.api.schemas.base import FieldError
 from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
 from workbench.errors import (

@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone
-from ui.api.schemas import (
+from ui.api.deps import Gone, State, read, unless_gone, write
+from ui.api.schemas.analysis import (
     CalibrationRequest,
     ClusterGridRequest,
     ContrastRequest,
@@ -23,8 +23,8 @@ from ui.api.schemas import (
     PosteriorRequest,
     PriorRequest,
     RemovalRequest,
-    RequestBody,
 )
+from ui.api.schemas.base import RequestBody
 from ui.generation.model_host import mix_scores
 from workbench.analysis import (
     calibration,
@@ -42,7 +42,6 @@ from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison,
 from workbench.answers.posteriors import ParentProposal, PosteriorAnswer, PosteriorMap, TokenComparison
 from workbench.registry import priors
 from workbench.registry.cards import PriorCard
-from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
 
 router = APIRouter()
@@ -56,10 +55,10 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
     await run_in_threadpool(state.generations.require_readable, plan, body.text)
     work = state.slots.call(state.generations.posterior, plan, body.text)
     try:
-        reading = await unless_gone(request, work)
+        answer = await unless_gone(request, work)
     except Gone:
         return Response(status_code=CLIENT_LEFT)
-    return PosteriorAnswer(**dict(reading), manifest=plan.manifest())
+    return PosteriorAnswer(**dict(answer), manifest=plan.manifest())
 
 
 @router.post("/v1/workbench/modes")
@@ -123,14 +122,12 @@ def compare_tokens(body: ContrastRequest, state: State) -> TokenComparison:
 def estimate_prior(body: PriorRequest, state: State) -> PriorCard:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
     estimate = _from_scores(state, scores.estimate_shares, body, without={"name"})
-    with transaction(state.settings) as session:
-        return priors.keep_estimate(session, body.name, estimate)
+    return write(state, priors.keep_estimate, body.name, estimate)
 
 
 def _from_scores(
     state: State, service: Callable[..., Result], request: RequestBody, without: Set[str] = frozenset()
 ) -> Result:
     """The answer of a service to a request, read from the registry in one short transaction."""
-    with reading(state.settings) as session:
-        given = {name: getattr(request, name) for name in type(request).model_fields if name not in without}
-        return service(session, get_storage(state.settings), **given)
+    given = {name: getattr(request, name) for name in type(request).model_fields if name not in without}
+    return read(state, service, get_storage(state.settings), **given)

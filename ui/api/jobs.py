@@ -18,8 +18,8 @@ from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
-from ui.api.job_schemas import ForecastRequest, JobRequest
-from ui.api.job_schemas import State as JobState
+from ui.api.schemas.jobs import ForecastRequest, JobRequest
+from ui.api.schemas.jobs import State as JobState
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import screen_of
 from ui.present.job_forecast import forecast_of

@@ -47,10 +47,12 @@ def set_alias(session: Session, name: str, model: str) -> AliasCard:
     return _card(row)
 
 
-def delete_alias(session: Session, name: str) -> None:
-    """Deletes an alias, not its model. Raises NotFound."""
+def delete_alias(session: Session, name: str) -> AliasCard:
+    """Deletes an alias, not its model; returns what it was. Raises NotFound."""
+    card = get_alias(session, name)
     session.delete(_row(session, name))
     session.flush()
+    return card
 
 
 def model_row(session: Session, name: str) -> Mixture | Expert:

@@ -19,7 +19,10 @@ from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
-from ui.api.schemas import NEUTRAL, CompletionRequest, MixRequest, RequestBody
+from ui.api.schemas.analysis import MixRequest
+from ui.api.schemas.base import RequestBody
+from ui.api.schemas.completion import CompletionRequest
+from ui.api.schemas.generation import NEUTRAL
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request

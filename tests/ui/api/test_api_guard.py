@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from ui.addresses import require_safe_address
 from ui.api.app import create_app
-from ui.api.schemas import MAX_NAMED
+from ui.api.schemas.base import MAX_NAMED
 from ui.errors import UnsafeAddress
 from ui.serving.login import Login
 from ui.serving.security import MAX_BODY_BYTES

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, field_validator
 
-from ui.api.schemas import MAX_NAMED, RequestBody
+from ui.api.schemas.base import MAX_NAMED, RequestBody
 from workbench.kinds.catalog import known_kinds
 from workbench.spec_base import Spec
 

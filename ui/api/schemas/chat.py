@@ -1,0 +1,96 @@
+"""The request for an answer in a conversation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from engine.config import MOST_TOKENS, SamplingConfig
+from ui.api.schemas.base import FieldError, Nullable, RequestBody
+from ui.api.schemas.generation import MAX_CANDIDATES, Generating
+
+MAX_MESSAGES = 4096  # of one conversation
+
+
+class TextPart(RequestBody):
+    """A part of a message; texts are the only kind."""
+
+    type: Literal["text"]
+    text: str
+
+
+def _require_text(value: Any) -> Any:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind != "text":
+        raise ValueError(f"a part is of type “{kind[:40]}”, but these models read text alone; leave it out")
+    return value
+
+
+Part = Annotated[TextPart, BeforeValidator(_require_text, json_schema_input_type=TextPart)]
+Content = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[Part], Field(max_length=MAX_MESSAGES), Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+]
+
+
+class ChatMessage(Nullable):
+    """A message of a conversation; what its template does not read has no effect."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = Field(None, description="A text, or parts that are joined.")
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = Field(None, description="Accepted and ignored.")
+
+    def plain(self) -> dict[str, Any]:
+        """The message for a chat template."""
+        fields = self.model_dump(exclude={"refusal"}, exclude_none=True)
+        if isinstance(self.content, list):
+            fields["content"] = "".join(part.text for part in self.content)
+        return fields
+
+
+class ChatRequest(Generating):
+    """POST /v1/chat/completions. The template is always the model's own."""
+
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation so far; the model's turn is next."
+    )
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="The older name of the next field.")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=MOST_TOKENS, description="Tokens of the answer; left out: until its turn or the context ends."
+    )
+    logprobs: bool = Field(False, description="Send the log-probability of every token.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_CANDIDATES, description="With logprobs: this many most probable tokens in the place of each."
+    )
+    tools: list[dict[str, Any]] | None = Field(None, description="Only empty.")
+    tool_choice: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
+    functions: list[dict[str, Any]] | None = Field(None, description="Only empty.")
+    function_call: str | dict[str, Any] | None = Field(None, description="Only none or auto.")
+    parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored, since there are no tools.")
+    response_format: dict[str, Any] | None = Field(None, description='Only {"type": "text"}.')
+    modalities: list[str] | None = Field(None, description="Only text.")
+    store: bool | None = Field(None, description="Only false.")
+    service_tier: str | None = Field(None, description="Only auto or default.")
+    metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
+    add_generation_prompt: bool | None = Field(None, description="Only true.")
+    continue_final_message: bool | None = Field(None, description="Only false.")
+
+    @model_validator(mode="after")
+    def _supported(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise FieldError("top_logprobs", "logprobs must be true with it")
+        return self
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages for a chat template."""
+        return [message.plain() for message in self.messages]
+
+    def sampling(self) -> SamplingConfig:
+        """The sampling settings."""
+        most = self.max_completion_tokens or self.max_tokens or MOST_TOKENS
+        return self._sampling(most, self.top_logprobs or 0)
