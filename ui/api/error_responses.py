@@ -39,6 +39,10 @@ STATUS: dict[type[Problem], int] = {
     AnswerTimeout: 504,
 }
 
+NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
+    "/v1/embeddings": "These models write text and give no embeddings: send this to a server of an embedding model.",
+    "/v1/responses": "Send the conversation to /v1/chat/completions.",
+}
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
@@ -89,7 +93,8 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
-        message = f"There is no {request.method} {request.url.path} here."
+        instead = NOT_SERVED.get(request.url.path, "The page /docs lists every route.")
+        message = f"There is no {request.method} {request.url.path} here. {instead}"
         return JSONResponse(_body(message, "invalid_request_error", "not_found"), error.status_code)
     # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
     message = NO_OBJECT if error.status_code == 400 else error.detail

@@ -22,7 +22,7 @@ from ui.api.app import create_app
 from ui.api.schemas.analysis import MixRequest
 from ui.api.schemas.base import RequestBody
 from ui.api.schemas.completion import CompletionRequest
-from ui.api.schemas.generation import NEUTRAL
+from ui.api.schemas.generation import CHAT_NEUTRAL, NEUTRAL
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -597,6 +597,41 @@ def test_what_a_conversation_does_not_support_is_refused_by_name(api: TestClient
     assert response.status_code == 400
     names = list(changes) if "messages" not in changes else ["messages", "content"]
     assert any(name in response.json()["error"]["message"] for name in names)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: value} for name, values in CHAT_NEUTRAL.items() for value in values),
+        {"best_of": 1},
+        {"suffix": None},
+        {"ignore_eos": False},
+        {"repetition_penalty": 1.0},
+        {"parallel_tool_calls": True},
+        {"prompt_cache_key": "mine", "safety_identifier": "me"},
+        {"tools": [], "tool_choice": "none"},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_in_a_conversation_is_accepted(api: TestClient, changes: dict[str, Any]) -> None:
+    assert chat(api, **changes)["choices"] == chat(api)["choices"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"best_of": 2}, {"suffix": "x"}, {"reasoning_effort": "high"}, {"structured_outputs": {"json": {}}}],
+    ids=str,
+)
+def test_what_would_change_a_conversation_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
+    response = api.post("/v1/chat/completions", json={**TALK, **changes})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, next(iter(changes)))
+
+
+@pytest.mark.parametrize(("path", "instead"), [("/v1/embeddings", "embedding model"), ("/v1/nothing", "/docs")])
+def test_a_route_that_is_absent_says_where_to_go(api: TestClient, path: str, instead: str) -> None:
+    response = api.post(path, json={"model": "both", "input": "x"})
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert instead in response.json()["error"]["message"]
 
 
 def test_an_image_is_refused_with_what_these_models_read(api: TestClient) -> None:

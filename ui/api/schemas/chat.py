@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
 from ui.api.schemas.base import FieldError, Nullable, RequestBody
-from ui.api.schemas.generation import MAX_CANDIDATES, Generating
+from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
 
 MAX_MESSAGES = 4096  # of one conversation
 
@@ -79,11 +79,22 @@ class ChatRequest(Generating):
     metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
     add_generation_prompt: bool | None = Field(None, description="Only true.")
     continue_final_message: bool | None = Field(None, description="Only false.")
+    best_of: int | None = Field(None, description="Only 1.")
+    suffix: str | None = Field(None, description="Only empty.")
+    reasoning_effort: str | None = Field(None, description="Only none.")
+    verbosity: str | None = Field(None, description="Only medium.")
+    prediction: dict[str, Any] | None = Field(None, description="Only null.")
+    audio: dict[str, Any] | None = Field(None, description="Only null.")
+    web_search_options: dict[str, Any] | None = Field(None, description="Only null.")
+    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
+    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")
     def _supported(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise FieldError("top_logprobs", "logprobs must be true with it")
+        if self.best_of not in (None, 1):
+            raise unsupported("best_of", 1, self.best_of)
         return self
 
     def conversation(self) -> list[dict[str, Any]]:

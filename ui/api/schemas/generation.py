@@ -33,6 +33,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (None, -1),
     "prompt_logprobs": (None, 0),
     "priority": (None, 0),
+    "bad_words": (None, []),
+    "allowed_token_ids": (None,),
+    "structured_outputs": (None,),
 }
 CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
@@ -45,6 +48,11 @@ CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "service_tier": (None, "default", "auto"),
     "add_generation_prompt": (None, True),
     "continue_final_message": (None, False),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None, "medium"),
+    "prediction": (None,),
+    "audio": (None,),
+    "web_search_options": (None,),
 }
 INSTEAD: Mapping[str, str] = {
     "suffix": "the models write on from a text, and nothing into it",
@@ -54,6 +62,9 @@ INSTEAD: Mapping[str, str] = {
     "tools": "put what the tools gave into a message",
     "functions": "put what they gave into a message",
     "response_format": "say in the messages which form the answer should have",
+    "structured_outputs": "say in the prompt which form the answer should have",
+    "bad_words": "give their token ids a logit_bias of -100",
+    "allowed_token_ids": "give the others a logit_bias of -100",
     "truncate_prompt_tokens": "cut the prompt before it is sent",
 }
 MAX_CANDIDATES = 20  # tokens in the place of one: OpenAI's bound for conversations
@@ -121,6 +132,9 @@ class Generating(Nullable, Mixed):
     truncate_prompt_tokens: int | None = Field(None, description="Only -1.")
     prompt_logprobs: int | None = Field(None, description="Only 0.")
     priority: int | None = Field(None, description="Only 0.")
+    bad_words: list[str] | None = Field(None, description="Only empty.")
+    allowed_token_ids: list[int] | None = Field(None, description="Only null.")
+    structured_outputs: dict[str, Any] | None = Field(None, description="Only null.")
 
     @model_validator(mode="after")
     def _neutral(self) -> Generating:
