@@ -22,15 +22,16 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 # Counts looks (Streamlit marks what a run has not confirmed yet) and what else changes in the page.
 WATCH = """() => {
-  // Sentences such as “created 5 s ago”, and the rows in view that a table offers to screen readers.
+  // Captions such as “created 5 s ago”, the rows in view that a table offers to screen readers, and other times.
   const GOES_ON = "[data-testid=stCaptionContainer], canvas";
+  const isTime = (record, element) => record.type === "characterData" && /, \\d+ [a-z]+ ago/.test(element.textContent);
   window.seen = {looks: 0, changes: [], faded: 0};
   new MutationObserver((records) => records.forEach((record) => {
     const element = record.target.nodeType === 1 ? record.target : record.target.parentElement;
     if (record.attributeName === "data-stale") {
       window.seen.looks += 1;
       if (getComputedStyle(element).opacity !== "1") window.seen.faded += 1;
-    } else if (record.attributeName !== "class" && !element.closest(GOES_ON)) {
+    } else if (record.attributeName !== "class" && !element.closest(GOES_ON) && !isTime(record, element)) {
       window.seen.changes.push(`${record.type} ${record.attributeName} ${element.outerHTML.slice(0, 200)}`);
     }
   })).observe(document.querySelector("[data-testid=stMain]"),

@@ -141,6 +141,6 @@ def test_two_mixtures_are_compared_in_numbers_and_in_what_they_are_made_of(
     monkeypatch.setattr(Client, "mix", by_experts)
     app = open_page("mixtures", mixture="first", mixture__other="pair")
     assert not app.exception
-    assert "from 20.00 to 30.00 per token" in output(app)
+    assert "from 20.0 to 30.0 per token" in output(app)
     rows = app.table[0].value.to_dict("records")
     assert [row["pair"] for row in rows if "law" in row["setting"]] == ["—"]
