@@ -28,11 +28,11 @@ from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.generation.model_host import ModelHost, mix_scores
 from ui.kinds.job_results import result_sentence
-from ui.present.failure_text import cause_of
-from ui.present.job_failure import failure_of
-from ui.present.job_status import is_over, percent_of, sentence_of
-from ui.present.spec_of_options import spec_of_options
-from ui.present.training_tokens import tokens_per_step
+from ui.present.forms.spec_of_options import spec_of_options
+from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.job_failure import failure_of
+from ui.present.jobs.job_status import is_over, percent_of, sentence_of
+from ui.present.jobs.training_tokens import tokens_per_step
 from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table

@@ -9,7 +9,7 @@ from itertools import product
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from workbench.palette import free_number
+from workbench.formatting.palette import free_number
 from workbench.tables import Expert, RegistryIdentity
 
 _SIGNS = string.ascii_uppercase + string.digits

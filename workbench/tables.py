@@ -207,7 +207,7 @@ class Expert(Base):
     tags: Mapped[list[Any]] = mapped_column(default=list)
     notes: Mapped[str] = mapped_column(Text, default="")
     enabled: Mapped[bool] = mapped_column(default=True)
-    colour_number: Mapped[int]  # as workbench.palette.look_of reads it; set once, as the mark is
+    colour_number: Mapped[int]  # as workbench.formatting.palette.look_of reads it; set once, as the mark is
     mark: Mapped[str] = mapped_column(String(8))  # two characters, more where all are taken
     code_version: Mapped[str] = mapped_column(String(64), default="")
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))

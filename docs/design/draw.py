@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from workbench.palette import COLOURS as PALETTE
+from workbench.formatting.palette import COLOURS as PALETTE
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "studio.html"

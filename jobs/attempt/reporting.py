@@ -15,8 +15,8 @@ from engine.errors import DamagedFile
 from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, Step, TrainingFinished
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
+from workbench.formatting.number_format import nats
 from workbench.job_records.event_kinds import CHECKPOINT, PARTS
-from workbench.number_format import nats
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints

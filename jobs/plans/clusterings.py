@@ -29,9 +29,9 @@ from workbench.names import ensure_free
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.aliases import model_name
-from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
-from workbench.registry.cluster_domains import domain_names, former_domains
-from workbench.registry.clusterings import clustering_row
+from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
+from workbench.registry.clusters.cluster_domains import domain_names, former_domains
+from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
 from workbench.request_specs import TrainClusters
 from workbench.settings import Settings, get_settings

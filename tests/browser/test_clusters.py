@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from workbench.registry.cluster_documents import map_points
+from workbench.registry.clusters.cluster_documents import map_points
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import close_engines, reading
 from workbench.store.storage import get_storage

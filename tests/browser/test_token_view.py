@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.test_accessibility import AXE, SERIOUS
 from ui.widgets.elements.token_view import CSS, DRAW, HTML, difference_data, weight_data
-from workbench.palette import look_of
+from workbench.formatting.palette import look_of
 
 pytestmark = pytest.mark.browser
 NAMES = ["demo/python", "<b>law</b>"]

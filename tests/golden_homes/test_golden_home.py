@@ -14,11 +14,11 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from jobs.attempt.attempt import run_here
 from ui.cli.app import main
-from workbench import generation
 from workbench.analysis import scores
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, priors, reports
 from workbench.registry.database import close_engines, reading
+from workbench.requests import generation
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

@@ -31,11 +31,11 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from ui.cli.app import main
 from workbench.errors import BadSpec, InUse
-from workbench.generation import plan
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading, transaction
+from workbench.requests.generation import plan
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Expert, Mixture, MixtureMember

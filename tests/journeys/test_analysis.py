@@ -20,8 +20,8 @@ from engine.errors import ScoresError
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli.app import main
+from workbench.analysis.changes.forgetting import forgetting
 from workbench.analysis.costs import mixture_costs
-from workbench.analysis.forgetting import forgetting
 from workbench.analysis.parent_proposal import nearest_parent
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.posteriors import posterior_map

@@ -15,11 +15,11 @@ from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.errors import BadSpec
+from workbench.formatting.number_format import share
 from workbench.job_records import jobs
-from workbench.number_format import share
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
-from workbench.registry.clusterings import clustering_row, get_clustering
+from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import TrainClusters
 from workbench.specs import parse_as

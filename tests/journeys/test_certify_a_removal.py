@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from jobs.kinds.shared import model_loading
-from workbench.analysis import perplexity_tables, removal
-from workbench.analysis.retrained_baselines import candidates
-from workbench.analysis.unlearning import what_stays
+from workbench.analysis import perplexity_tables
+from workbench.analysis.changes import removal
+from workbench.analysis.changes.retrained_baselines import candidates
+from workbench.analysis.changes.unlearning import what_stays
 from workbench.errors import InUse
 from workbench.job_records import jobs
 from workbench.kinds.analysis.certify_removal import CertifyRemoval

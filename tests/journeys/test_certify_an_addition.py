@@ -12,7 +12,7 @@ import pytest
 from jobs.queue.submit import submit
 from ui.cli.app import main
 from workbench.analysis import scores
-from workbench.analysis.additions import additions_of
+from workbench.analysis.changes.additions import additions_of
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
@@ -148,7 +148,7 @@ def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:
 
 
 def _plan(session: Any) -> Any:
-    from workbench.generation import plan
+    from workbench.requests.generation import plan
 
     return plan(session, get_storage(), "small")
 

@@ -27,7 +27,7 @@ from workbench.job_records import jobs
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ClusteringCard, JobCard
-from workbench.registry.clusterings import (
+from workbench.registry.clusters.clusterings import (
     clustering_row,
     delete_clustering,
     get_clustering,

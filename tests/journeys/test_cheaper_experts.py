@@ -19,15 +19,15 @@ from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
 from ui.cli.app import main
-from workbench import generation
 from workbench.analysis import perplexity_tables, scores
+from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.analysis.costs import mixture_costs
-from workbench.analysis.retrained_baselines import candidates
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
+from workbench.requests import generation
 from workbench.store.storage import get_storage
 
 TRAINING = {

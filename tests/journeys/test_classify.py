@@ -23,7 +23,7 @@ from tests.journeys.conftest import SHAPE, work, write_domain
 from ui.cli.app import main
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
-from workbench.registry.clusterings import get_clustering
+from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.settings import Settings

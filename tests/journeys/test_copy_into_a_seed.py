@@ -13,7 +13,7 @@ from engine.models.families import load_model
 from engine.models.rows import Rows
 from engine.text.tokenizer import load_tokenizer
 from tests.journeys.conftest import done
-from workbench.analysis.retrained_baselines import candidates
+from workbench.analysis.changes.retrained_baselines import candidates
 from workbench.errors import BadSpec, InUse
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from tests.journeys.test_switch_parts import register
 from ui.api.app import create_app
-from workbench.generation import Host
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
+from workbench.requests.generation import Host
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

@@ -27,8 +27,8 @@ from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
 from workbench.registry.cards import ClusteringCard, JobCard
-from workbench.registry.cluster_documents import POINT, changes, get_document, map_points
-from workbench.registry.clusterings import get_clustering
+from workbench.registry.clusters.cluster_documents import POINT, changes, get_document, map_points
+from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Clustering

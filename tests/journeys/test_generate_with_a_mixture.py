@@ -14,12 +14,12 @@ from engine.errors import DamagedFile, MixtureError
 from engine.events import Done, Token
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
-from workbench import generation
 from workbench.errors import NotFound
-from workbench.generation import GenerationPlan, Host
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
+from workbench.requests import generation
+from workbench.requests.generation import GenerationPlan, Host
 from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("trained")

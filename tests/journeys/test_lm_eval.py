@@ -22,11 +22,11 @@ from engine.events import Token
 from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench import generation
 from workbench.analysis import scores
-from workbench.generation import GenerationPlan, Host
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
+from workbench.requests import generation
+from workbench.requests.generation import GenerationPlan, Host
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

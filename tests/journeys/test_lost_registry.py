@@ -14,11 +14,12 @@ from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
 from workbench import database_clock
 from workbench.analysis import perplexity_tables, scores
-from workbench.analysis.unlearning import what_stays
+from workbench.analysis.changes.unlearning import what_stays
 from workbench.job_records import jobs, leases
-from workbench.registry import clusterings, corpora, database, experts, mixtures, seeds
+from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
 from workbench.registry.cards import JobCard
+from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings

@@ -18,8 +18,8 @@ from workbench.errors import BadSpec
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.cards import JobCard
-from workbench.registry.cluster_documents import POINT, map_points
-from workbench.registry.clusterings import clustering_row
+from workbench.registry.clusters.cluster_documents import POINT, map_points
+from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading
 from workbench.specs import parse_spec
 from workbench.store.storage import get_storage

@@ -27,14 +27,14 @@ from workbench.analysis import scores
 from workbench.analysis.cluster_grid import TEMPERATURES, cluster_grid, propose_temperature
 from workbench.answers.perplexities import SavedGate
 from workbench.gate_configs import load_gate
-from workbench.generation import GenerationPlan, Host, plan
 from workbench.job_records import jobs
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
-from workbench.registry.clusterings import get_clustering
+from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import GenerationPlan, Host, plan
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact

@@ -24,7 +24,6 @@ from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
-from workbench import generation
 from workbench.analysis import perplexity_tables, training_history
 from workbench.analysis.costs import mixture_costs
 from workbench.analysis.parent_proposal import nearest_parent
@@ -33,6 +32,7 @@ from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import ExpertCard, JobCard
 from workbench.registry.database import close_engines, reading, transaction
+from workbench.requests import generation
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Metric, SeedModel

@@ -19,7 +19,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
-from workbench.analysis.retrained_baselines import unknown, unknown_by_base
+from workbench.analysis.changes.retrained_baselines import unknown, unknown_by_base
 from workbench.errors import BadSpec
 from workbench.registry import experts, seeds
 from workbench.registry.cards import ExpertCard, JobCard

@@ -9,7 +9,8 @@ import pytest
 
 from jobs.plans.replications import changed, spec_for_folder, submit_replication
 from tests.journeys.conftest import carry_out
-from workbench.registry import clusterings, mixtures, reports
+from workbench.registry import mixtures, reports
+from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading
 from workbench.replications.verdicts import FLOOR
 from workbench.store.storage import get_storage

@@ -14,11 +14,11 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
 from tests.journeys.test_export import IDS, LORA, logits_of, our_logits
 from ui.cli.app import main
-from workbench import generation
 from workbench.errors import BadSpec, InUse, NotFound
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
+from workbench.requests import generation
 from workbench.store.storage import get_storage
 
 

@@ -15,13 +15,13 @@ from engine.events import Done, GateWeights, Token
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import open_backbone, save_parts
 from ui.cli.app import main
-from workbench import generation
 from workbench.errors import NotFound
-from workbench.generation import GenerationPlan, Host
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec
+from workbench.requests import generation
+from workbench.requests.generation import GenerationPlan, Host
 from workbench.store import artifacts
 from workbench.store.storage import get_storage
 from workbench.tables import new_id

@@ -18,12 +18,12 @@ from tests.engine.tokenizer_shapes import byte_level, llama_like
 from tests.journeys.conftest import SHAPE, done
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench import generation
 from workbench.analysis.token_comparison import compare_tokens
-from workbench.generation import Host
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
+from workbench.requests import generation
+from workbench.requests.generation import Host
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from engine.config import SamplingConfig
 from engine.events import Token
 from jobs.queue.submit import submit
-from workbench import generation
 from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
@@ -19,6 +18,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
+from workbench.requests import generation
 from workbench.store.storage import get_storage
 
 METHODS = ["demix", "dense", "dense-balanced", "domain-token"]

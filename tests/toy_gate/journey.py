@@ -17,10 +17,10 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.generation import GenerationPlan, gate_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import GenerationPlan, gate_of
 from workbench.settings import Settings
 from workbench.specs import parse_as
 

@@ -17,7 +17,7 @@ from engine.clusters.umap_projection import Map
 from engine.text.corpus import Document
 from engine.text.split import SPLITS, read_split, store_documents
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusterings import ClusterFacts, register_clustering
+from workbench.registry.clusters.clusterings import ClusterFacts, register_clustering
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage

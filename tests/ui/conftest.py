@@ -22,10 +22,10 @@ from ui.api.app import create_app
 from ui.api.server import Server
 from workbench.answers.posteriors import TextPosterior
 from workbench.answers.server import CacheUse, DraftUse
-from workbench.generation import GenerationPlan
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import GenerationPlan
 from workbench.settings import Settings, get_settings
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from workbench.analysis.removal import verdict
+from workbench.analysis.changes.removal import verdict
 from workbench.answers.changes import DomainRemoval
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import get_expert

@@ -35,7 +35,7 @@ from workbench.answers.server import (
 )
 
 if TYPE_CHECKING:
-    from workbench.generation import GenerationPlan
+    from workbench.requests.generation import GenerationPlan
 
 Result = TypeVar("Result", Completion, ChatCompletion)
 Chunk = TypeVar("Chunk", CompletionChunk, ChatCompletionChunk)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, read, unless_gone, write
 from ui.present.ratings_csv import ratings_csv
-from workbench import permalinks
 from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import (
     ComparisonCard,
@@ -25,7 +24,8 @@ from workbench.answers.history import (
 from workbench.answers.ratings import RatingTables
 from workbench.answers.verification import ComparisonVerification
 from workbench.registry import comparisons
-from workbench.verification import verify_comparison
+from workbench.requests import permalinks
+from workbench.requests.verification import verify_comparison
 
 router = APIRouter(prefix="/v1/workbench/comparisons")
 ratings = APIRouter(prefix="/v1/workbench/ratings")

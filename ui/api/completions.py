@@ -33,7 +33,7 @@ from workbench.answers.server import ChatCompletion, Completion
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
-    from workbench.generation import GenerationPlan
+    from workbench.requests.generation import GenerationPlan
 
 router = APIRouter()
 

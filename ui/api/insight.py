@@ -26,16 +26,8 @@ from ui.api.schemas.analysis import (
 )
 from ui.api.schemas.base import RequestBody
 from ui.generation.model_host import mix_scores
-from workbench.analysis import (
-    calibration,
-    cluster_grid,
-    forgetting,
-    parent_proposal,
-    posteriors,
-    removal,
-    scores,
-    token_comparison,
-)
+from workbench.analysis import calibration, cluster_grid, parent_proposal, posteriors, scores, token_comparison
+from workbench.analysis.changes import forgetting, removal
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
 from workbench.answers.perplexities import ClusterGrid, InferenceModeComparison, MixedScores

@@ -22,9 +22,9 @@ from ui.api.schemas.jobs import ForecastRequest, JobRequest
 from ui.api.schemas.jobs import State as JobState
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import screen_of
-from ui.present.job_forecast import forecast_of
+from ui.present.forms.job_forecast import forecast_of
+from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from ui.present.readable_folders import require_readable
 from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
 from workbench.answers.forecasts import Forecast
 from workbench.answers.metrics import JobMetrics

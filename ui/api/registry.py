@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from ui.api.deps import State, read, write
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, ViewAddress
-from workbench.registry import aliases, clusterings, corpora, experts, mixtures, priors, seeds, views
+from workbench.registry import aliases, corpora, experts, mixtures, priors, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
     ClusteringList,
@@ -21,6 +21,7 @@ from workbench.registry.card_lists import (
     ViewList,
 )
 from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
+from workbench.registry.clusters import clusterings
 
 router = APIRouter(prefix="/v1/workbench")
 

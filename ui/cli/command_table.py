@@ -1,4 +1,4 @@
-"""The commands of `workbench`: every module of ui/cli/commands, and every entry point of `expert_workbench.commands`.
+"""The commands of `workbench`: the modules below ui/cli/commands, and entry points of `expert_workbench.commands`.
 
 A module `login_link` is the command `login-link`: a Typer called `app` with several commands, or one function of the
 module's name. Its help is read from its source, so that a list of all commands imports none of them. Another package
@@ -57,9 +57,11 @@ class CommandTable(Mapping[str, Command]):
 
 def find_commands() -> dict[str, str]:
     """The module of every command, by the command's name."""
+    package = import_module(BUILT_IN)
     modules = {
-        module.name.replace("_", "-"): f"{BUILT_IN}.{module.name}"
-        for module in pkgutil.iter_modules(import_module(BUILT_IN).__path__)
+        module.name.rpartition(".")[2].replace("_", "-"): module.name
+        for module in pkgutil.walk_packages(package.__path__, f"{BUILT_IN}.")
+        if not module.ispkg
     }
     for point in _plugins():
         if point.name in modules:

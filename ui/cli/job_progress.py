@@ -11,9 +11,9 @@ import typer
 
 from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
-from ui.present.job_status import percent_of, time_left
+from ui.present.jobs.job_status import percent_of, time_left
+from ui.present.jobs.throughput import throughput_words
 from ui.present.text.formatting import duration
-from ui.present.throughput import throughput_words
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
@@ -47,7 +47,7 @@ def report(card: JobCard, as_json: bool) -> None:
 def exit_as(card: JobCard) -> None:
     """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
     if card.state in ("failed", "cancelled"):
-        from ui.present.job_failure import failure_of
+        from ui.present.jobs.job_failure import failure_of
 
         raise failure_of(card)
     if card.state == "done" and card.result.get("ok") is False:

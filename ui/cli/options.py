@@ -133,7 +133,7 @@ def _has_probe(spec: type[Spec]) -> bool:
 def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> None:
     from ui.cli.printing.forecast import print_forecast
     from ui.kinds.catalog import screen_of
-    from ui.present.job_forecast import forecast_of
+    from ui.present.forms.job_forecast import forecast_of
     from workbench.job_records.preconditions import kind_of
 
     stages = forecast_of(spec, screen_of(kind_of(spec).name).command, beside=beside)
@@ -142,7 +142,7 @@ def _forecast(spec: Spec, beside: dict[tuple[str, ...], Any], as_json: bool) -> 
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:
     """A spec with the given values; the others keep their defaults."""
-    from ui.present.spec_of_options import spec_of_options
+    from ui.present.forms.spec_of_options import spec_of_options
 
     return spec_of_options(spec, {name: _parse(value) for name, value in given.items() if value is not None})
 
@@ -157,7 +157,7 @@ def parse_mixture(**given: Any) -> MixtureSpec:
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:
     """The options of a spec, those of its configs last."""
-    from ui.present.option_names import groups_of, option_of
+    from ui.present.forms.option_names import groups_of, option_of
 
     groups = dict(groups_of(spec))
     for name, field in spec.model_fields.items():

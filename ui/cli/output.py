@@ -10,7 +10,7 @@ from unicodedata import category
 
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
-from workbench.number_format import MINUS, number
+from workbench.formatting.number_format import MINUS, number
 
 LONGEST_LINE = 100  # characters
 _LONG = 1e12  # larger numbers are printed in scientific notation: a diverged model's perplexity has 305 digits

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from ui.cli.output import print_note
 from ui.cli.progress_bar import progress_bar
-from ui.present.job_status import percent_of
+from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
 
 if TYPE_CHECKING:

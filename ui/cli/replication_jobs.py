@@ -11,7 +11,7 @@ from ui.cli.output import print_table, say
 from ui.cli.replication_reports import files_of, newest
 from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import duration, pluralize
-from workbench.number_format import amount
+from workbench.formatting.number_format import amount
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:

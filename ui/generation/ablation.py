@@ -16,7 +16,7 @@ from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
-    from workbench.generation import GenerationPlan
+    from workbench.requests.generation import GenerationPlan
 
 
 @dataclass(frozen=True)

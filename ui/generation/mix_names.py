@@ -25,7 +25,7 @@ def with_clustering_id(gate: Mapping[str, Any], settings: Settings | None = None
     """The same settings of a gate, with the id of the clustering that was given by its name."""
     if "clustering" not in gate:
         return dict(gate)
-    from workbench.registry.clusterings import get_clustering
+    from workbench.registry.clusters.clusterings import get_clustering
     from workbench.registry.database import reading
 
     with reading(settings) as session:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from workbench.answers.perplexities import MixedScores
     from workbench.answers.posteriors import TextPosterior
     from workbench.answers.server import CacheUse, DraftUse, LoadedBase
-    from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
+    from workbench.requests.generation import GenerationPlan
     from workbench.settings import Settings
 
 
@@ -75,8 +75,8 @@ class ModelHost:
 
     def plan(self, request: MixtureRequest) -> GenerationPlan:
         """What will answer a request, read in one short transaction."""
-        from workbench import generation
         from workbench.registry.database import reading
+        from workbench.requests import generation
         from workbench.store.storage import get_storage
 
         with reading(self.settings) as session:
@@ -156,7 +156,7 @@ def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> Mixed
 
 
 def _make_host(settings: Settings) -> Host:
-    from workbench import generation
+    from workbench.requests import generation
 
     return generation.Host(
         settings.cache_bytes, settings.device, settings.serve_precision, settings.stream_bytes, shares_passes=True

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.plugins import BadPlugin
 from ui.kinds.screen import Result, Screen, TrainForm
-from ui.present.questions import Offers
+from ui.present.forms.questions import Offers
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.kind import Kind
 

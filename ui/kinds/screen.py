@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ui.present.forms.questions import Offers
 from ui.present.pages import Page
-from ui.present.questions import Offers
 
 Result = Mapping[str, Any]  # of a job, as its runner stored it
 Answers = Mapping[tuple[str, ...], Any]  # of a form, by the place of the field in the spec

@@ -20,7 +20,7 @@ from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
 from ui.playground.theme import theme
 from ui.playground.view import hint_html, stopped_html
-from ui.present.option_help import SAMPLING_HELP
+from ui.present.forms.option_help import SAMPLING_HELP
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

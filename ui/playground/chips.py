@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.formatting.palette import look_of
 from workbench.mixture_request import MixtureRequest
-from workbench.palette import look_of
 
 if TYPE_CHECKING:
     from workbench.answers.posteriors import Manifest

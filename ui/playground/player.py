@@ -27,16 +27,16 @@ from ui.playground.words_diff import diff_html
 from ui.present.charts.colours import read_looks
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest
+from workbench.requests.verification import changed_since
 from workbench.stored_answer import StoredAnswer
-from workbench.verification import changed_since
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from ui.generation.app_state import AppState
     from workbench.answers.history import ComparedAnswerCard, ComparisonCard
     from workbench.answers.server import Model
-    from workbench.generation import GenerationPlan
     from workbench.mixture_request import MixtureRequest
+    from workbench.requests.generation import GenerationPlan
 
 FIRST_PROMPT = "import os\n\ndef main("
 PROMPT_CHARACTERS = 80  # of held-out text

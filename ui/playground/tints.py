@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ui.present.charts.trajectories import leaders
-from workbench.palette import GREY, Look
+from workbench.formatting.palette import GREY, Look
 
 Rows = Sequence[Sequence[float]]  # token × expert
 SHOWN = 7  # experts in a strip or a distribution; the others are one

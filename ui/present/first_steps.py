@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ui.present.job_status import is_over, percent_of, sentence_of
+from ui.present.jobs.job_status import is_over, percent_of, sentence_of
+from ui.present.jobs.pending_jobs import by_turn
 from ui.present.next_steps import Holdings
-from ui.present.pending_jobs import by_turn
 from ui.present.text.formatting import listed, pluralize
 from workbench.registry.cards import JobCard
 

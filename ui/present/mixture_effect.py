@@ -11,8 +11,8 @@ from ui.present.headlines import NONE
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.perplexities import MixedDomain
+from workbench.formatting.number_format import change, perplexity
 from workbench.mixture_request import MixtureRequest
-from workbench.number_format import change, perplexity
 
 LITTLE = 1.0  # percent: a smaller change is called none
 MOST_ROWS = 24

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ui.present.jobs.pending_jobs import coming, coming_words
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
-from ui.present.pending_jobs import coming, coming_words
 from ui.present.text.formatting import listed, pluralize
 from workbench.registry.cards import JobCard
 

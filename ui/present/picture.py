@@ -11,7 +11,7 @@ from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.headlines import NONE, perplexity_text
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import pluralize
-from workbench.palette import Look
+from workbench.formatting.palette import Look
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 
 MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from ui.present.questions import Offers, questions_of
+from ui.present.forms.questions import Offers, questions_of
 from ui.present.text.formatting import plain
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form

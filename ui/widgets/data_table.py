@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from workbench.palette import Look
+from workbench.formatting.palette import Look
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of a formula

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.questions import Question
+from ui.present.forms.questions import Question
 from ui.present.text.formatting import plain
 
 Answers = dict[tuple[str, ...], Any]

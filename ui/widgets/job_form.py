@@ -12,10 +12,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from jobs.queue.submit import submit
-from ui.present.job_forecast import request_of
+from ui.present.forms.job_forecast import request_of
+from ui.present.forms.questions import Offers, assemble, changed, limited, questions_of
+from ui.present.forms.readable_folders import require_readable
 from ui.present.pages import JOBS
-from ui.present.questions import Offers, assemble, changed, limited, questions_of
-from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import plain
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import explained

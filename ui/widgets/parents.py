@@ -16,7 +16,7 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
 from workbench.answers.posteriors import ParentProposal
-from workbench.number_format import weight
+from workbench.formatting.number_format import weight
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 

@@ -10,7 +10,7 @@ from threading import Thread
 import streamlit as st
 
 from engine.errors import Problem
-from ui.present.job_forecast import nearest_words, row_text, row_words, rows_of
+from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
 from ui.present.text.formatting import duration, plain, spoken
 from ui.widgets.notices import show_failure
 from workbench.answers.forecasts import Forecast

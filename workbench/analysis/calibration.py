@@ -14,9 +14,9 @@ from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
 from workbench.answers.calibrations import Change, EvidenceCalibration
-from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
+from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Evaluation, Expert
 

@@ -19,7 +19,7 @@ from engine.errors import MixtureError, ScoresError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
-from workbench.generation import GenerationPlan, gate_of, plan
+from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Evaluation
 

@@ -12,9 +12,9 @@ from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
 from workbench.answers.costs import MixtureCosts
 from workbench.errors import StorageError
-from workbench.generation import plan
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
+from workbench.requests.generation import plan
 from workbench.store.storage import Storage
 from workbench.tables import Expert
 

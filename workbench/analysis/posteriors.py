@@ -11,7 +11,7 @@ from engine.config import PAPER_BLOCKS
 from engine.mixing.evidence import AnyEvidence
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
-from workbench.generation import plan
+from workbench.requests.generation import plan
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Expert
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 from engine.files import ArtifactRef
 from workbench.job_records import jobs
 from workbench.registry.cards import ReportCard
-from workbench.registry.cluster_routing import distances_key, find_distances
+from workbench.registry.clusters.cluster_routing import distances_key, find_distances
 from workbench.registry.reports import list_reports
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored

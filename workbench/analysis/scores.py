@@ -28,10 +28,10 @@ from workbench.answers.perplexities import (
     MixedScores,
 )
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
-from workbench.generation import GenerationPlan, gate_of, plan
 from workbench.mixture_request import MixtureRequest
-from workbench.registry.cluster_routing import find_distances, key_of
+from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
+from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 

@@ -72,7 +72,7 @@ class ExpertCard(Card):
     tags: list[str]
     notes: str
     enabled: bool
-    colour_number: int  # its colour, dash and pattern in every chart: workbench.palette.look_of
+    colour_number: int  # its colour, dash and pattern in every chart: workbench.formatting.palette.look_of
     mark: str  # the characters that stand wherever its colour stands
     mixtures: list[str]
     stale: bool = False  # trained on a cluster that holds other documents now

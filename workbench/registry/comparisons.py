@@ -208,7 +208,9 @@ def answer_of(card: ComparisonCard, letter: str) -> ComparedAnswerCard:
 
 
 def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
-    """The answers by their letters, as `workbench.verification` makes them again. Raises BadComparison without text."""
+    """The answers by their letters, as `workbench.requests.verification` makes them again.
+
+    Raises BadComparison without text."""
     if not card.has_text:
         raise BadComparison(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
     return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}

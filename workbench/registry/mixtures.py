@@ -12,12 +12,12 @@ from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.formatting.number_format import change
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, clean_name, ensure_free, free_name
-from workbench.number_format import change
 from workbench.registry.aliases import aliases_of
 from workbench.registry.cards import MemberCard, MixtureCard
-from workbench.registry.cluster_routing import gate_complaints, route_complaints
+from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tokenizers import with_another_tokenizer

@@ -13,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.chart_label import label
-from workbench.chart_template import new_figure
+from workbench.formatting.chart_label import label
+from workbench.formatting.chart_template import new_figure
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
 from workbench.replications.report import Claims, claim_name, with_interval

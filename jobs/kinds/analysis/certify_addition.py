@@ -14,7 +14,16 @@ from engine.files import faults_in
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import register_scores, score_missing
-from workbench.analysis.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
+from workbench.analysis.changes.additions import (
+    KIND,
+    Addition,
+    Change,
+    Recorded,
+    addition_of,
+    beside_parent,
+    changes,
+    verdict,
+)
 from workbench.analysis.perplexity_tables import measure_for
 from workbench.answers.changes import BesideParent
 from workbench.kinds.analysis.certify_addition import CertifyAddition

@@ -35,8 +35,8 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.model_loading import Experts, load_all
 from jobs.kinds.shared.scoring import register_scores, score_missing
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.analysis.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
-from workbench.analysis.unlearning import what_stays
+from workbench.analysis.changes.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
+from workbench.analysis.changes.unlearning import what_stays
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry.reports import register_report
 from workbench.tables import Expert

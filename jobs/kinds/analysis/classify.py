@@ -37,12 +37,12 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
 from jobs.kinds.shared.model_loading import load_experts
 from workbench.errors import BadSpec
-from workbench.generation import GenerationPlan, PlannedExpert, plan
 from workbench.kinds.analysis.classify import Classify
-from workbench.registry.cluster_routing import ClusterWords, cluster_words
+from workbench.registry.clusters.cluster_routing import ClusterWords, cluster_words
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
 from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.requests.generation import GenerationPlan, PlannedExpert, plan
 from workbench.store.artifacts import find_artifact
 
 KIND = "classification"

@@ -34,7 +34,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
-from workbench.registry.clusterings import pieces_key
+from workbench.registry.clusters.clusterings import pieces_key
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row
 from workbench.store.artifacts import find_artifact

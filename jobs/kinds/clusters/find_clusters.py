@@ -21,12 +21,12 @@ from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_
 from jobs.kinds.shared.clusters.description import facts, measures
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles
+from workbench.formatting.words import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
-from workbench.registry.clusterings import register_clustering, unequal_lengths
+from workbench.registry.clusters.clusterings import register_clustering, unequal_lengths
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Clustering
-from workbench.words import pluralize
 
 
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:

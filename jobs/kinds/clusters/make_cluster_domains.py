@@ -18,12 +18,12 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from jobs.kinds.shared.stable_ids import stable_id
+from workbench.formatting.words import pluralize
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
-from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains
-from workbench.registry.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
+from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.store.artifacts import register_artifact
-from workbench.words import pluralize
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.text import NONE, Splits, read_documents
 from jobs.kinds.shared.clusters.text_files import folders_of
 from jobs.kinds.shared.stable_ids import stable_id
+from workbench.formatting.words import pluralize
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.names import ensure_free
-from workbench.registry.clusterings import ClusteringFiles, clustering_files
+from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Corpus, Domain
-from workbench.words import pluralize
 
 
 @dataclass(frozen=True)

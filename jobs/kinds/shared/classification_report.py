@@ -12,9 +12,9 @@ from engine.analysis.fewshot.comparison import Accuracies
 from engine.analysis.fewshot.prompts import Episode
 from engine.analysis.fewshot.tasks import Task
 from engine.statistics.intervals import student_mean
-from workbench.generation import GenerationPlan
 from workbench.kinds.analysis.classify import Classify
-from workbench.registry.cluster_routing import ClusterWords
+from workbench.registry.clusters.cluster_routing import ClusterWords
+from workbench.requests.generation import GenerationPlan
 
 CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)

@@ -16,7 +16,7 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import can_show, domain_files, pack
-from workbench.registry.cluster_routing import distances_key, find_route
+from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
 from workbench.tables import Domain
 

@@ -14,7 +14,7 @@ from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
-from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_of
+from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact

@@ -18,8 +18,8 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_in_turn
 from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import NotFound
-from workbench.number_format import weight
-from workbench.registry.branching import domain_folders
+from workbench.formatting.number_format import weight
+from workbench.registry.clusters.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.store.storage import Storage
 from workbench.tables import Expert, Mixture

@@ -25,8 +25,8 @@ from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import load_all
 from jobs.kinds.shared.tokens import DomainFiles, pack
-from workbench.generation import GenerationPlan
 from workbench.kinds.training.train_expert import TrainExpert
+from workbench.requests.generation import GenerationPlan
 
 Watch = Callable[[], Mapping[str, float]]
 

@@ -23,10 +23,10 @@ from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
+from workbench.formatting.words import pluralize
 from workbench.registry.corpora import domain_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
 from workbench.store.storage import Storage
-from workbench.words import pluralize
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from jobs.kinds.shared.averages import (
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.analysis.retrained_baselines import name_now
+from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpec
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.names import ensure_free

@@ -22,7 +22,7 @@ from jobs.kinds.shared.mode_training import keep_parts, load, register_step, tra
 from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
-from workbench.analysis.retrained_baselines import name_now
+from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.mode_composition import ModePart, composition, num_blocks_of
 from workbench.names import ensure_free

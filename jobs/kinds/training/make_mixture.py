@@ -12,7 +12,7 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.attempt.work import Register, Work
 from workbench.gate_configs import changed_gate
 from workbench.kinds.training.make_mixture import MakeMixture
-from workbench.registry.clusterings import clustering_row
+from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
 from workbench.request_specs import MixtureSpec
 

@@ -32,13 +32,13 @@ from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.generation import plan
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.names import ensure_free
-from workbench.registry.branching import share_of
-from workbench.registry.cluster_routing import cluster_numbers, clustering_of
+from workbench.registry.clusters.branching import share_of
+from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import plan
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert, Mixture
 

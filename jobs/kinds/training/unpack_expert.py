@@ -28,7 +28,7 @@ from engine.packed_file import Packed, open_packed
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
-from workbench.analysis.retrained_baselines import OF_BASE, OWN, Source
+from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
 from workbench.hub_names import HUB
 from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.names import clean_name, ensure_free, free_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS
+from ui.present.forms.questions import Offers
 from ui.present.pages import REPORTS
-from ui.present.questions import Offers
 from ui.widgets.job_form import show_job_form
 
 

@@ -19,9 +19,9 @@ from workbench.registry import comparisons
 from workbench.registry.database import get_engine, reading, transaction
 from workbench.registry.experts import set_enabled
 from workbench.registry.mixtures import delete_mixture
+from workbench.requests.verification import read_answer, verify
 from workbench.settings import Settings
 from workbench.tables import ComparedAnswer
-from workbench.verification import read_answer, verify
 
 PATH = "/v1/workbench/comparisons"
 RATINGS = "/v1/workbench/ratings"

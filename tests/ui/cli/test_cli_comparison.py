@@ -56,7 +56,7 @@ def test_an_answer_goes_to_verify_and_all_are_verified(
     id = made(capsys)
     path = tmp_path / "answer.json"
     path.write_text(json.dumps(run(capsys, "show", id, "--answer", "A")))
-    monkeypatch.setattr("ui.cli.commands.verify.ModelHost", lambda settings: ModelHost(settings, fake))
+    monkeypatch.setattr("ui.cli.commands.servers.verify.ModelHost", lambda settings: ModelHost(settings, fake))
     assert main(["verify", str(path)]) == 0
     assert main(["comparison", "verify", id]) == 0
     assert capsys.readouterr().out.count("all 3 tokens are the same") == 3

@@ -11,7 +11,7 @@ from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
-from workbench.analysis.removal import removal_reports
+from workbench.analysis.changes.removal import removal_reports
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import mixtures, reports

@@ -22,7 +22,7 @@ from ui.playground.player import Memory, PaneRequest, Player, Round, first_choic
 from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import Model
-from workbench.palette import GREY, look_of
+from workbench.formatting.palette import GREY, look_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings

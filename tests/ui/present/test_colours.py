@@ -32,15 +32,15 @@ from ui.present.charts import (
 )
 from ui.present.charts.chart import Chart
 from ui.present.charts.colours import Looks, chip, in_order, looks_of
-from ui.present.text.oracle_gap import oracle_gap
-from ui.studio.experts.forgetting import forgetting_picture
+from ui.present.charts.oracle_gap import oracle_gap
+from ui.studio.job_views.forgetting import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.comparisons import Affinity, AffinityCell
 from workbench.answers.perplexities import InferenceModeDomain
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
-from workbench.palette import COLOURS, GREY, LETTERS, look_of
+from workbench.formatting.palette import COLOURS, GREY, LETTERS, look_of
 from workbench.registry.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
-from workbench.registry.cluster_documents import POINT, MapPoints
+from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
 ROOT = Path(__file__).parents[3]
 EVIL = "<b>e</b>"
@@ -310,7 +310,7 @@ def test_all_eyes_tell_the_eight_colours_apart() -> None:
 
 def test_every_chart_is_of_one_template() -> None:
     """A figure that is made elsewhere has other axes, another hover and another grid."""
-    own = ROOT / "workbench" / "chart_template.py"
+    own = ROOT / "workbench" / "formatting" / "chart_template.py"
     made = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("ui", "workbench", "jobs")

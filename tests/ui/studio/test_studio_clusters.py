@@ -26,9 +26,9 @@ from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.cards import ClusteringCard, JobCard
-from workbench.registry.cluster_documents import POINT, MapPoints, map_points
-from workbench.registry.cluster_domains import set_domains
-from workbench.registry.clusterings import clustering_row, get_clustering
+from workbench.registry.clusters.cluster_documents import POINT, MapPoints, map_points
+from workbench.registry.clusters.cluster_domains import set_domains
+from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.request_specs import MixtureSpec

@@ -11,7 +11,7 @@ from datasets import packaged_modules
 
 from jobs.garbage_collection import uploads_folder
 from tests.ui.studio.visits import named, open_page, read
-from ui.present.readable_folders import is_readable, require_readable
+from ui.present.forms.readable_folders import is_readable, require_readable
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.kinds.catalog import known_kinds

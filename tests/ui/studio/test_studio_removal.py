@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.removals import certify, row
 from tests.ui.studio.visits import named, open_page, output, read, settled
 from ui.client import Client
-from workbench.analysis.retrained_baselines import OF_BASE, sources_of
+from workbench.analysis.changes.retrained_baselines import OF_BASE, sources_of
 from workbench.answers.changes import RemovalTable
 from workbench.job_records import jobs
 from workbench.registry import mixtures, reports

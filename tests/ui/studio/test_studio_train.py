@@ -14,7 +14,7 @@ from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
-from ui.present.form_choices import offers_now
+from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.job_records import jobs

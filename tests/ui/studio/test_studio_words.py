@@ -11,14 +11,14 @@ from markdown_it import MarkdownIt
 
 from ui.cli.plan_progress import line as several_line
 from ui.kinds.job_results import result_place, result_sentence
-from ui.present.failure_text import cause_of, next_step_of
-from ui.present.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
+from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
+from ui.present.forms.uploads import keep_uploads, own_names, safe_suffix
+from ui.present.jobs.failure_text import cause_of, next_step_of
+from ui.present.jobs.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
-from ui.present.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.text.formatting import ago, duration, plain, size, spoken
 from ui.present.text.posteriors import posterior_title
-from ui.present.uploads import keep_uploads, own_names, safe_suffix
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ui.widgets.elements.token_view import SHOWN, difference_data, weight_data
-from workbench.palette import GREY, look_of
+from workbench.formatting.palette import GREY, look_of
 
 
 def looks(number: int) -> list:

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from workbench.errors import BadSpec, InUse, NoModel, NotFound
-from workbench.generation import plan
 from workbench.job_records.preconditions import without_aliases
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.export_expert import ExportExpert
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import aliases, experts, mixtures
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import plan
 from workbench.tables import Alias
 
 if TYPE_CHECKING:

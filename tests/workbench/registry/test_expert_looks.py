@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from tests.workbench.conftest import World
 from workbench.expert_looks import free_mark
-from workbench.palette import COLOURS, DASHES, PATTERNS, free_number, look_of
+from workbench.formatting.palette import COLOURS, DASHES, PATTERNS, free_number, look_of
 from workbench.registry import experts
 from workbench.registry.experts import list_looks
 

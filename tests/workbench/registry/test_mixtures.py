@@ -14,13 +14,13 @@ from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
-from workbench.generation import plan
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
 from workbench.request_specs import MixtureSpec
+from workbench.requests.generation import plan
 from workbench.tables import Cluster, Clustering, Expert, MixtureMember
 
 if TYPE_CHECKING:

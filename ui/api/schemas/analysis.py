@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from engine.mixing.evidence import AnyEvidence
 from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
 from ui.api.schemas.mixed import AnyGateChange, Mixed
-from ui.present.option_help import OPTION_HELP
+from ui.present.forms.option_help import OPTION_HELP
 from workbench.mixture_request import MixtureRequest
 
 

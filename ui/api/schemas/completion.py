@@ -8,7 +8,7 @@ from engine.config import MOST_TOKENS, SamplingConfig
 from ui.api.schemas.base import FieldError
 from ui.api.schemas.fields import MAX_PROMPTS, Prompts
 from ui.api.schemas.generation import MAX_CANDIDATES, Generating, unsupported
-from ui.present.option_help import SAMPLING_HELP
+from ui.present.forms.option_help import SAMPLING_HELP
 
 
 class CompletionRequest(Generating):

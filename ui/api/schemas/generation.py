@@ -16,7 +16,7 @@ from engine.config import SamplingConfig
 from ui.api.schemas.base import MAX_NAMED, FieldError, Nullable
 from ui.api.schemas.fields import MAX_PHRASE_LENGTH, MAX_PHRASES, MAX_PROMPTS, MAX_TOKEN_ID, Bias, Stop
 from ui.api.schemas.mixed import Mixed
-from ui.present.option_help import SAMPLING_HELP
+from ui.present.forms.option_help import SAMPLING_HELP
 
 # By field what changes nothing, the value to name last; other values are refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {

@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, create_model, model_validator
 from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
 from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
-from ui.present.option_help import OPTION_HELP
+from ui.present.forms.option_help import OPTION_HELP
 from workbench.mixture_request import MixtureRequest
 
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."

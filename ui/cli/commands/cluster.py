@@ -55,7 +55,7 @@ def find(spec: FindClusters, run_options: RunOptions) -> None:
 @lists(_COLUMNS, empty="There is no clustering yet. Create one with: workbench cluster find NAME", noun="clustering")
 def list_all() -> list[ClusteringCard]:
     """List clusterings."""
-    from workbench.registry.clusterings import list_clusterings
+    from workbench.registry.clusters.clusterings import list_clusterings
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -69,7 +69,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a clustering with the terms of its clusters, or one cluster with its typical documents."""
-    from workbench.registry.clusterings import get_clustering
+    from workbench.registry.clusters.clusterings import get_clustering
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -94,7 +94,7 @@ def changes(
     as_json: Json = False,
 ) -> None:
     """Compare a clustering with the text of now: list documents that are missing and documents that are new."""
-    from workbench.registry import cluster_documents
+    from workbench.registry.clusters import cluster_documents
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
@@ -122,7 +122,7 @@ def rename(
     as_json: Json = False,
 ) -> None:
     """Rename a cluster; no document moves."""
-    from workbench.registry.clusterings import rename_cluster
+    from workbench.registry.clusters.clusterings import rename_cluster
 
     _print_changed(rename_cluster, (name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.", as_json)
 
@@ -135,7 +135,7 @@ def note(
     as_json: Json = False,
 ) -> None:
     """Set the notes of a cluster."""
-    from workbench.registry.clusterings import note_cluster
+    from workbench.registry.clusters.clusterings import note_cluster
 
     _print_changed(note_cluster, (name, cluster, notes), f"The notes of “{cluster}” are saved.", as_json)
 
@@ -189,7 +189,7 @@ def choose(spec: MakeDomain, run_options: RunOptions) -> None:
 @app.command("delete")
 def delete(name: Name, as_json: Json = False) -> None:
     """Delete a clustering; its domains are kept. Refused while an expert, a mixture or a job uses it."""
-    from workbench.registry.clusterings import delete_clustering
+    from workbench.registry.clusters.clusterings import delete_clustering
     from workbench.registry.database import transaction
 
     with transaction() as session:

@@ -193,7 +193,7 @@ def show(
 def link(comparison: ComparisonId, as_json: Json = False) -> None:
     """Show the link to a comparison, and what makes its texts that differs today."""
     from ui.addresses import playground_address
-    from workbench.permalinks import open_link
+    from workbench.requests.permalinks import open_link
     from workbench.settings import get_settings
 
     settings = get_settings()
@@ -211,10 +211,10 @@ def link(comparison: ComparisonId, as_json: Json = False) -> None:
 def verify(comparison: ComparisonId, as_json: Json = False) -> None:
     """Generate the answers of a comparison again, and compare the tokens."""
     from engine.device import prepare_process
-    from ui.cli.commands.verify import print_verification
+    from ui.cli.commands.servers.verify import print_verification
     from workbench.registry.comparisons import replayable
+    from workbench.requests.verification import verify_comparison
     from workbench.settings import get_settings
-    from workbench.verification import verify_comparison
 
     settings, stored = get_settings(), replayable(_card(comparison))
     prepare_process(settings.threads)

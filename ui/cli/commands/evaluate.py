@@ -43,10 +43,10 @@ from ui.present.text.retention import (
 )
 from ui.present.text.token_comparison import contrast_words
 from workbench.answers.perplexities import PerplexityTable
+from workbench.formatting.number_format import weight
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
-from workbench.number_format import weight
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -143,7 +143,7 @@ def forgetting(
     as_json: Json = False,
 ) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
-    from workbench.analysis.forgetting import forgetting as compare
+    from workbench.analysis.changes.forgetting import forgetting as compare
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
@@ -177,7 +177,7 @@ def retention(
     as_json: Json = False,
 ) -> None:
     """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
-    from workbench.analysis.retention import retention as compare
+    from workbench.analysis.changes.retention import retention as compare
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -215,7 +215,7 @@ def removal(
     as_json: Json = False,
 ) -> None:
     """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
-    from workbench.analysis.removal import removal_table
+    from workbench.analysis.changes.removal import removal_table
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

@@ -162,7 +162,7 @@ def certify(spec: CertifyAddition, run_options: RunOptions) -> None:
 @app.command("additions")
 def additions(name: ExpertName, as_json: Json = False) -> None:
     """Show the newest certificate of an expert's addition; with --json, all of them."""
-    from workbench.analysis.additions import additions_of
+    from workbench.analysis.changes.additions import additions_of
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -249,7 +249,7 @@ def removals(
     as_json: Json = False,
 ) -> None:
     """Show the newest certificate of an expert's removal; with --json, all of them."""
-    from workbench.analysis.removal import removal_reports
+    from workbench.analysis.changes.removal import removal_reports
     from workbench.registry.database import reading
 
     with reading() as session:
@@ -268,7 +268,7 @@ def removals(
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
     """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
-    from workbench.analysis.removal import removal_reports
+    from workbench.analysis.changes.removal import removal_reports
     from workbench.registry.database import transaction
     from workbench.registry.experts import delete_expert, get_expert
 

@@ -14,7 +14,7 @@ from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_fields, print_json, say
 from ui.errors import BadUsage
-from ui.present.job_status import percent_of
+from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
 from workbench.registry.cards import JobCard
 

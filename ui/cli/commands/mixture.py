@@ -36,11 +36,11 @@ from ui.cli.options import Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
+from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
-from ui.present.throughput import cost_words, counted_as
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture

@@ -12,8 +12,8 @@ from ui.cli.job_progress import submit
 from ui.cli.options import Json, RunOptions, takes
 from ui.cli.output import print_json, print_table
 from workbench.answers.comparisons import TrainingHistory
+from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.number_format import number, weight
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -16,11 +16,11 @@ from ui.cli.plan_progress import show_progress
 from ui.cli.replication_jobs import SEEDS, SIZE, cards_of, domain_name, print_plans, spec_of, state_of, state_words
 from ui.cli.replication_reports import Keeping, files_of, findings_of, newest, overview
 from ui.errors import BadUsage
+from workbench.formatting.number_format import number
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.replications.replicate_mode import ReplicateMode
-from workbench.number_format import number
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:

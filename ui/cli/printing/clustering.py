@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
-from workbench.number_format import share
+from workbench.formatting.number_format import share
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.request_specs import TrainClusters
 
@@ -33,7 +33,7 @@ def say_temperature(mixture: MixtureCard) -> None:
 
 def print_clustering(card: ClusteringCard) -> None:
     """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
-    from workbench.registry.clusterings import unequal_lengths
+    from workbench.registry.clusters.clusterings import unequal_lengths
 
     overlap, chart, num_bytes = card.metrics["overlap"], card.metrics["map"], card.metrics.get("num_bytes")
     print_fields(
@@ -93,7 +93,7 @@ def _shares(overlap: dict[str, Any], number: int) -> list[str]:
 
 def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
     """Prints one cluster, by number or name, with its typical documents."""
-    from workbench.registry.cluster_documents import get_document
+    from workbench.registry.clusters.cluster_documents import get_document
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

@@ -38,7 +38,7 @@ def _finished(stages: Generator[str, None, Forecast], quiet: bool) -> Forecast:
 
 
 def _print(forecast: Forecast, spec: type[Spec]) -> None:
-    from ui.present.job_forecast import nearest_words, row_text, row_words, rows_of
+    from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
     from ui.present.text.formatting import duration
 
     rows = list(rows_of(forecast))

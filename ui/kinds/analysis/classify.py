@@ -6,9 +6,9 @@ from functools import partial
 
 from ui.kinds.screen import ResultLink, Screen, TrainForm, stored_sentence
 from ui.kinds.train_form_parts import CLASSIFY, MIXTURE
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers
 from ui.present.pages import REPORTS
-from ui.present.questions import Offers
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.analysis.classify import Classify
 

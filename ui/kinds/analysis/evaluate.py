@@ -6,9 +6,9 @@ from functools import partial
 
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import MIXTURE
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers
 from ui.present.pages import EVALUATION, SPECIALIZATION
-from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.analysis.evaluate import Evaluate

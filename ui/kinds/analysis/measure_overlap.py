@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ui.kinds.screen import ResultLink, Screen
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from ui.present.pages import SHARED_TEXT, SPECIALIZATION
 from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap

@@ -6,7 +6,7 @@ from functools import partial
 
 from ui.kinds.clusters.clusters_link import clusters_link
 from ui.kinds.screen import Screen
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from workbench.kinds.clusters.find_clusters import FindClusters
 
 SCREEN = Screen(

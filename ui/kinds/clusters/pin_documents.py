@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ui.kinds.screen import Screen, stored_sentence
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from workbench.kinds.clusters.pin_documents import PinDocuments
 
 SCREEN = Screen(

@@ -6,7 +6,7 @@ from functools import partial
 
 from ui.kinds.clusters.clusters_link import clusters_link
 from ui.kinds.screen import Screen, stored_sentence
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from workbench.kinds.clusters.split_cluster import SplitCluster
 
 SCREEN = Screen(

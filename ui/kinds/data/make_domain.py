@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.kinds.screen import Result, ResultLink, Screen, stored_sentence
 from ui.kinds.train_form_parts import JOINT
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from ui.present.pages import TRAIN
 from workbench.kinds.data.make_domain import MakeDomain
 

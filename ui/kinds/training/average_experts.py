@@ -7,9 +7,9 @@ from functools import partial
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import AVERAGE, PARENT
 from ui.kinds.train_form_parts import EXPERTS as EXPERTS_NEEDED
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
-from ui.present.questions import Offers
 from ui.present.text.formatting import pluralize
 from ui.widgets.averaging_form import show_average_form
 from workbench.kinds.training.average_experts import AverageExperts

@@ -9,10 +9,10 @@ import streamlit as st
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import MODE_EXPERT
 from ui.kinds.training.mode_sentence import mode_sentence
-from ui.present.cli_command import command_line
-from ui.present.form_choices import backbones, offers_for_composition
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import backbones, offers_for_composition
+from ui.present.forms.questions import Offers
 from ui.present.pages import COMPOSITION, EXPERTS
-from ui.present.questions import Offers
 from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.compose_mode import ComposeMode

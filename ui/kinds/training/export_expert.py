@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ui.kinds.screen import Result, ResultLink, Screen
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
 from ui.present.pages import EXPERTS
 from ui.present.text.exports import LOADED_BY
 from ui.present.text.formatting import size

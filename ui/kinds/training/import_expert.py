@@ -6,9 +6,9 @@ from functools import partial
 
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import SEED_MODEL
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
-from ui.present.questions import Offers
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.import_expert import ImportExpert
 

@@ -8,9 +8,9 @@ import streamlit as st
 
 from ui.kinds.screen import Answers, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers
 from ui.present.pages import TRAIN
-from ui.present.questions import Offers
 from ui.widgets.fields import Answers as FormAnswers
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.make_seed import MakeSeed

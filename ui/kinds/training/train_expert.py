@@ -9,17 +9,17 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.kinds.screen import Outcome, Result, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, EXPERT, MIXTURE, MIXTURE_TO_EXTEND
-from ui.present.cli_command import command_line
-from ui.present.form_choices import offers_for_expert
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import offers_for_expert
+from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
-from ui.present.questions import Offers
 from ui.present.text.formatting import listed
 from ui.present.text.parents import blocks_words, known_words
 from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
 from ui.widgets.parents import show_proposal
+from workbench.formatting.number_format import weight
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench.number_format import weight
 
 _command = partial(command_line, "train expert", TrainExpert, ("name",))
 

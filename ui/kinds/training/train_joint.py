@@ -11,9 +11,9 @@ from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL
-from ui.present.cli_command import command_line
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.questions import Offers, changed, config_questions
 from ui.present.pages import EXPERTS
-from ui.present.questions import Offers, changed, config_questions
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form

@@ -10,10 +10,10 @@ from engine.methods.mode.config import ModeConfig
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL
 from ui.kinds.training.mode_sentence import mode_sentence
-from ui.present.cli_command import command_line
-from ui.present.form_choices import num_layers
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import num_layers
+from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
-from ui.present.questions import Offers
 from ui.widgets.fields import drop_unknown
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_mode import TrainMode

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.chart import FRAME, heat_scale, name_axis, new_figure, tick
-from workbench.palette import Look
+from workbench.formatting.palette import Look
 
 _NUMBERED = 150  # cells with their numbers in them at most
 _ROW, _SIGN, _REST = 34, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else

@@ -8,18 +8,18 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.chart_template import ACCENT as ACCENT
-from workbench.chart_template import FRAME as FRAME
-from workbench.chart_template import baseline as baseline
-from workbench.chart_template import fill_of as fill_of
-from workbench.chart_template import heat_scale as heat_scale
-from workbench.chart_template import line_of as line_of
-from workbench.chart_template import name_line_ends as name_line_ends
-from workbench.chart_template import new_figure as new_figure
-from workbench.chart_template import new_subplots as new_subplots
-from workbench.chart_template import tick as tick
-from workbench.palette import GREY as GREY
-from workbench.palette import Look
+from workbench.formatting.chart_template import ACCENT as ACCENT
+from workbench.formatting.chart_template import FRAME as FRAME
+from workbench.formatting.chart_template import baseline as baseline
+from workbench.formatting.chart_template import fill_of as fill_of
+from workbench.formatting.chart_template import heat_scale as heat_scale
+from workbench.formatting.chart_template import line_of as line_of
+from workbench.formatting.chart_template import name_line_ends as name_line_ends
+from workbench.formatting.chart_template import new_figure as new_figure
+from workbench.formatting.chart_template import new_subplots as new_subplots
+from workbench.formatting.chart_template import tick as tick
+from workbench.formatting.palette import GREY as GREY
+from workbench.formatting.palette import Look
 
 
 @dataclass(frozen=True)

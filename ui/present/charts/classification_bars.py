@@ -8,7 +8,7 @@ from typing import Any
 from ui.present.charts.chart import ACCENT, GREY, Chart, name_axis, new_figure
 from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import pluralize
-from workbench.number_format import percent
+from workbench.formatting.number_format import percent
 
 _LINE = 26  # pixels for each bar
 

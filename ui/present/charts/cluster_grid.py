@@ -8,8 +8,8 @@ from typing import Any
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
-from workbench.number_format import percent
-from workbench.number_format import perplexity as formatted
+from workbench.formatting.number_format import percent
+from workbench.formatting.number_format import perplexity as formatted
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none

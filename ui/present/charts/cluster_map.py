@@ -17,10 +17,10 @@ from engine.clusters.map_polygons import lies_in_any
 from ui.present.charts.chart import Chart, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
-from workbench.chart_label import label
+from workbench.formatting.chart_label import label
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.cluster_documents import POINT, MapPoints
+from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
 By = Literal["cluster", "domain"]
 _HEIGHT = 640

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from workbench.palette import Look, free_number, look_of
+from workbench.formatting.palette import Look, free_number, look_of
 from workbench.registry.cards import ClusterCard, ExpertCard, ExpertLook
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, perplexity_rows
 from ui.present.text.removal import change as removal_change
 from workbench.answers.changes import DomainRemoval
-from workbench.chart_label import label
-from workbench.number_format import change, nats, perplexity
+from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import change, nats, perplexity
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"

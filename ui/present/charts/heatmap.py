@@ -14,9 +14,9 @@ from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
-from workbench.chart_label import label
-from workbench.number_format import percent, perplexity, ratio
-from workbench.ratio_scale import Cells, as_text, colour_bar, logs
+from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import percent, perplexity, ratio
+from workbench.formatting.ratio_scale import Cells, as_text, colour_bar, logs
 
 _TOOLBAR = 34  # pixels above the cells
 

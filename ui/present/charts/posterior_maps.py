@@ -10,8 +10,8 @@ from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
-from workbench.chart_label import label
-from workbench.number_format import weight
+from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import weight
 
 _COLUMNS = 2
 _ROW_PIXELS = 190

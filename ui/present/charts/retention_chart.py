@@ -14,7 +14,7 @@ from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import Placed, method_words, placed, retention_rows, retention_words
 from workbench.answers.comparisons import Metric, Retention
-from workbench.chart_label import label
+from workbench.formatting.chart_label import label
 
 _UNITS = {"accuracy": "accuracy (%), higher is better", "perplexity": "perplexity, lower is better (axis turned)"}
 

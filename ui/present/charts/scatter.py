@@ -9,8 +9,8 @@ from ui.present.charts.chart import Chart, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.correlations import numbers
 from workbench.answers.comparisons import Affinity, AffinityCell
-from workbench.chart_label import label
-from workbench.number_format import ratio, weight
+from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import ratio, weight
 
 
 def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.number_format import perplexity
+from workbench.formatting.number_format import perplexity
 
 Findings = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from engine.mixing.evidence import EvidenceRule, named
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_words
 from workbench.answers.calibrations import Change, EvidenceCalibration
-from workbench.number_format import change as formatted
+from workbench.formatting.number_format import change as formatted
 
 HOW_TO_READ = (
     "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains: the "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ui.present.text.formatting import pluralize
-from workbench.number_format import share, weight
+from workbench.formatting.number_format import share, weight
 
 VARIANT_TITLES = {
     "chance": "random choice",

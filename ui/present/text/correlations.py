@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ui.present.text.formatting import listed
 from workbench.answers.comparisons import Affinity, Correlation
-from workbench.number_format import number
+from workbench.formatting.number_format import number
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench evaluate overlap"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ui.present.text.formatting import pluralize
 from workbench.answers.changes import Forgetting, MeanChange
-from workbench.number_format import change
+from workbench.formatting.number_format import change
 
 
 def forgetting_rows(answer: Forgetting) -> list[dict[str, Any]]:

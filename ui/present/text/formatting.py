@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-from workbench.number_format import amount
-from workbench.words import pluralize as pluralize
+from workbench.formatting.number_format import amount
+from workbench.formatting.words import pluralize as pluralize
 
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
 _LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)

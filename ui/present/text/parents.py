@@ -7,8 +7,8 @@ from typing import Any
 
 from ui.present.text.formatting import pluralize
 from workbench.answers.posteriors import ParentProposal
-from workbench.number_format import perplexity, weight
-from workbench.number_format import share as formatted_share
+from workbench.formatting.number_format import perplexity, weight
+from workbench.formatting.number_format import share as formatted_share
 
 
 def proposal_words(proposal: ParentProposal) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workbench.answers.changes import DomainRemoval, ExpertRemoval
-from workbench.number_format import share
+from workbench.formatting.number_format import share
 
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
 MEASURES = {

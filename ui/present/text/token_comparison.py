@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.answers.posteriors import Passage, TokenComparison
-from workbench.number_format import nats
+from workbench.formatting.number_format import nats
 
 
 def contrast_words(answer: TokenComparison) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.scatter import affinity_scatter
-from ui.present.pending_jobs import coming
+from ui.present.jobs.pending_jobs import coming
 from ui.present.text.correlations import HOW_TO_MEASURE, affinity_words
 from ui.present.text.formatting import ago, plain, spoken
 from ui.studio.forms.job_form import show_last

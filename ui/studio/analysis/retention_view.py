@@ -17,7 +17,7 @@ from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.retention import retention, suggest_defaults
+from workbench.analysis.changes.retention import retention, suggest_defaults
 from workbench.answers.comparisons import Metric, Retention
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading

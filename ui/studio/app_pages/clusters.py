@@ -21,7 +21,7 @@ from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusterings import list_clusterings
+from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
 
 PARTS = LOOK, FIND = "Look at clusters", "Find clusters"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.present.failure_text import cause_of
-from ui.present.job_status import percent_of, style_of, time_left
+from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.job_status import percent_of, style_of, time_left
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain

@@ -11,7 +11,7 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.charts.trajectories import Weights, average_weights, lead_title, posterior_lines
-from ui.present.gate_questions import setting_questions
+from ui.present.forms.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains

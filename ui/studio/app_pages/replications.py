@@ -19,10 +19,10 @@ from jobs.plans.replications import (
 )
 from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
-from ui.present.job_status import is_over
+from ui.present.forms.readable_folders import require_readable
+from ui.present.jobs.job_status import is_over
+from ui.present.jobs.pending_jobs import by_turn
 from ui.present.pages import JOBS, REPLICATIONS
-from ui.present.pending_jobs import by_turn
-from ui.present.readable_folders import require_readable
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.examples import show_example_claims

@@ -8,7 +8,7 @@ import streamlit as st
 
 from engine.selfcheck.report import versions
 from jobs.queue.submit import submit
-from ui.present.job_status import is_over
+from ui.present.jobs.job_status import is_over
 from ui.present.pages import SELFCHECK
 from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then, summary

@@ -10,11 +10,11 @@ import streamlit as st
 from ui.kinds.catalog import train_forms
 from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
-from ui.present.form_choices import offers_now
+from ui.present.forms.form_choices import offers_now
+from ui.present.forms.questions import Offers
+from ui.present.forms.text_in_hand import proposed_answers
 from ui.present.pages import TRAIN
-from ui.present.questions import Offers
 from ui.present.text.formatting import listed, plain
-from ui.present.text_in_hand import proposed_answers
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.training.have_view import show_have

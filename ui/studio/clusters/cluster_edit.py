@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.present.questions import Offers
+from ui.present.forms.questions import Offers
 from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import show_form_and_job
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained, keep
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusterings import delete_clustering
+from workbench.registry.clusters.clusterings import delete_clustering
 from workbench.registry.database import transaction
 
 _TUCKED = ("sample_size", "seed")

@@ -18,8 +18,8 @@ from ui.widgets.notices import empty, explained
 from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.answers.documents import ClusteredDocument
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.cluster_documents import get_document, map_points
-from workbench.registry.clusterings import get_clustering
+from workbench.registry.clusters.cluster_documents import get_document, map_points
+from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.specs import parse_spec

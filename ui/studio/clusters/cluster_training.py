@@ -10,10 +10,10 @@ from typing import Any
 import streamlit as st
 
 from jobs.plans.clusterings import submit_training
-from ui.present.cli_command import command_line
-from ui.present.form_choices import missing, offers_now
+from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import missing, offers_now
+from ui.present.forms.questions import Question, assemble, changed, questions_of
 from ui.present.pages import TRAIN
-from ui.present.questions import Question, assemble, changed, questions_of
 from ui.present.text.clusters import stale_words
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.forms.job_form import show_form_and_job, show_last

@@ -15,9 +15,9 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.show_chart import show_chart
 from workbench.answers.documents import TextChanges
-from workbench.registry import cluster_documents
 from workbench.registry.cards import ClusterCard, ClusteringCard
-from workbench.registry.clusterings import describe_cluster
+from workbench.registry.clusters import cluster_documents
+from workbench.registry.clusters.clusterings import describe_cluster
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage

@@ -10,7 +10,7 @@ from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
-from workbench.analysis.additions import additions_of, can_be_certified
+from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.cards import ExpertCard, ReportCard
 from workbench.registry.database import reading

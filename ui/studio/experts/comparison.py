@@ -17,7 +17,7 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.retention import retention
+from workbench.analysis.changes.retention import retention
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
 

@@ -14,11 +14,11 @@ from ui.present.text.parents import known_words
 from ui.studio.experts.addition import show_additions
 from ui.studio.experts.comparison import flat
 from ui.studio.experts.enable_experts import show_switch
-from ui.studio.experts.forgetting import show_forgetting, show_forgotten
 from ui.studio.experts.mode_parts import offer_composition, show_parts
 from ui.studio.experts.removal import show_removal_of
 from ui.studio.experts.rename_delete import show_end
 from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.forgetting import show_forgetting, show_forgotten
 from ui.studio.job_views.mode_gate_history import show_gates
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep

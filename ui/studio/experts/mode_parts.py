@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.present.form_choices import backbone_of, backbones
+from ui.present.forms.form_choices import backbone_of, backbones
 from ui.present.pages import COMPOSITION, TRAIN
 from ui.present.text.formatting import millions, plain, pluralize
 from ui.widgets.address import go_to

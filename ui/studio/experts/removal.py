@@ -17,9 +17,9 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import Answers
 from ui.widgets.show_chart import show_chart
-from workbench.analysis import removal
-from workbench.analysis.retrained_baselines import candidates
-from workbench.analysis.unlearning import what_stays
+from workbench.analysis.changes import removal
+from workbench.analysis.changes.retrained_baselines import candidates
+from workbench.analysis.changes.unlearning import what_stays
 from workbench.answers.changes import DomainRemoval, RemovalTable
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import mixtures

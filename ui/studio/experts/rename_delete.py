@@ -6,7 +6,8 @@ import streamlit as st
 
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.notices import explained, keep
-from workbench.analysis import perplexity_tables, removal
+from workbench.analysis import perplexity_tables
+from workbench.analysis.changes import removal
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction

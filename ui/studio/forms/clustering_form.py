@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from jobs.plans.clusterings import submit_find
-from ui.present.form_choices import missing, offers_now
+from ui.present.forms.form_choices import missing, offers_now
 from ui.present.pages import CORPORA, TRAIN
 from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until

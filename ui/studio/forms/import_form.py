@@ -8,9 +8,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from ui.present.questions import Question, questions_of
+from ui.present.forms.questions import Question, questions_of
+from ui.present.forms.uploads import keep_uploads
 from ui.present.text.formatting import listed, plain, pluralize, size
-from ui.present.uploads import keep_uploads
 from ui.studio.forms.job_form import show_form_and_job, show_last
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ui.kinds.catalog import screen_of
-from ui.present.questions import Offers
+from ui.present.forms.questions import Offers
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.job_form import last_job, show_job_form
 

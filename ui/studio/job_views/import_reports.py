@@ -6,10 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.failure_text import cause_of, next_step_of
+from ui.present.forms.uploads import own_names
+from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import clock, plain, pluralize, spoken
-from ui.present.uploads import own_names
 from ui.widgets.address import open_link
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem

@@ -11,12 +11,12 @@ import streamlit as st
 from jobs.attempt.work import log_path
 from jobs.queue import submit
 from ui.kinds.job_results import ResultPlace, result_place, result_sentence
-from ui.present.failure_text import cause_of, next_step_of
-from ui.present.job_status import is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.failure_text import cause_of, next_step_of
+from ui.present.jobs.job_status import is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.throughput import COUNTED_AS, throughput_words
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
-from ui.present.throughput import COUNTED_AS, throughput_words
-from ui.studio.experts.forgetting import show_forgetting
 from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.forgetting import show_forgetting
 from ui.studio.job_views.mode_gate_history import show_gates
 from ui.widgets.address import open_link
 from ui.widgets.notices import announce, explained, keep, show_problem

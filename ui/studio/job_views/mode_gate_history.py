@@ -12,8 +12,8 @@ from ui.present.charts.colours import in_order
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
-from workbench.chart_label import label
-from workbench.number_format import weight
+from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import weight
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
 

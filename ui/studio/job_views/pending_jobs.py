@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from ui.present.jobs.pending_jobs import by_turn, coming, coming_words
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.pending_jobs import by_turn, coming, coming_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import empty, explained

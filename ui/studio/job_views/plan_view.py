@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ui.present.job_status import is_over
+from ui.present.jobs.job_status import is_over
+from ui.present.jobs.pending_jobs import by_turn
 from ui.present.pages import JOBS
-from ui.present.pending_jobs import by_turn
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import explained, show_problem

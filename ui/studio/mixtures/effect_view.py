@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.charts.colours import Looks
+from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words
 from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
-from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.server import kept_client
 from ui.widgets.background import fetch_in_background

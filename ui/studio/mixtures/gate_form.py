@@ -7,9 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.form_choices import with_clusterings
-from ui.present.gate_questions import kind_question, setting_questions
-from ui.present.questions import Question
+from ui.present.forms.form_choices import with_clusterings
+from ui.present.forms.gate_questions import kind_question, setting_questions
+from ui.present.forms.questions import Question
 from ui.studio.shared.evidence import draw_evidence
 from ui.widgets.fields import draw_widget
 

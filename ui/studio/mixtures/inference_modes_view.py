@@ -9,6 +9,7 @@ import streamlit as st
 
 from ui.client import Client
 from ui.present.charts.colours import read_looks
+from ui.present.charts.oracle_gap import oracle_gap
 from ui.present.missing_scores import gap_words
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
@@ -23,15 +24,14 @@ from ui.present.text.inference_modes import (
     table_rows,
     trained_words,
 )
-from ui.present.text.oracle_gap import oracle_gap
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import as_csv
 from ui.widgets.show_chart import show_chart
 from workbench.answers.perplexities import InferenceMode, InferenceModeComparison
+from workbench.formatting.number_format import perplexity
 from workbench.mixture_request import MixtureRequest
-from workbench.number_format import perplexity
 from workbench.settings import get_settings
 
 

@@ -11,8 +11,8 @@ from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
+from workbench.formatting.palette import Look
 from workbench.mixture_request import MixtureRequest
-from workbench.palette import Look
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0

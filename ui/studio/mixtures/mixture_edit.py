@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 from pydantic import ValidationError
 
-from ui.present.questions import DERIVED_FIELDS, assemble, questions_of
+from ui.present.forms.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import reset

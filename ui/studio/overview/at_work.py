@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ui.present.failure_text import cause_of
-from ui.present.job_status import StateStyle, style_of
+from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.job_status import StateStyle, style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, plain, pluralize, spoken
 from ui.studio.job_views.job_view import show_line

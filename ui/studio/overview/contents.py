@@ -11,7 +11,7 @@ import streamlit as st
 from ui.present.next_steps import Holdings
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from workbench.analysis import perplexity_tables
-from workbench.analysis.additions import KIND as ADDITION
+from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora, experts, mixtures, reports, seeds
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard

@@ -9,7 +9,7 @@ from typing import Any
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.mixing.evidence import READINGS, EvidenceRule
-from ui.present.questions import Question, config_questions
+from ui.present.forms.questions import Question, config_questions
 from ui.widgets.address import choose_one
 from ui.widgets.fields import draw_widget
 

@@ -14,7 +14,7 @@ from ui.widgets.job_form import last_job
 from workbench.errors import NotFound
 from workbench.job_records.jobs import get_job
 from workbench.registry.cards import DomainCard
-from workbench.registry.clusterings import list_clusterings
+from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading
 from workbench.registry.experts import list_experts

@@ -9,11 +9,11 @@ from typing import Any
 import streamlit as st
 
 from ui.kinds.screen import Need, Outcome, TrainForm
+from ui.present.forms.questions import Offers
+from ui.present.forms.text_in_hand import proposed_answers, proposed_spec, takes_text
+from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
-from ui.present.questions import Offers
 from ui.present.text.formatting import duration, plain, size
-from ui.present.text_in_hand import proposed_answers, proposed_spec, takes_text
-from ui.present.throughput import operations
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from workbench.palette import GREY, Look
+from workbench.formatting.palette import GREY, Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.palette import COLOURS
+from workbench.formatting.palette import COLOURS
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.report import best_words
 from workbench.replications.drawing import Chart, Rows, figure, grouped, heatmap, ratio_heatmap

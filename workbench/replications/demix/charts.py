@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from workbench.chart_label import label
-from workbench.palette import COLOURS
+from workbench.formatting.chart_label import label
+from workbench.formatting.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
 from workbench.replications.demix.calibrated import fitted_words
 from workbench.replications.demix.paper import STABLE_AFTER

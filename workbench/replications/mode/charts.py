@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from workbench.chart_label import label
-from workbench.palette import COLOURS
+from workbench.formatting.chart_label import label
+from workbench.formatting.palette import COLOURS
 from workbench.replications.drawing import Chart, Rows, figure, grouped
 from workbench.replications.findings import Findings
 from workbench.replications.mode.amounts import ALL

@@ -9,7 +9,7 @@ from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.edits import Edited
 from engine.clusters.fitting import Fitted
-from workbench.registry.clusterings import ClusterFacts
+from workbench.registry.clusters.clusterings import ClusterFacts
 
 
 def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:

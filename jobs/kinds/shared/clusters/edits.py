@@ -15,9 +15,14 @@ from engine.clusters.fitting import Fitted, words_of
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.description import facts_after, measures
 from jobs.kinds.shared.stable_ids import stable_id
-from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
+from workbench.formatting.words import pluralize
+from workbench.registry.clusters.clusterings import (
+    ClusteringFiles,
+    clustering_files,
+    replace_clusters,
+    require_unedited,
+)
 from workbench.store.artifacts import register_artifact
-from workbench.words import pluralize
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import CorpusError
-from workbench.registry.clusterings import ClusteringFiles
+from workbench.registry.clusters.clusterings import ClusteringFiles
 
 
 def folders_of(files: ClusteringFiles) -> list[Path]:

@@ -1,0 +1,99 @@
+"""The names that forms offer, read from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from engine.models.flops import Shape
+from ui.present.forms.questions import Offers, Question
+from ui.present.text.formatting import pluralize
+from workbench.analysis import mode_parts
+from workbench.registry import corpora, experts, mixtures, priors, seeds
+from workbench.registry.cards import ExpertCard
+from workbench.registry.clusters import cluster_routing
+from workbench.registry.database import reading
+
+
+def offers_now() -> dict[str, list[str]]:
+    """For each field of a spec that takes a name: the names there are."""
+    with reading() as session:
+        domains = [domain.name for domain in corpora.list_domains(session)]
+        trained = experts.list_experts(session)
+        composed = mixtures.most_useful_first(session)
+        parents = {expert.name for expert in trained if experts.can_be_parent(expert)}
+        return {
+            "domain": domains,
+            "domains": domains,
+            "watch": domains,
+            "retain": domains,
+            "seed_model": [seed.name for seed in seeds.list_seeds(session)],
+            "mixture": [mixture.name for mixture in composed],
+            "mixture_to_extend": [
+                mixture.name for mixture in composed if parents & {member.expert for member in mixture.members}
+            ],
+            "parent": [expert.name for expert in trained if expert.name in parents],
+            "experts": [expert.name for expert in trained],
+            "mode_expert": [expert.name for expert in trained if experts.has_parts(expert)],
+            "prior": [prior.name for prior in priors.list_priors(session)],
+        }
+
+
+def offers_for_expert(mixture: str) -> dict[str, list[str]]:
+    """The possible parents in this mixture, and the domains: those first that it has no expert for."""
+    with reading() as session:
+        members = [
+            experts.get_expert(session, member.expert) for member in mixtures.get_mixture(session, mixture).members
+        ]
+        domains = [domain.name for domain in corpora.list_domains(session)]
+    taken = {name for member in members for name in member.domains}
+    return {
+        "parent": [member.name for member in members if experts.can_be_parent(member)],
+        "domain": sorted(domains, key=lambda domain: domain in taken),
+    }
+
+
+def with_clusterings(questions: Iterable[Question]) -> list[Question]:
+    """The questions of a gate, where its clustering is chosen by name instead of id."""
+    with reading() as session:
+        names = cluster_routing.clustering_names(session)
+    return [
+        replace(question, answer_type="name", choices=tuple(names), choice_labels=names)
+        if question.path[-1] == "clustering"
+        else question
+        for question in questions
+    ]
+
+
+def offers_for_composition(backbone: str, chosen: Sequence[str]) -> dict[str, list[str]]:
+    """The MoDE experts on a backbone, and the parts of those that are chosen."""
+    available = backbones()[backbone]
+    with reading() as session:
+        parts = mode_parts.part_names(session, [name for name in chosen if name in available])
+    return {"experts": available, "without": parts}
+
+
+def backbones() -> dict[str, list[str]]:
+    """The MoDE experts by their backbone, a seed model in a number of blocks; the largest group first."""
+    groups: dict[str, list[str]] = {}
+    with reading() as session:
+        for card in experts.list_experts(session):
+            if experts.has_parts(card):
+                groups.setdefault(backbone_of(card), []).append(card.name)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
+
+
+def backbone_of(card: ExpertCard) -> str:
+    """The backbone of a MoDE expert, as a label."""
+    return f"{card.seed} in {pluralize(card.config['shape']['num_blocks'], 'block')}"
+
+
+def num_layers(seed_model: str) -> int:
+    """The layers of a seed model: the most blocks it can be divided into."""
+    with reading() as session:
+        return Shape.of(seeds.get_seed(session, seed_model).config).num_layers
+
+
+def missing(offers: Offers, *fields: str) -> str:
+    """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
+    return next((field for field in fields if not offers.get(field)), "")

@@ -1,0 +1,118 @@
+"""The forecast of a job in words, and the same job as a command line and as an HTTP call."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ui.addresses import api_address
+from ui.present.forms.option_names import option_of
+from ui.present.forms.questions import assemble, changed, questions_of
+from ui.present.jobs.throughput import operations
+from ui.present.text.formatting import duration, millions, size
+from workbench.errors import BadSpec
+from workbench.settings import get_settings
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+
+if TYPE_CHECKING:
+    from workbench.answers.forecasts import BatchRow, Forecast, Measured
+    from workbench.settings import Settings
+
+Options = Mapping[tuple[str, ...], Any]
+Command = Callable[[Options], str]  # of a Screen: the command line with these options
+
+
+def forecast_of(
+    spec: Spec, command: Command | None, settings: Settings | None = None, *, beside: Options | None = None
+) -> Generator[str, None, Forecast]:
+    """Yields what the probe is at, and returns the forecast with command line and HTTP call.
+
+    `beside` are options of the command that are not in the spec. Raises BadSpec.
+    """
+    from jobs.probe.forecast import forecast
+
+    measured = yield from forecast(spec, settings)
+    return measured.model_copy(
+        update={"command": command_of(spec, command, beside), "request": request_of(spec, settings or get_settings())}
+    )
+
+
+def command_of(spec: Spec, command: Command | None, beside: Options | None = None) -> str:
+    """The command line that submits this spec; empty where its kind has none."""
+    return command({**_changes(spec), **(beside or {})}) if command else ""
+
+
+def request_of(spec: Any, settings: Settings) -> str:
+    """The call of curl that submits this spec; a token is taken from WORKBENCH_TOKEN."""
+    words = ["curl", "-X", "POST", f"{api_address(settings)}/v1/workbench/jobs"]
+    words += ["-H", "content-type: application/json", "-d", json.dumps({"spec": spec_json(spec)})]
+    token = ' -H "authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
+    return shlex.join(words) + token
+
+
+def spec_json(spec: Any) -> dict[str, Any]:
+    """The JSON of a spec, as short as says the same."""
+    short = {"kind": spec.kind, **assemble(_changes(spec))}
+    try:
+        is_same = parse_spec(short) == spec
+    except BadSpec:
+        is_same = False
+    return short if is_same else dict(spec.model_dump(mode="json"))
+
+
+def _changes(spec: Any) -> dict[tuple[str, ...], Any]:
+    """The values that differ from their defaults, by their places in the spec."""
+    content, questions = spec.model_dump(mode="json"), questions_of(type(spec), {})
+    return changed(questions, {question.path: _at(content, question.path) for question in questions})
+
+
+def _at(content: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        content = content[part]
+    return content
+
+
+def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
+    """What a job will take, as rows of a table."""
+    measured = forecast.measured
+    if measured is None:
+        return
+    if measured.num_tokens:
+        yield "Time", f"{duration(measured.seconds)}, measured: {measured.tokens_per_second:,.0f} tokens/s"
+    else:
+        yield "Time", duration(measured.seconds)
+    yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free"
+    yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
+    if measured.num_flops:
+        yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
+    if measured.num_trained:
+        yield "Trainable", f"{millions(measured.num_trained)} parameters"
+
+
+def _disk(measured: Measured) -> str:
+    passing = f", and {size(measured.checkpoint_bytes)} while it trains," if measured.checkpoint_bytes else ""
+    return f"{size(measured.artifact_bytes)}{passing}"
+
+
+def row_words(row: BatchRow, number: int) -> str:
+    """What a sequence of the first batch is."""
+    counted = "all but the first" if row.num_in_loss == row.num_tokens - 1 else f"{row.num_in_loss:,}"
+    return f"Sequence {number}, of {row.domain}: {row.num_tokens:,} tokens, of which {counted} count in the loss."
+
+
+def row_text(row: BatchRow) -> str:
+    """Its first tokens, with a thin bar between two; those that do not count in the loss stand in ‹ ›."""
+    parts = [token.text if token.in_loss else f"‹{token.text}›" for token in row.tokens]
+    return "|".join(parts).replace("\n", "⏎\n") + (" …" if row.num_tokens > len(row.tokens) else "")
+
+
+def nearest_words(forecast: Forecast, spec: type[Spec]) -> str:
+    """The options with which it fits, as on the command line; empty where there are none."""
+    flags = [
+        f"--{option_of(spec, 'training', name).removeprefix('num_').replace('_', '-')} {value}"
+        for name, value in forecast.nearest.items()
+    ]
+    return f"It fits with {' '.join(flags)}." if flags else forecast.next_step

@@ -1,0 +1,29 @@
+"""A spec from options by their names, as the command line and a notebook give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from ui.present.forms.option_names import groups_of, option_of
+from workbench.spec_base import Spec
+from workbench.specs import parse_as, parse_spec
+
+
+def spec_of_options(spec: type[Spec], values: Mapping[str, Any]) -> Any:
+    """A spec with these values; the others keep their defaults. The knobs of its configs are options, too.
+
+    Raises BadSpec with every complaint, also about names that are no option.
+    """
+    content = dict(values)
+    for name, group in groups_of(spec):
+        # The spec's default, not that of the config class: a new expert has a tenth of the usual learning rate.
+        defaults = asdict(spec.model_fields[name].get_default(call_default_factory=True))
+        options = {field.name: option_of(spec, name, field.name) for field in fields(group)}
+        given = {knob: content.pop(option) for knob, option in options.items() if option in content}
+        config = content.get(name, {})
+        content[name] = defaults | dict(config) | given if isinstance(config, Mapping) else config
+    if "kind" not in spec.model_fields:  # the spec of several jobs
+        return parse_as(spec, content)
+    return parse_spec({**content, "kind": spec.model_fields["kind"].default})

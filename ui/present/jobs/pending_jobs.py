@@ -1,0 +1,33 @@
+"""Unfinished jobs by their turn, and how far they are as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ui.present.jobs.job_status import is_over, time_left
+from ui.present.text.formatting import pluralize
+from workbench.registry.cards import JobCard
+
+_FIRST = ("running", "interrupted", "queued", "paused")  # what is at work stands before what waits
+
+
+def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
+    """Unfinished jobs, running ones first, then the others by the time they were created."""
+    unfinished = [job for job in jobs if not is_over(job)]
+    return sorted(unfinished, key=lambda job: (_FIRST.index(job.state), job.created_at))
+
+
+def coming(jobs: Sequence[JobCard], kind: str) -> JobCard | None:
+    """The unfinished job of a kind whose turn is first; None when nothing of the kind is on its way."""
+    return next((job for job in by_turn(jobs) if job.kind == kind), None)
+
+
+def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
+    """How far a job on its way is: `“Train” is running, about 3 min 20 s left.`"""
+    if job.state == "paused":
+        return f"“{job.title}” is paused: resume it."
+    if job.state != "queued":
+        left = f", {time_left(job)}" if job.eta_seconds is not None else ""
+        return f"“{job.title}” is {job.state}{left}."
+    before = by_turn(jobs).index(job)
+    return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")

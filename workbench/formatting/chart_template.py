@@ -1,0 +1,137 @@
+"""The one template of all Plotly charts, on pages and in reports: axes, grid, hover, baselines and names at line ends.
+
+Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from workbench.formatting.chart_label import label
+from workbench.formatting.palette import BASELINE_DASH, GREY, Look
+
+HEIGHT = 272  # pixels
+HEAT = ("#f3ead9", "#b5d6da", "#6aaebf", "#2b7a9b", "#12507a")  # ordered values, from worse to better
+ACCENT = "#2b8aa8"  # what is read against a grey baseline, and is neither an expert nor a domain
+FRAME = "#b0521c"  # around a cell that is no expert's own
+_GRID = "rgba(138, 134, 127, 0.2)"  # on both themes
+_MOST_NAMES = 6  # at line ends: of more series there is a legend
+_APART, _SIGN, _AROUND = 15, 7, 80  # pixels: between two names, of a sign of one, of all that is not the drawing
+Better = Literal["lower", "higher"]
+
+
+def new_figure(x: str, y: str, height: int = HEIGHT, better: Better | None = None) -> go.Figure:
+    """An empty figure; `x` and `y` say what the axes measure with its unit, `better` which end of y is good."""
+    return _styled(go.Figure(), x, f"{y}<br>{better} is better" if better else y, height)
+
+
+def new_subplots(rows: int, columns: int, titles: Sequence[str], height: int, **spacing: Any) -> go.Figure:
+    """Empty figures in rows and columns, each under its title."""
+    figure = make_subplots(rows, columns, subplot_titles=[label(title, 60) for title in titles], **spacing)
+    return _styled(figure, "", "", height)
+
+
+def _styled(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
+    figure.update_layout(
+        height=height,
+        margin={"l": 8, "r": 8, "t": 30, "b": 8},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        hovermode="closest",
+        uirevision="kept",  # a chart that is drawn again keeps its zoom
+    )
+    for update, title in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
+        update(automargin=True, nticks=7, gridcolor=_GRID, zerolinecolor=_GRID, title=title or None, title_font_size=12)
+    return figure
+
+
+def heat_scale(*, is_low_better: bool = False) -> list[tuple[float, str]]:
+    """Plotly's colour scale of ordered values: the better, the darker."""
+    colours = HEAT[::-1] if is_low_better else HEAT
+    return [(place / (len(colours) - 1), colour) for place, colour in enumerate(colours)]
+
+
+def baseline() -> dict[str, str]:
+    """The line of what a chart is read against."""
+    return {"color": GREY, "dash": BASELINE_DASH}
+
+
+def line_of(look: Look, width: float = 2) -> Mapping[str, Any]:
+    """The line of an expert or a domain."""
+    return {"color": look.colour, "dash": look.dash, "width": width}
+
+
+def fill_of(looks: Sequence[Look]) -> Mapping[str, Any]:
+    """The `marker` of bars, one look for each."""
+    patterns = [look.pattern for look in looks]
+    marker: dict[str, Any] = {"color": [look.colour for look in looks]}
+    return marker | ({"pattern": {"shape": patterns}} if any(patterns) else {})
+
+
+def tick(name: str, look: Look, limit: int = 24) -> str:
+    """A name on an axis, after its colour and its mark if it has them."""
+    if look.number is None:
+        return label(name, limit)
+    mark = f"{label(look.mark)} " if look.mark else ""
+    return f'<span style="color:{look.colour}">■</span> {mark}{label(name, limit)}'
+
+
+def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
+    """Writes the name of each line at its end, moved apart; of more than six lines the legend stays."""
+    lines = list(figure.data)
+    ends = [_end(line) for line in lines]
+    if not 1 < len(lines) <= _MOST_NAMES or any(end is None for end in ends):
+        return
+    is_log = figure.layout.yaxis.type == "log"
+    heights = _pixels(figure, is_log)
+    places = _apart([heights(end[1]) for end in ends if end is not None])
+    for line, look, end, place in zip(lines, looks, ends, places, strict=True):
+        assert end is not None
+        name = tick(html.unescape(line.name), look)
+        figure.add_annotation(
+            x=end[0],
+            y=math.log10(end[1]) if is_log else end[1],
+            yshift=place - heights(end[1]),
+            text=name,
+            showarrow=False,
+            xanchor="left",
+            xshift=6,
+        )
+    starts = [line.x[0] if line.x is not None else 0 for line in lines]
+    if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
+        figure.update_xaxes(range=[first, last])  # else the names would make the axis longer
+    longest = max(len(label(line.name, 24)) + len(look.mark) for line, look in zip(lines, looks, strict=True))
+    figure.update_layout(showlegend=False, margin_r=_SIGN * longest + 32)
+
+
+def _end(line: Any) -> tuple[Any, float] | None:
+    """The last point of a line with a value."""
+    x = line.x if line.x is not None else range(len(line.y))
+    points = [(at, value) for at, value in zip(x, line.y, strict=True) if value is not None]
+    return points[-1] if points else None
+
+
+def _pixels(figure: go.Figure, is_log: bool) -> Any:
+    """A function that gives the height of a value in the drawing, in pixels."""
+    scale = math.log10 if is_log else float
+    shown = figure.layout.yaxis.range if not is_log else None
+    values = [scale(value) for line in figure.data for value in line.y if value is not None]
+    low, high = (shown[0], shown[1]) if shown else (min(values), max(values))
+    wide = (high - low) or 1.0
+    return lambda value: (scale(value) - low) / wide * (figure.layout.height - _AROUND)
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """The heights moved apart, in their order, as little as their middle moves."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    moved = list(heights)
+    for lower, upper in pairwise(order):
+        moved[upper] = max(moved[upper], moved[lower] + _APART)
+    shift = (sum(moved) - sum(heights)) / len(heights)
+    return [height - shift for height in moved]

@@ -1,0 +1,127 @@
+"""The documents of a clustering: points of its map, single texts, and changes since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.answers.documents import ClusteredDocument, TextChanges
+from workbench.errors import StorageError
+from workbench.registry.clusters.clusterings import clustering_files, clustering_row
+from workbench.registry.corpora import domain_row
+from workbench.store.storage import Storage
+from workbench.tables import Domain
+
+if TYPE_CHECKING:
+    from engine.clusters.documents import ClusteredDocuments
+
+POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("source", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 20 bytes
+LISTED = 20  # ids of documents in an answer; all are counted
+
+
+@dataclass(frozen=True)
+class MapPoints:
+    """A map as bytes: `num_points` records of POINT; the map was fitted on `num_fitted` of them."""
+
+    num_points: int
+    num_fitted: int
+    seed: int
+    points: bytes
+
+
+def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
+    """The map of a clustering; raises StorageError when none was drawn."""
+    from engine.clusters.umap_projection import load_map  # here, because only maps need it
+
+    folder = _folder(session, storage, name)
+    if not (folder / "map.safetensors").is_file():
+        next_step = "Cluster again with more documents, and a map size above 0."
+        raise StorageError(f"“{name}” has no map.", next_step)
+    chart, documents = load_map(folder), _documents(folder)
+    numbers = _mapped(folder)
+    points = np.empty(len(numbers), dtype=POINT)
+    points["document"], points["cluster"] = numbers, documents.labels_N[numbers]
+    points["source"] = documents.sources_N[numbers]
+    points["x"], points["y"] = chart.coordinates_N2.T
+    return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, points.tobytes())
+
+
+def get_document(session: Session, storage: Storage, name: str, document: int | str) -> ClusteredDocument:
+    """One document of a clustering by its index (as on the map) or id.
+
+    Raises CorpusError for an unknown one.
+    """
+    from engine.clusters.sources import find_document  # here, because only texts need Arrow
+    from engine.errors import CorpusError
+
+    files = clustering_files(session, storage, name)
+    documents = _documents(files.kept.folder)
+    if isinstance(document, str):
+        number = int(documents.numbers([document])[0])
+    elif 0 <= document < len(documents):
+        number = document
+    else:
+        raise CorpusError(
+            f"There is no document {document}: the clustering has {len(documents)}.", "Choose one on the map."
+        )
+    source = files.sources[documents.sources_N[number]]
+    id, split = documents.id(number), documents.split(number)
+    result = source.kept and find_document(source.kept.folder / source.folder, split, id)
+    if not result:
+        raise CorpusError(f"The document {id[:12]} is missing from “{source.name}”.", "Import it again.")
+    flags = {flag: bool(getattr(documents, f"{flag}_N")[number]) for flag in ("is_fitted", "is_pinned", "is_blank")}
+    cluster = int(documents.labels_N[number])
+    return ClusteredDocument(
+        id=id, text=result.text, source=result.origin, domain=source.name, split=split, cluster=cluster, **flags
+    )
+
+
+def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> TextChanges:
+    """Differences between the clustered text and that of these domains (or of domains with the sources' names).
+
+    A deleted source has no documents.
+    """
+    from engine.clusters.cutting import ids_when_cut
+    from engine.clusters.sources import document_ids
+    from engine.text.split import SPLITS
+
+    row = clustering_row(session, name)
+    known = _documents(storage.path(row.artifact_id))
+    named = [domain_row(session, domain) for domain in domains] or _present(
+        session, [source["name"] for source in row.sources]
+    )
+    folders = [storage.path(domain.artifact_id) / domain.folder for domain in named]
+    length = next((source["piece_length"] for source in row.sources if source.get("piece_length")), None)
+    difference = known.changes(ids_when_cut(folders, length) if length else document_ids(folders, SPLITS))
+    return TextChanges(
+        num_missing=len(difference.missing),
+        num_new=len(difference.new),
+        missing=list(difference.missing[:LISTED]),
+        new=list(difference.new[:LISTED]),
+    )
+
+
+def _present(session: Session, names: Sequence[str]) -> list[Domain]:
+    return list(session.scalars(select(Domain).where(Domain.name.in_(names))))
+
+
+def _folder(session: Session, storage: Storage, name: str) -> Path:
+    return storage.path(clustering_row(session, name).artifact_id)
+
+
+def _documents(folder: Path) -> ClusteredDocuments:
+    from engine.clusters.documents import load_documents
+
+    return load_documents(folder)
+
+
+def _mapped(folder: Path) -> Any:
+    from engine.clusters.documents import load_mapped
+
+    return load_mapped(folder).documents_M

@@ -1,0 +1,147 @@
+"""The inputs of a gate that weighs by nearness: its clustering's files, and the cluster of each expert.
+
+An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
+edit takes no mixture down before its models are trained anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from engine.files import ArtifactRef
+from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from workbench.registry.clusters.cluster_domains import former_domains
+from workbench.store.artifacts import find_artifact
+from workbench.store.storage import Storage
+from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
+
+
+@dataclass(frozen=True)
+class Route:
+    """A clustering on disk, the seed model of its embedder if it has one, and the cluster of each expert in order.
+
+    None stands for an expert that is of no cluster.
+    """
+
+    artifact_id: str
+    clustering: ArtifactRef
+    seed: ArtifactRef | None
+    clusters: tuple[int | None, ...]
+
+
+def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:
+    """The route of a gate that needs one, None for another; raises MixtureError when it cannot weigh an expert."""
+    if not isinstance(gate, ClusteringGateConfig):
+        return None
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        raise MixtureError(" ".join(complaints), "Take experts that were trained on its clusters, or another gate.")
+    row = session.get_one(Clustering, gate.clustering)
+    numbers = cluster_numbers(session, row.id)
+    return Route(
+        row.artifact_id,
+        storage.kept(row.artifact),
+        storage.kept(row.seed.artifact) if row.seed else None,
+        tuple(numbers.get(str(expert.domain_id)) for expert in experts),
+    )
+
+
+def clustering_of(gate: GateConfig) -> str | None:
+    """The id of the clustering that a gate names; None where it names or needs none."""
+    return gate.clustering if isinstance(gate, ClusteringGateConfig) else None
+
+
+def homes_of(experts: Sequence[Expert]) -> dict[str, str | None]:
+    """The id of each expert's domain by the expert's name; None where it was trained on several."""
+    return {expert.name: expert.domain_id for expert in experts}
+
+
+def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str | None]) -> list[str]:
+    """Why a gate cannot weigh these experts (see `homes_of`); nothing for one that looks at no clusters."""
+    if not isinstance(gate, ClusteringGateConfig):
+        return []
+    if not gate.clustering:
+        return ["The cluster gate names no clustering. Give the id of one (workbench cluster show)."]
+    row = session.get(Clustering, gate.clustering)
+    if row is None:
+        return [f"The cluster gate names a clustering that does not exist: {gate.clustering}."]
+    if gate_type(gate.kind).weighs_unclustered:
+        return []
+    numbers = cluster_numbers(session, row.id)
+    unclustered = [name for name, domain_id in homes.items() if domain_id not in numbers]
+    return [f"“{name}” cannot be weighed by nearness: it is not of a cluster of “{row.name}”." for name in unclustered]
+
+
+def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert]) -> list[str]:
+    """Why a mixture of these experts cannot have this gate: as above, and also if no expert has a cluster."""
+    if complaints := route_complaints(session, gate, homes_of(experts)):
+        return complaints
+    clustering = clustering_of(gate)
+    if clustering and not {one.domain_id for one in experts} & set(cluster_numbers(session, clustering)):
+        name = session.get_one(Clustering, clustering).name
+        return [f"No expert can be weighed by nearness: none is of a cluster of “{name}”."]
+    return []
+
+
+def cluster_numbers(session: Session, clustering_id: str | None) -> dict[str, int]:
+    """The number of the cluster that each domain was made of, now or before an edit, by the domain's id."""
+    row = session.get(Clustering, clustering_id) if clustering_id else None
+    if row is None:
+        return {}
+    numbers = {cluster.id: cluster.number for cluster in row.clusters}
+    former = {domain: numbers[cluster] for domain, cluster in former_domains(row).items() if cluster in numbers}
+    return former | {cluster.domain_id: cluster.number for cluster in row.clusters if cluster.domain_id}
+
+
+def clustering_names(session: Session) -> dict[str, str]:
+    """The names of all clusterings, by the ids by which gates know them."""
+    return dict(session.execute(select(Clustering.id, Clustering.name).order_by(Clustering.name)).tuples().all())
+
+
+@dataclass(frozen=True)
+class ClusterWords:
+    """What a cluster is called, and its terms, the strongest first."""
+
+    name: str
+    terms: tuple[str, ...]
+
+
+def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
+    """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
+    if not isinstance(gate, ClusteringGateConfig):
+        return {}
+    rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
+    return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+
+
+def distances_key(
+    artifact_id: str, domain_id: str, tokenizer_sha256: str, split: str, block_size: int, num_tokens: int
+) -> str:
+    """The key of the distances of one text to the centres of a clustering as it is: an edit makes it another one."""
+    return f"distances-in-documents:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"
+
+
+def find_distances(session: Session, key: str) -> Artifact | None:
+    """The stored distances of a key; if there are none, those of a text of which each block was read by itself.
+
+    So they were measured once; what was scored then is still mixed by them until it is evaluated again.
+    """
+    former = key.replace("distances-in-documents:", "distances:", 1)
+    return find_artifact(session, key) or find_artifact(session, former)
+
+
+def key_of(route: Route, evaluation: Evaluation, tokenizer_sha256: str) -> str:
+    """The key of the distances of the text that an evaluation scored."""
+    return distances_key(
+        route.artifact_id,
+        evaluation.domain_id,
+        tokenizer_sha256,
+        evaluation.split,
+        evaluation.block_size,
+        evaluation.num_tokens,
+    )

@@ -1,0 +1,93 @@
+"""Makes a stored answer of the API again by its manifest, and compares the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from engine.config import SamplingConfig
+from engine.errors import EngineError
+from engine.events import Done, Token
+from workbench.answers.posteriors import Manifest
+from workbench.answers.verification import AnswerVerification, ChoiceReplay, ComparisonVerification, Verification
+from workbench.errors import BadSpec
+from workbench.mixture_request import MixtureRequest
+from workbench.stored_answer import StoredAnswer, StoredChoice
+
+if TYPE_CHECKING:
+    from workbench.requests.generation import GenerationPlan
+
+MAX_BYTES = 256 << 20
+Stream = Callable[["GenerationPlan", list[int], SamplingConfig], Iterator[Token | Done]]
+
+
+def read_answer(path: Path) -> StoredAnswer:
+    """The stored answer in a file; raises BadSpec for what is none, or one that cannot be made again."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadSpec([f"{path} has more than {MAX_BYTES:,} bytes."], "Give the JSON of one answer.")
+        answer = StoredAnswer.model_validate_json(path.read_bytes())
+        for choice in answer.choices:
+            answer.sampling(choice)
+    except OSError as error:
+        raise BadSpec([f"{path} cannot be read: {error.strerror}."], "Give the file of an answer.") from None
+    except (ValidationError, ValueError, TypeError, EngineError) as error:
+        raise BadSpec(
+            [f"{path} is no answer of the API with a manifest."], "Store the JSON of a request without stream."
+        ) from error
+    if answer.manifest.sampling is None or any(
+        choice.token_ids is None or choice.prompt_token_ids is None for choice in answer.choices
+    ):
+        raise BadSpec([f"{path} has no token ids."], "Ask for the answer with return_token_ids: true.")
+    return answer
+
+
+def verify(answer: StoredAnswer, plan: GenerationPlan, stream: Stream) -> Verification:
+    """Generates every choice again. What changed since is listed, whether it changes a token or not."""
+    choices = [_replay(answer, choice, plan, stream) for choice in answer.choices]
+    return Verification(
+        agrees=all(choice.first_difference is None for choice in choices),
+        changed=changed_since(answer.manifest, plan.manifest()),
+        choices=choices,
+    )
+
+
+def verify_comparison(
+    stored: Mapping[str, StoredAnswer], plan: Callable[[MixtureRequest], GenerationPlan], stream: Stream
+) -> ComparisonVerification:
+    """Generates every answer of a comparison again, by their letters."""
+    results = {letter: verify(answer, plan(answer.request()), stream) for letter, answer in stored.items()}
+    return ComparisonVerification(
+        agrees=all(one.agrees for one in results.values()),
+        answers=[AnswerVerification(letter=letter, **dict(one)) for letter, one in results.items()],
+    )
+
+
+def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, stream: Stream) -> ChoiceReplay:
+    stored, prompt = choice.token_ids or [], choice.prompt_token_ids or []
+    events = stream(plan, prompt, answer.sampling(choice)) if stored else iter(())
+    made = [event.id for event in events if isinstance(event, Token)]
+    same = next((place for place, pair in enumerate(zip(stored, made, strict=False)) if pair[0] != pair[1]), len(made))
+    return ChoiceReplay(
+        index=choice.index, num_tokens=len(stored), first_difference=None if same >= len(stored) else same
+    )
+
+
+def changed_since(stored: Manifest, now: Manifest) -> list[str]:
+    """What of a manifest is not as it was: files of experts, tokenizer, clustering, precision and packages."""
+    hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
+    changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
+    taking_part = {one.name for one in now.experts}
+    changed += [f"expert {name}, which is disabled" for name in hashes if name not in taking_part]
+    changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []
+    changed += ["clustering"] if stored.clustering_sha256 != now.clustering_sha256 else []
+    changed += [f"precision {stored.precision}, now {now.precision}"] if stored.precision != now.precision else []
+    versions = {**stored.versions, **now.versions}
+    return changed + [
+        f"{name} {stored.versions.get(name, 'unknown')}, now {now.versions.get(name, 'unknown')}"
+        for name in versions
+        if stored.versions.get(name) != now.versions.get(name)
+    ]
