@@ -90,7 +90,7 @@ def seeded(home: Path, tmp_path: Path) -> Path:
     return home
 
 
-def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_the_workbench(seeded: Path) -> None:
+def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: Path) -> None:
     result = do(TRAIN).result
     assert result["experts"] == ["toys/court", "toys/sea"]
     with reading() as session:

@@ -214,7 +214,7 @@ def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
     with gr.Sidebar("History", position="left", open=False, elem_id="history", width=340):
         gr.HTML("<h2>History</h2>", apply_default_css=False)
         search = gr.Textbox(label="Search", placeholder="Words of a prompt or an answer")
-        return search, gr.HTML("", elem_id="found", apply_default_css=False)
+        return search, gr.HTML("", elem_id="matches", apply_default_css=False)
 
 
 def _grid_drawer() -> GridParts:
