@@ -1,4 +1,4 @@
-"""Evaluations during a MoDE training: one pass over held-out text gives its loss and the experts chosen by the gates."""
+"""Evaluations during a MoDE training: one pass over held-out text gives its loss and the experts the gates chose."""
 
 from __future__ import annotations
 
