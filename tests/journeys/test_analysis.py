@@ -198,7 +198,7 @@ def test_the_command_line_shows_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     assert "updating" in out
     assert main(["evaluate", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == "mean"
-    assert main(["mixture", "modes", "small", "--blocks", "5"]) == 0
+    assert main(["mixture", "inference-modes", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "Oracle" in out
     assert "Mean of 2 domains that trained its experts" in out
@@ -246,7 +246,7 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
         assert post("posteriors", mixture="small", **output).json() == as_json(ask(posterior_map, "small", **output))
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
         assert post("contrast", **pair).json() == as_json(ask(compare_tokens, *pair.values()))
-        assert post("modes", mixture="small", num_blocks=5).json() == ask(
+        assert post("inference-modes", mixture="small", num_blocks=5).json() == ask(
             compare_modes, "small", num_blocks=5
         ).model_dump(mode="json")
         made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()

@@ -171,7 +171,7 @@ def test_evidence_of_a_request_is_scored_as_it_is_saved(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED
     assert main(["mixture", "perplexity", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["domains"] == by_request
-    assert main(["mixture", "modes", "small", *given]) == 0
+    assert main(["mixture", "inference-modes", "small", *given]) == 0
     rows = json.loads(capsys.readouterr().out)["domains"]
     assert [row["uniform"] for row in rows] == pytest.approx([row["perplexity"] for row in by_request])
     assert main(["mixture", "gate", "small", "--evidence-power", "0.5", "--json"]) == 0

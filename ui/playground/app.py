@@ -105,7 +105,7 @@ class GridParts:
 class Page:
     """The components that all panes share."""
 
-    mode: gr.Radio
+    answer_format: gr.Radio
     count: gr.Radio
     blind: gr.Checkbox
     legend: gr.HTML
@@ -120,7 +120,7 @@ class Page:
 
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `player.Round.of`."""
-        shared = [self.mode, self.count, self.blind, self.prompt, *self.sampling]
+        shared = [self.answer_format, self.count, self.blind, self.prompt, *self.sampling]
         return [*shared, *self.choices()]
 
     def choices(self) -> list[Any]:
@@ -151,7 +151,9 @@ def _layout() -> Page:
     with gr.Column(elem_id="play"):
         with gr.Row(elem_id="bar"):
             gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
-            mode = gr.Radio([CHAT, COMPLETION], value=COMPLETION, label="Mode", elem_id="mode", elem_classes="segments")
+            answer_format = gr.Radio(
+                [CHAT, COMPLETION], value=COMPLETION, label="Format", elem_id="format", elem_classes="segments"
+            )
             count = gr.Radio([2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
             blind = gr.Checkbox(False, label="Blind", elem_id="blind")
             gr.HTML("", elem_classes="space")
@@ -188,7 +190,7 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
+    return Page(answer_format, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
 
 
 def _drawer(name: str) -> str:
@@ -278,7 +280,7 @@ def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
 
 def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
     """What an address opens; gives the event that makes a stored comparison again."""
-    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *page.choices()]
+    opened = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[:5], *page.choices()]
     loading = blocks.load(player.load, None, opened, **PRIVATE)
     loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
     replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)

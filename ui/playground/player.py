@@ -69,14 +69,14 @@ class Round:
     prompt: str
     sampling: Mapping[str, Any]
     panes: Sequence[PaneRequest]
-    mode: str = COMPLETION
+    answer_format: str = COMPLETION
     is_blind: bool = False
     without: bool = False
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Round:
         """The values of the page's components, in the order of `app.inputs_of`."""
-        mode, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
+        answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
         sampling = {
             "max_tokens": int(max_tokens),
             "temperature": float(temperature),
@@ -85,7 +85,7 @@ class Round:
             "seed": None if seed is None else int(seed),
         }
         panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
-        return cls(prompt, sampling, panes, mode, bool(is_blind), bool(without))
+        return cls(prompt, sampling, panes, answer_format, bool(is_blind), bool(without))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Memory:
 
     def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
-        if request.mode != CHAT:
+        if request.answer_format != CHAT:
             return ()
         return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
 
@@ -241,7 +241,7 @@ class Player:
         try:
             request = Round.of(values)
         except (ValueError, TypeError):
-            yield [problem_html("A setting of the sampling is empty."), *[gr.skip()] * NUM_PANES]
+            yield [problem_html("A sampling setting is empty."), *[gr.skip()] * NUM_PANES]
             return
         if only is not None:
             request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
@@ -324,7 +324,7 @@ class Player:
             return replace(memory, turns={**turns, only: tuple(question)}, comparison="")
         order = list(range(len(request.panes)))
         random.shuffle(order)
-        goes_on = request.mode == CHAT
+        goes_on = request.answer_format == CHAT
         return Memory(turns=memory.turns if goes_on else {}, order=tuple(order) if request.is_blind else ())
 
     async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
@@ -339,7 +339,7 @@ class Player:
             if sampling.seed is None:
                 sampling = replace(sampling, seed=new_seed())
             wanted = await run_in_threadpool(self.request_of, pane)
-            start = Answer("" if request.mode == CHAT else request.prompt, [], _NO_MANIFEST)
+            start = Answer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
             start = replace(start, turns=memory.turns_of(place, request), is_blind=bool(memory.order))
             async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
                 async for answer in answers:
@@ -408,7 +408,7 @@ class Player:
     async def read_next(self, *values: Any) -> AsyncGenerator[list[Any], None]:
         """For each pane, the weights after the prompt and the most probable next tokens, as the switches say."""
         request = Round.of(values)
-        if request.is_blind or request.mode == CHAT:
+        if request.is_blind or request.answer_format == CHAT:
             yield [""] * NUM_PANES
             return
         streams = [self._next(request, pane) for pane in request.panes]
@@ -458,7 +458,7 @@ def opened_models(card: ComparisonCard) -> list[str]:
 
 
 def opened(card: ComparisonCard) -> list[Any]:
-    """Mode, number of panes, prompt, and the sampling of the first answer."""
+    """Format, number of panes, prompt, and the sampling of the first answer."""
     sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
     prompt = card.messages[-1].content if card.messages else card.prompt
     drawn = [sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed]

@@ -72,7 +72,7 @@ class InferenceModePerplexities(Answer):
     mixture: float
 
     def by_mode(self) -> dict[InferenceMode, float | None]:
-        """The perplexity under each mode."""
+        """The perplexity under each inference mode."""
         return {mode: getattr(self, mode) for mode in INFERENCE_MODES}
 
 

@@ -98,8 +98,8 @@ class Query:
 def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
     memory, _ = stored(state, "both", "both/law")
     player = Player(state)
-    opened, mode, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Query(r=memory.comparison))  # type: ignore[arg-type]
-    assert (mode, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
+    opened, answer_format, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Query(r=memory.comparison))  # type: ignore[arg-type]
+    assert (answer_format, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
     assert [panes[3 * place]["value"] for place in (0, 1)] == ["both", "both/law"]
     last = again(player, opened)
     assert all("The same text as stored." in one for one in last)

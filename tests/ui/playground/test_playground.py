@@ -84,11 +84,11 @@ def frames(player: Player, model: str | None, experts: list[str], max_tokens: in
 
 
 def inputs(
-    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, mode: str = "Completion"
+    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, answer_format: str = "Completion"
 ) -> list[Any]:
     """The values of the page's components with these models in its panes."""
     panes = [value for model in models for value in (model, player.switches_of(model)[0], [])]
-    return [mode, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
+    return [answer_format, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
 
 
 def played(player: Player, memory: Memory, *values: Any) -> tuple[list[list[Any]], Memory]:
@@ -410,8 +410,8 @@ def test_what_comes_next_is_read_for_every_pane_while_one_types(player: Player) 
 
 
 def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
-    _, memory = played(player, Memory(), *inputs(player, "both", "both/law", mode="Chat"))
-    drawn, memory = played(player, memory, *inputs(player, "both", "both/law", mode="Chat"))
+    _, memory = played(player, Memory(), *inputs(player, "both", "both/law", answer_format="Chat"))
+    drawn, memory = played(player, memory, *inputs(player, "both", "both/law", answer_format="Chat"))
     assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
     last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
     assert last.count('class="turn"') == 3  # the first question and answer, and the second question

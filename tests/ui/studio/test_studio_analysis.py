@@ -54,7 +54,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requested: list[dict[str, Any]] = []
-        for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior", "calibration"):
+        for name in ("mix", "inference_modes", "posteriors", "contrast", "estimate_prior", "calibration"):
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
@@ -69,7 +69,7 @@ class Answers:
         row = MixedDomain(domain="code", num_tokens=9, block_size=8, perplexity=4.0, **best)
         return MixedScores(experts=["first/code"], domains=[row], seconds=0.002)
 
-    def modes(self, **_: Any) -> InferenceModeComparison:
+    def inference_modes(self, **_: Any) -> InferenceModeComparison:
         variants = {
             "naive": 3.0,
             "label": 3.0,

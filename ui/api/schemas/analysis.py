@@ -127,7 +127,7 @@ class ContrastRequest(RequestBody):
 
 
 class InferenceModesRequest(RequestBody):
-    """POST /v1/workbench/modes."""
+    """POST /v1/workbench/inference-modes."""
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
