@@ -26,7 +26,7 @@ Descriptor = TypeVar("Descriptor")
 
 
 class BadPlugin(Problem):
-    """A plug-in could not be imported, is of the wrong type, or has a name that another one has."""
+    """A plug-in could not be imported, is of the wrong type, or has the name of another one."""
 
 
 def find_plugins(
@@ -45,7 +45,7 @@ def find_plugins(
             )
         name = name_of(value)
         if name in descriptors:
-            raise BadPlugin(f"The plug-in {origin} has a name that another one has: “{name}”.", "Rename or remove it.")
+            raise BadPlugin(f"Two plug-ins are named “{name}”; {origin} is the second.", "Rename or remove it.")
         descriptors[name] = value
     return descriptors
 

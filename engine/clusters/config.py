@@ -30,7 +30,7 @@ class TfidfConfig(Checked):
         "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes one expert alone.",
     )
     dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1, le=2**16)
-    max_words: int = knob(200_000, "Words known at most, the most frequent ones (the paper: all).", ge=1)
+    max_words: int = knob(200_000, "Maximum vocabulary size; the most frequent words are kept (the paper: all).", ge=1)
     seed: int = knob(0, "Seed of the truncated SVD.", ge=0, le=MOST_SEED)
 
 

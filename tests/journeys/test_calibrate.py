@@ -124,7 +124,7 @@ def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
         session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
     again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
     assert again.state == "done"
-    assert "looks at no evidence" in result_sentence(again)
+    assert "does not use evidence" in result_sentence(again)
     with pytest.raises(BadSpec, match="calibrated on dev text"):
         trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
 
@@ -156,7 +156,7 @@ def test_others_write_while_a_job_calibrates(trained: Do, change: str, monkeypat
 def test_a_gate_without_evidence_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
-    with pytest.raises(MixtureError, match="looks at no evidence"):
+    with pytest.raises(MixtureError, match="does not use evidence"):
         fitted()
     assert main(["mixture", "calibrate", "small"]) == 2
     assert "--gate posterior" in capsys.readouterr().err

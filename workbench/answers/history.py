@@ -106,7 +106,7 @@ class ComparedAnswerCard(Answer):
     text: str
     manifest: Manifest
     choices: list[StoredTokens] = Field(description="One, with the ids of the prompt and of the answer.")
-    num_tokens: int = Field(description="Of the answer; more than are stored if it was cut.")
+    num_tokens: int = Field(description="Tokens generated; exceeds those stored if the answer was truncated.")
     experts: list[str] = Field(description="Those with the largest mean weight.")
     weights: list[list[float]] = Field(description="By token, of these experts; what is missing to 1 is the others'.")
     leading: list[int] = Field(description="By token, the leading expert: its place in the manifest.")

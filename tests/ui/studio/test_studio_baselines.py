@@ -53,7 +53,7 @@ def dense(filled_home: object) -> None:
 
 
 def test_a_baseline_is_chosen_by_its_sentence_and_submitted() -> None:
-    app = open_page("train", train__what="DEMix model")
+    app = open_page("train", train__what="DEMix, LoRA, MoE or dense")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
         "demix",

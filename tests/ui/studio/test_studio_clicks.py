@@ -434,7 +434,7 @@ def test_no_text_is_reported_as_missing() -> None:
     ("choice", "button"),
     [
         ("Seed model", "Make the seed model"),
-        ("DEMix model", "Train the experts"),
+        ("DEMix, LoRA, MoE or dense", "Train the experts"),
         ("New expert", "Train the expert"),
         ("Evaluation", "Score the experts"),
         ("Average", "Average them"),

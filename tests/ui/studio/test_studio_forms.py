@@ -42,7 +42,7 @@ def test_experts_are_averaged_with_weights_of_ones_own() -> None:
     assert (spec["experts"], spec["weights"]) == (["first/code", "first/prose"], [1.0, 3.0])
 
 
-@pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix model"])
+@pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix, LoRA, MoE or dense"])
 def test_a_field_stands_at_its_default_though_a_click_overtook_its_first_drawing(what: str) -> None:
     # What is written into the session is sent with one drawing alone; every drawing has a widget's own default.
     again = open_page("train", train__what=what).run()

@@ -290,7 +290,7 @@ def inference_modes(
 def calibrate(
     name: MixtureName,
     save: Annotated[
-        bool, typer.Option("--save/--no-save", help="Save the proposal in the mixture, if it gains, and what it gains.")
+        bool, typer.Option("--save/--no-save", help="Save the fitted evidence in the mixture if it lowers perplexity.")
     ] = True,
     as_json: Json = False,
 ) -> None:
