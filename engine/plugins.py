@@ -32,7 +32,7 @@ class BadPlugin(Problem):
 def find_plugins(
     package: str, group: str, attribute: str, kind: type[Descriptor], name_of: Callable[[Descriptor], str]
 ) -> dict[str, Descriptor]:
-    """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
+    """Descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
     Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, these
     modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPlugin.

@@ -21,7 +21,7 @@ else:
 
 @dataclass(frozen=True)
 class TfidfConfig(Checked):
-    """How a document becomes a vector of its words."""
+    """Settings of the embedder that turns a document into a tf-idf vector of its words."""
 
     numbers: Numbers = knob("token", "Words that begin with a digit: one dummy token (paper) or left out (code).")
     scaling: Scaling = knob(
@@ -36,7 +36,7 @@ class TfidfConfig(Checked):
 
 @dataclass(frozen=True)
 class ClusterConfig(Checked):
-    """How many clusters, and how they are found."""
+    """Settings of a clustering: the number of clusters, the embedder and the clusterer."""
 
     method: ClusterMethod = knob(
         "balanced", f"{'; '.join(f'{name}: {one.sentence}' for name, one in clusterer_types().items())}."

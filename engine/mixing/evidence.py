@@ -22,7 +22,7 @@ from engine.errors import EngineError
 
 @dataclass(frozen=True)
 class EvidenceRule(Checked):
-    """How much each token of the past counts."""
+    """How evidence decays over past tokens, and how strongly it counts."""
 
     decay: float = knob(
         1.0,
