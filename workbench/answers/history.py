@@ -123,7 +123,7 @@ class VoteCard(Answer):
 
 
 class ComparisonHead(Answer):
-    """What a list shows of a comparison."""
+    """A comparison as a list shows it."""
 
     id: str
     created_at: float
@@ -184,7 +184,7 @@ class NewVote(BaseModel):
 
 
 class HistoryDeletion(Answer):
-    """What was deleted of the history."""
+    """The result of deleting from the history."""
 
     num_comparisons: int = Field(description="Whose text is deleted.")
     num_votes: int = Field(description="Deleted with them.")

@@ -112,7 +112,7 @@ class GridDomain(Answer):
 
 
 class SavedGate(Answer):
-    """Where in the grid the mixture's own gate stands."""
+    """The cell of the grid at which the mixture's saved gate is."""
 
     temperature: float
     top_k: int
