@@ -128,7 +128,7 @@ class Page:
         return [component for pane in self.panes for component in pane.inputs()]
 
     def answers(self) -> list[gr.HTML]:
-        """What the answers are written into."""
+        """The components that the answers are written into."""
         return [pane.answer for pane in self.panes]
 
 
@@ -263,7 +263,7 @@ def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
 
 
 def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
-    """What generates; gives the events that Stop cancels."""
+    """Connects the buttons that generate; returns the events that Stop cancels."""
     wanted, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
     choices = page.choices()
     # One event for all panes: the browser starts the second of two events only after the first has ended.
@@ -279,7 +279,7 @@ def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
 
 
 def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
-    """What an address opens; gives the event that makes a stored comparison again."""
+    """Connects loading from an address; returns the event that makes a stored comparison again."""
     opened = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[:5], *page.choices()]
     loading = blocks.load(player.load, None, opened, **PRIVATE)
     loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
@@ -289,7 +289,7 @@ def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
 
 
 def _wire_typing(player: Player, page: Page) -> None:
-    """What answers while one types, switches and drags; of many changes the last."""
+    """Connects typing, switches and sliders to the next-token weights; of many changes only the last is used."""
     inputs, panes = page.inputs(), page.panes
     for pane in panes:
         pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)

@@ -73,7 +73,7 @@ class Arena:
         return [*self._revealed(memory, Round.of(values)), self.ratings(card.domain)]
 
     def ratings(self, domain: str = "") -> str:
-        """What the votes say, on all prompts and by domain."""
+        """The ratings from the votes, on all prompts and by domain."""
         from workbench.analysis.ratings import rating_tables
         from workbench.registry.database import reading
 

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PaneRequest:
-    """What one pane asks for: the values of its components."""
+    """The request of one pane: the values of its components."""
 
     model: str | None
     chips: Mapping[str, Any]
@@ -64,7 +64,7 @@ class PaneRequest:
 
 @dataclass(frozen=True)
 class Round:
-    """What all panes ask for."""
+    """The request of all panes together."""
 
     prompt: str
     sampling: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a window remembers: the last answers, the conversations so far, and who was behind the letters."""
+    """The state of a window: the last answers, the conversations so far, and which model is behind each letter."""
 
     answers: Mapping[int, Answer] = field(default_factory=dict)
     turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
@@ -440,7 +440,7 @@ def _beside(place: int, count: int) -> int:
 
 
 def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
-    """What differs between a stored answer and the same made again."""
+    """The differences between a stored answer and the same made again."""
     ids = stored.choices[0].token_ids
     pairs = zip(ids, answer.token_ids, strict=False)
     same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))

@@ -86,7 +86,7 @@ def _declare_neutral(schema: dict[str, Any]) -> None:
 
 
 class Generating(Nullable, Mixed):
-    """What requests for a completion and for an answer in a conversation have in common."""
+    """The fields that requests for a completion and for an answer in a conversation have in common."""
 
     model_config = ConfigDict(json_schema_extra=_declare_neutral)
 
