@@ -6,9 +6,9 @@ because the folder `alembic` may not be a package, which would hide the library 
 
 from setuptools import find_packages, setup
 
-FOUND = find_packages(include=["engine*", "workbench*", "jobs*", "ui*"])
+PACKAGES = find_packages(include=["engine*", "workbench*", "jobs*", "ui*"])
 
 setup(
-    packages=[*FOUND, "workbench.migrations", "workbench.migrations.versions"],
+    packages=[*PACKAGES, "workbench.migrations", "workbench.migrations.versions"],
     package_dir={"workbench.migrations": "alembic"},
 )

@@ -82,13 +82,13 @@ def main() -> None:
         return texts, count / (time.process_time() - began), count / (time.perf_counter() - clock)
 
     every = range(given.streams)
-    alone = [run(apart, range(number, number + 1))[0][0] for number in every]
-    assert run(together, every)[0] == alone
+    separate = [run(apart, range(number, number + 1))[0][0] for number in every]
+    assert run(together, every)[0] == separate
     ratios, over_apart, by_clock = [], [], []
     for _ in range(given.rounds):
         _, one, one_by_clock = run(together, range(1))
         texts, all_of_them, all_by_clock = run(together, every)
-        assert texts == alone
+        assert texts == separate
         ratios.append(all_of_them / one)
         by_clock.append(all_by_clock / one_by_clock)
         if given.apart:

@@ -66,7 +66,7 @@ TIMEOUT_SECONDS = 300.0
 class Tally:
     """What the clients saw."""
 
-    whole: int = 0
+    complete: int = 0
     cut: int = 0
     tokens: int = 0
     refused: int = 0  # a mixture that was deleted before the request came
@@ -83,16 +83,16 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as (url, process):
         requests = _requests()
-        alone = [_ids(_answer(url, request)) for request in requests]
+        separate = [_ids(_answer(url, request)) for request in requests]
         print(f"{len(requests)} requests answered alone.", flush=True)
-        tally, memory, changes = _load(url, process, requests, alone, given.streams, given.minutes * 60)
+        tally, memory, changes = _load(url, process, requests, separate, given.streams, given.minutes * 60)
         _wait_until_idle(url)
-        overflow = _overflow(url, requests[0], alone[0])
+        overflow = _overflow(url, requests[0], separate[0])
     quarter = max(1, len(memory) // 4)
     result = {
         "streams": given.streams,
         "minutes": given.minutes,
-        "whole": tally.whole,
+        "whole": tally.complete,
         "cut": tally.cut,
         "of_a_deleted_mixture": tally.refused,
         "tokens": tally.tokens,
@@ -188,7 +188,7 @@ def _load(
     url: str,
     process: subprocess.Popen[bytes],
     requests: list[dict[str, Any]],
-    alone: list[list[int]],
+    separate: list[list[int]],
     num_streams: int,
     seconds: float,
 ) -> tuple[Tally, list[float], int]:
@@ -207,7 +207,7 @@ def _load(
                 elif request["model"] == "pair" and generator.random() < 0.3:
                     request["model"] = "spare"
                 try:
-                    _stream(connection, url, request, alone[place], cut_after, tally)
+                    _stream(connection, url, request, separate[place], cut_after, tally)
                 except (httpx.HTTPError, ValueError, KeyError) as error:
                     with tally.lock:
                         tally.wrong.append(f"{request}: {type(error).__name__}: {error}")
@@ -280,7 +280,7 @@ def _stream(
     is_right = ids == expected[: len(ids)] if cut_after is not None else ended and ids == expected
     with tally.lock:
         tally.cut += cut_after is not None
-        tally.whole += cut_after is None
+        tally.complete += cut_after is None
         tally.tokens += len(ids)
         tally.first_seconds.append(first)
         tally.between_seconds += between

@@ -154,9 +154,9 @@ def measure(num_experts: int, num_jobs: int, num_curves: int) -> dict[str, tuple
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    tenth, whole = measure(100, 1_000, 1), measure(1_000, 10_000, 100)
+    tenth, full = measure(100, 1_000, 1), measure(1_000, 10_000, 100)
     answers = {}
-    for name, (seconds, num_statements) in whole.items():
+    for name, (seconds, num_statements) in full.items():
         p95 = statistics.quantiles(seconds, n=20)[-1]
         answers[name] = {
             "p50_seconds": round(statistics.median(seconds), 4),

@@ -149,7 +149,7 @@ def count_held() -> Callable[[], int]:
 
 
 def serve_many(shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, num_tokens: int) -> dict[str, Any]:
-    """64 models on disk, the top 2 awake, room for 4."""
+    """64 models on disk, the top 2 run, memory for 4."""
     one = size_bytes(fresh_model(shape, VOCAB))
     held, peak, awake = count_held(), 0, set[int]()
     with tempfile.TemporaryDirectory() as root:

@@ -1,11 +1,11 @@
 """Claim: with 8 experts and 16 domains of 100,000 tokens, a changed toggle or prior answers in at most 150 ms.
 
-That is so under every gate without top-k. With top-k, experts must be put in order at every token: told beside it.
+That is so under every gate without top-k. With top-k, experts must be sorted at every token: printed beside it.
 
 Asked as the API asks: `workbench.analysis.scores.mix_scores` on a registry on disk, its SQL and files included. Each
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
 straightforward way in NumPy and SciPy, over the same memory-mapped files and without any SQL; both give the same
-perplexities (checked) and take turns. The first call of a process checks every file's SHA-256, and is told by itself.
+perplexities (checked) and take turns. The first call of a process checks every file's SHA-256: printed by itself.
 Run: python benchmarks/toggle.py
 """
 

@@ -53,7 +53,7 @@ def _usual(default: Any) -> dict[str, float]:
 
 
 def absurdity(value: Any, has_bound: bool = False) -> str | None:
-    """What a number, or one of several, must be and is not, whatever it stands for; None when nothing is wrong.
+    """The bound that a number, or one of several, violates; None when nothing is wrong.
 
     `has_bound`: its own upper bound is looked at elsewhere.
     """
@@ -131,7 +131,7 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True)
 class AdaptingConfig(Checked):
-    """How to train a copy of an expert: as `TrainingConfig`, but the peak rate may follow from its line's (§6)."""
+    """Settings to train a copied expert: as `TrainingConfig`, but the peak rate may follow from its lineage's (§6)."""
 
     num_steps: int = knob(300, "Optimizer updates.", ge=1)
     block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8, le=MOST_TOKENS)
@@ -198,7 +198,7 @@ def adapting_rate(first_rate: float) -> float:
 
 @dataclass(frozen=True)
 class TrainingConfig(AdaptingConfig):
-    """How to train. Defaults follow DEMix tables 9–12 where they carry over to any size."""
+    """Training settings. Defaults follow DEMix tables 9–12 where they carry over to any size."""
 
     learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0, le=100)
 
@@ -220,7 +220,7 @@ class LoraConfig(Checked):
 
 @dataclass(frozen=True)
 class DemixConfig(Checked):
-    """Where the experts of a DEMix model are (Gururangan et al. 2021, §3.2)."""
+    """Which layers of a DEMix model have experts (Gururangan et al. 2021, §3.2)."""
 
     expert_every: int = knob(
         1,
@@ -252,7 +252,7 @@ class MoeConfig(Checked):
 
 @dataclass(frozen=True)
 class SamplingConfig(Checked):
-    """How the next token is drawn from the mixture."""
+    """Settings for sampling the next token from the mixture."""
 
     max_tokens: int = knob(128, "Most tokens to generate.", ge=1, le=MOST_TOKENS)
     temperature: float = knob(

@@ -50,7 +50,7 @@ class Problem(Exception):
 
     @property
     def cause(self) -> str:
-        """What is wrong, with its place (such as file and line) where the error has one; without the next step."""
+        """The error's message with its place (such as file and line) where it has one; without the next step."""
         return self.problem
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ class ArtifactRef:
         return verify_folder(self.folder, self.sha256)
 
     def num_files(self) -> int:
-        """How many files its manifest lists."""
+        """The number of files that its manifest lists."""
         return len(_listed(self.folder / MANIFEST))
 
 
@@ -66,7 +66,7 @@ def new_folder(
 
 
 def aside_of(path: Path, mark: str) -> Path:
-    """Where a file or folder is written before it gets its name."""
+    """The temporary path at which a file or folder is written before it gets its name."""
     return path.with_name(f".{path.name}.{mark}.new")
 
 

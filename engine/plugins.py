@@ -26,13 +26,13 @@ Descriptor = TypeVar("Descriptor")
 
 
 class BadPlugin(Problem):
-    """A plug-in could not be imported, is of the wrong type, or has a name that another one has."""
+    """A plug-in could not be imported, is of the wrong type, or has the name of another one."""
 
 
 def find_plugins(
     package: str, group: str, attribute: str, kind: type[Descriptor], name_of: Callable[[Descriptor], str]
 ) -> dict[str, Descriptor]:
-    """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
+    """Descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
     Each value is a descriptor or a tuple of several. Where folders of the package have a module `descriptor`, these
     modules alone are imported; else all modules, those of folders too, in alphabetical order. Raises BadPlugin.
@@ -45,7 +45,7 @@ def find_plugins(
             )
         name = name_of(value)
         if name in descriptors:
-            raise BadPlugin(f"The plug-in {origin} has a name that another one has: “{name}”.", "Rename or remove it.")
+            raise BadPlugin(f"Two plug-ins are named “{name}”; {origin} is the second.", "Rename or remove it.")
         descriptors[name] = value
     return descriptors
 

@@ -75,7 +75,7 @@ def test_the_index_has_a_row_for_each_paper_corpus_and_size(report: dict[str, An
     assert "Tried on 2 corpora: books, news." in results(read_kept(tmp_path), "kept")
 
 
-def test_a_report_of_size_smoke_is_not_told_to_readers(report: dict[str, Any], tmp_path: Path) -> None:
+def test_a_report_of_size_smoke_is_not_shown_to_readers(report: dict[str, Any], tmp_path: Path) -> None:
     keep(report | {"size": "smoke"}, tmp_path)
     assert results(read_kept(tmp_path), "kept") == "No report is kept yet."
 

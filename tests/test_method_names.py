@@ -55,7 +55,7 @@ def test_nobody_compares_a_methods_name() -> None:
         "match name:\n    case 'demix':\n        pass",
     ],
 )
-def test_every_way_to_compare_is_seen(code: str) -> None:
+def test_every_form_of_comparison_is_seen(code: str) -> None:
     assert comparisons(code)
 
 

@@ -1,4 +1,4 @@
-"""What is installed is what stands in the house: a package left out works in a checkout and nowhere else."""
+"""What is installed is what the project holds: a package left out works in a checkout and nowhere else."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def _run(command: list[str], folder: Path) -> str:
     return ended.stdout
 
 
-def test_the_wheel_holds_every_file_of_the_house(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_project(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = {str(path.relative_to(ROOT)) for page in PAGES for path in (ROOT / page).rglob("*") if path.is_file()}
     kept = {name for name in files if "__pycache__" not in name and not name.endswith(".mako")}
     assert held == {name.replace("alembic/", "workbench/migrations/", 1) for name in kept}
 
 
-def test_the_wheel_needs_the_engine_s_libraries_alone_and_offers_the_rest_as_extras(wheel: Path) -> None:
+def test_the_wheel_needs_only_the_engines_libraries_and_offers_the_rest_as_extras(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         [name] = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = Parser().parsestr(file.read(name).decode())
@@ -190,9 +190,9 @@ def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workb
         exec(chat.replace("http://127.0.0.1:8000/v1", url), {})
     members = ["duo/licences", "duo/python", "seed:smol", "tutor/oven-chat", "tutor/sea-chat"]
     assert sorted(ast.literal_eval(capsys.readouterr().out.splitlines()[-1])) == members
-    found: dict[str, Any] = {}
-    exec(reload, found)
-    for expert, lm in (("tutor/sea-chat", found["adapted"]), ("duo/python", found["model"])):
+    namespace: dict[str, Any] = {}
+    exec(reload, namespace)
+    for expert, lm in (("tutor/sea-chat", namespace["adapted"]), ("duo/python", namespace["model"])):
         with torch.no_grad():
             assert torch.equal(lm(input_ids=IDS).logits, _logits(expert, first))
     there = [line for line in page.splitlines() if line.startswith("WORKBENCH_HOME=second")]

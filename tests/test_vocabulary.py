@@ -13,19 +13,28 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 REFUSED_HEADING = "## Refused words"
-PACKAGES = ("engine", "workbench", "jobs", "ui")
+CODE = ("engine", "workbench", "jobs", "ui", "tests", "benchmarks", "alembic", "setup.py")
+ITSELF = "tests/test_vocabulary.py"  # its examples are refused words
+STYLES = [
+    path
+    for path in sorted([*(ROOT / "ui").rglob("*.js"), *(ROOT / "ui").rglob("*.css")])
+    if not path.name.endswith(".min.js")
+]
 GENERATED = re.compile(r"replication/\w+-tiny\.md$")  # reports as a replication wrote them, kept as a record
 PROSE = [
     path
     for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     if not GENERATED.search(path.as_posix())
 ]
-# Whole names, or a name in one file, that a stored format or a public option fixes.
+# Names that a stored format or a public option fixes.
 ALLOWED_NAMES: frozenset[str] = frozenset(
     {
         "NotFound",  # the API's error code `not_found` and HTTP's name for the status 404
     }
 )
+
+# A test's name is a sentence, and *once* in a sentence means one time.
+IN_TEST_NAMES = frozenset({"once"})
 
 
 @cache
@@ -82,11 +91,23 @@ def sentences_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
+def refused_in_name(name: str) -> bool:
+    """Whether a part of a name is refused in identifiers."""
+    refused = refused_words("identifiers") - (IN_TEST_NAMES if name.startswith("test_") else frozenset())
+    return name not in ALLOWED_NAMES and not refused.isdisjoint(name_parts(name))
+
+
+def names_of_style(text: str) -> set[str]:
+    """Every name and word of a script or a style sheet, comments and strings included."""
+    return set(re.findall(r"[A-Za-z_$][\w$]*", text))
+
+
 @cache
-def modules_of(package: str) -> tuple[tuple[Path, ast.Module], ...]:
+def modules_of(place: str) -> tuple[tuple[Path, ast.Module], ...]:
+    """The modules of a folder, or a module by itself."""
+    paths = [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob("*.py"))
     return tuple(
-        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted((ROOT / package).rglob("*.py"))
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))) for path in paths if path != ROOT / ITSELF
     )
 
 
@@ -113,25 +134,39 @@ def test_a_document_uses_no_refused_word(path: Path) -> None:
     assert not hits, "\n".join(hits)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_names_use_no_refused_word(package: str) -> None:
-    refused = refused_words("identifiers")
+@pytest.mark.parametrize("place", CODE)
+def test_names_use_no_refused_word(place: str) -> None:
+    assert modules_of(place)
     hits = [
         f"{path}:{line}: {name}"
-        for path, tree in modules_of(package)
+        for path, tree in modules_of(place)
         for line, name in [(0, path.stem), *names_of(tree)]
-        if ALLOWED_NAMES.isdisjoint({name, f"{path}: {name}"}) and not refused.isdisjoint(name_parts(name))
+        if refused_in_name(name)
     ]
     assert not hits, "\n".join(hits)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_sentences_use_no_refused_word(package: str) -> None:
+@pytest.mark.parametrize("place", CODE)
+def test_sentences_use_no_refused_word(place: str) -> None:
     hits = [
         f"{path}:{line}: {word}: {part.strip()[:200]}"
-        for path, tree in modules_of(package)
+        for path, tree in modules_of(place)
         for line, text in sentences_of(tree)
         for part in text.splitlines()
         for word in refused_in_prose(part)
     ]
     assert not hits, "\n".join(hits)
+
+
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_scripts_and_style_sheets_use_no_refused_word(path: Path) -> None:
+    hits = sorted(name for name in names_of_style(path.read_text(encoding="utf-8")) if refused_in_name(name))
+    assert not hits, f"{path.relative_to(ROOT)}: {', '.join(hits)}"
+
+
+def test_a_refused_word_is_seen_in_a_script_and_once_is_allowed_only_in_the_name_of_a_test() -> None:
+    script = "const told = new WeakMap(); // #foundList { color: red }"
+    assert [name for name in sorted(names_of_style(script)) if refused_in_name(name)] == ["foundList", "told"]
+    assert not refused_in_name("test_a_link_logs_in_once")
+    assert refused_in_name("make_once")
+    assert refused_in_name("test_a_link_is_found_once")

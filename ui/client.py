@@ -108,9 +108,9 @@ class Client:
         """The parent that a new expert of a domain would have, from stored scores."""
         return self._post(ParentProposal, "/v1/workbench/nearest", request)
 
-    def modes(self, **request: Any) -> InferenceModeComparison:
+    def inference_modes(self, **request: Any) -> InferenceModeComparison:
         """A mixture's perplexity on every domain under each inference mode, from stored scores."""
-        return self._post(InferenceModeComparison, "/v1/workbench/modes", request)
+        return self._post(InferenceModeComparison, "/v1/workbench/inference-modes", request)
 
     def calibration(self, **request: Any) -> EvidenceCalibration:
         """The evidence that fits dev text of a mixture's training domains best, from stored scores."""

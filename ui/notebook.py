@@ -136,7 +136,7 @@ class Workbench:
         return _frame(JobCard, self.read(jobs.list_jobs))
 
     def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of a session finds in the registry, in one short transaction."""
+        """The result of a function of a session, run in one short transaction."""
         with reading(self.settings) as session:
             return function(session, *arguments)
 
@@ -174,7 +174,7 @@ class Shown:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is shown."""
+        """The fields that are shown, by name."""
         card = self.card
         return {name: getattr(card, name) for name in self.fields}
 
@@ -212,7 +212,7 @@ class Seed(Shown):
 
 
 class Model(Shown):
-    """What can be generated with: a mixture, or an expert as a mixture of one."""
+    """A model that generates: a mixture, or an expert as a mixture of one."""
 
     @property
     def request(self) -> MixtureRequest:

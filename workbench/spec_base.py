@@ -68,7 +68,7 @@ class Spec(Sane):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def identity(self) -> str:
-        """What makes two jobs the same, as JSON: every option that changes what is done."""
+        """The options that make two jobs the same, as JSON: all that change what is done."""
         return self.model_dump_json()
 
     def local_paths(self) -> list[str]:

@@ -22,7 +22,7 @@ class StoredChoice(BaseModel):
 
 
 class StoredAnswer(BaseModel):
-    """What is read of a stored completion, or of a stored answer in a conversation."""
+    """A stored completion, or a stored answer in a conversation."""
 
     manifest: Manifest
     choices: list[StoredChoice]

@@ -56,7 +56,7 @@ def _text(column: str, length: int | None = None, **options: Any) -> sa.Column[A
     return sa.Column(column, sa.String(length) if length else sa.Text(), **options)
 
 
-def _whole(column: str, **options: Any) -> sa.Column[Any]:
+def _integer(column: str, **options: Any) -> sa.Column[Any]:
     return sa.Column(column, sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False, **options)
 
 
@@ -80,9 +80,9 @@ def _jobs() -> None:
         _text("title", 300),
         _json("spec"),
         _text("state", 16),
-        _whole("priority"),
-        _whole("attempt"),
-        _whole("fence"),
+        _integer("priority"),
+        _integer("attempt"),
+        _integer("fence"),
         _text("owner", 120),
         _real("lease_until", nullable=True),
         _text("stop_requested", 16),
@@ -109,17 +109,17 @@ def _about_jobs() -> None:
     )
     op.create_table(
         "job_events",
-        _whole("id", primary_key=True, autoincrement=True),
+        _integer("id", primary_key=True, autoincrement=True),
         _to("job_id", "jobs.id", index=True),
         _real("at"),
-        _whole("attempt"),
+        _integer("attempt"),
         _text("message"),
     )
     op.create_table(
         "metrics",
         _to("job_id", "jobs.id", primary_key=True),
         _text("name", 160, primary_key=True),
-        _whole("step", primary_key=True, autoincrement=False),
+        _integer("step", primary_key=True, autoincrement=False),
         _real("value"),
     )
 
@@ -131,7 +131,7 @@ def _texts() -> None:
         _text("kind", 32),
         _text("key", 300, nullable=True, unique=True),
         _text("sha256", 64),
-        _whole("size_bytes"),
+        _integer("size_bytes"),
         _to("job_id", "jobs.id", nullable=True),
         _real("created_at"),
     )
@@ -151,9 +151,9 @@ def _texts() -> None:
         _to("corpus_id", "corpora.id"),
         _text("name", 120, unique=True),
         _text("role", 16),
-        _whole("num_documents"),
-        _whole("num_words"),
-        _whole("num_bytes"),
+        _integer("num_documents"),
+        _integer("num_words"),
+        _integer("num_bytes"),
         _json("splits"),
         _text("data_sha256", 64),
         _to("artifact_id", "artifacts.id"),
@@ -170,7 +170,7 @@ def _models() -> None:
         _text("source"),
         _text("family", 32),
         _json("config"),
-        _whole("num_parameters"),
+        _integer("num_parameters"),
         _text("tokenizer_sha256", 64),
         _to("artifact_id", "artifacts.id"),
         _to("job_id", "jobs.id", nullable=True),
@@ -188,7 +188,7 @@ def _models() -> None:
         _to("artifact_id", "artifacts.id"),
         _text("tokenizer_sha256", 64),
         _text("data_sha256", 64),
-        _whole("num_parameters"),
+        _integer("num_parameters"),
         _json("config"),
         _json("metrics"),
         _json("tags"),
@@ -213,7 +213,7 @@ def _mixtures() -> None:
         "mixture_members",
         _to("mixture_id", "mixtures.id", primary_key=True),
         _to("expert_id", "experts.id", primary_key=True),
-        _whole("position"),
+        _integer("position"),
         _real("weight"),
         _flag("active"),
     )
@@ -223,8 +223,8 @@ def _mixtures() -> None:
         _to("expert_id", "experts.id"),
         _to("domain_id", "domains.id"),
         _text("split", 16),
-        _whole("block_size"),
-        _whole("num_tokens"),
+        _integer("block_size"),
+        _integer("num_tokens"),
         _real("log_likelihood"),
         _to("artifact_id", "artifacts.id"),
         _to("job_id", "jobs.id", nullable=True),

@@ -13,7 +13,7 @@ from alembic import op
 revision = "0012"
 down_revision = "0011"
 
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+BIG_INTEGER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 EXPERTS = sa.table(
     "experts",
     sa.column("id", sa.String),
@@ -27,11 +27,11 @@ EXPERTS = sa.table(
 
 def upgrade() -> None:
     with op.batch_alter_table("experts") as experts:
-        experts.add_column(sa.Column("colour_number", WHOLE))
+        experts.add_column(sa.Column("colour_number", BIG_INTEGER))
         experts.add_column(sa.Column("mark", sa.String(8)))
     _fill(op.get_bind())
     with op.batch_alter_table("experts") as experts:
-        experts.alter_column("colour_number", existing_type=WHOLE, nullable=False)
+        experts.alter_column("colour_number", existing_type=BIG_INTEGER, nullable=False)
         experts.alter_column("mark", existing_type=sa.String(8), nullable=False)
         experts.create_unique_constraint("uq_experts_mark", ["mark"])
 

@@ -9,7 +9,7 @@ from alembic import op
 revision = "0013"
 down_revision = "0012"
 
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+BIG_INTEGER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -29,7 +29,7 @@ def upgrade() -> None:
     op.create_table(
         "compared_answers",
         sa.Column("comparison_id", sa.String(32), nullable=False),
-        sa.Column("position", WHOLE, nullable=False, autoincrement=False),
+        sa.Column("position", BIG_INTEGER, nullable=False, autoincrement=False),
         sa.Column("model", sa.String(200), nullable=False),
         sa.Column("variant", sa.String(300), nullable=False),
         sa.Column("setup_sha256", sa.String(64), nullable=False),
@@ -45,8 +45,8 @@ def upgrade() -> None:
         "votes",
         sa.Column("id", sa.String(32), nullable=False),
         sa.Column("comparison_id", sa.String(32), nullable=False),
-        sa.Column("first", WHOLE, nullable=False),
-        sa.Column("second", WHOLE, nullable=False),
+        sa.Column("first", BIG_INTEGER, nullable=False),
+        sa.Column("second", BIG_INTEGER, nullable=False),
         sa.Column("choice", sa.String(16), nullable=False),
         sa.Column("is_blind", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),

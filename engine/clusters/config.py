@@ -21,7 +21,7 @@ else:
 
 @dataclass(frozen=True)
 class TfidfConfig(Checked):
-    """How a document becomes a vector of its words."""
+    """Settings of the embedder that turns a document into a tf-idf vector of its words."""
 
     numbers: Numbers = knob("token", "Words that begin with a digit: one dummy token (paper) or left out (code).")
     scaling: Scaling = knob(
@@ -30,13 +30,13 @@ class TfidfConfig(Checked):
         "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes one expert alone.",
     )
     dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1, le=2**16)
-    max_words: int = knob(200_000, "Words known at most, the most frequent ones (the paper: all).", ge=1)
+    max_words: int = knob(200_000, "Maximum vocabulary size; the most frequent words are kept (the paper: all).", ge=1)
     seed: int = knob(0, "Seed of the truncated SVD.", ge=0, le=MOST_SEED)
 
 
 @dataclass(frozen=True)
 class ClusterConfig(Checked):
-    """How many clusters, and how they are found."""
+    """Settings of a clustering: the number of clusters, the embedder and the clusterer."""
 
     method: ClusterMethod = knob(
         "balanced", f"{'; '.join(f'{name}: {one.sentence}' for name, one in clusterer_types().items())}."

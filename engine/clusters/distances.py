@@ -102,7 +102,7 @@ class Distances:
         return replace(self, further_KX=self.further_KX[:, then_X], nearest_X=self.nearest_X[then_X])
 
     def _since_X(self) -> Tensor:
-        """How many tokens of its block and document stand before each token."""
+        """The number of tokens of its block and document before each token."""
         places_X = torch.arange(len(self.known_X))
         is_first_X = places_X % self.block_size == 0
         is_first_X[1:] |= self.known_X[1:] != self.known_X[:-1] + 1

@@ -153,7 +153,7 @@ def load_documents(folder: Path) -> ClusteredDocuments:
 
 
 def load_mapped(folder: Path) -> Mapped:
-    """What was saved of the map; raises DamagedFile."""
+    """The stored map of a clustering; raises DamagedFile."""
     try:
         return Mapped(**load_file(folder / _MAPPED))
     except (OSError, TypeError, SafetensorError) as error:

@@ -177,7 +177,7 @@ class Mixing:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What the experts of a base made of a piece of text: hidden states, and their MoDE part weights.
+    """The hidden states that the experts of a base computed for a chunk of text, and their MoDE part weights.
 
     Log-probabilities [E, W, V] are those after W of its tokens, from the token `first` on.
     """

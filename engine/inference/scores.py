@@ -118,7 +118,7 @@ def token_hits(folder: Path) -> Bools | None:
 
 
 def counted_tokens(folder: Path) -> Tensor | None:
-    """Which tokens count in perplexities [tokens]; None: all."""
+    """A mask of the tokens that count in perplexities [tokens]; None: all."""
     path = folder / _COUNTED
     return torch.from_numpy(np.load(path, allow_pickle=False)) if path.exists() else None
 

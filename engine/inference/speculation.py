@@ -37,7 +37,7 @@ class Pace:
         self._num_plain = 0  # tokens since the last draft
 
     def number(self, num_experts: int, most: int) -> int:
-        """How many tokens to draft now, `most` at most."""
+        """The number of tokens to draft now, `most` at most."""
         best = best_number(self._share, num_experts)
         if not best:
             self._num_plain += 1

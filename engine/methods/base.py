@@ -33,7 +33,7 @@ class StoredExpert:
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many numbers an expert computes with; a tensor that stands in two places counts once.
+    """Parameter counts of an expert; a tensor that is used in two places counts once.
 
     Wherever parameters are shown they are these three. Of a training, those that it changes are called trainable.
     """
@@ -45,7 +45,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class SeedOrigin:
-    """Where a seed model was downloaded from: its name on the hub and its commit; empty for other seeds."""
+    """The hub name and commit that a seed model was downloaded from; empty for other seeds."""
 
     hub_name: str = ""
     commit: str = ""

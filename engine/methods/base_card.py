@@ -21,7 +21,7 @@ def is_seed(base: Path) -> bool:
 
 
 def stored_placement(card: Mapping[str, Any], base: Path) -> str:
-    """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
+    """The stored placement of experts: from the base's card, or on a seed from the expert's ({}: unknown)."""
     of_base = base_card(base)
     if not of_base:
         return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
@@ -29,7 +29,7 @@ def stored_placement(card: Mapping[str, Any], base: Path) -> str:
 
 
 def base_card(base: Path) -> dict[str, Any]:
-    """What a base says of its experts; empty where it has no card: a seed, or files older than the choice."""
+    """The card of a base on its experts; empty where it has none: a seed, or files older than the card."""
     path = base / BASE_CARD
     if not path.exists():
         return {}

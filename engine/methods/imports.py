@@ -129,7 +129,7 @@ def _refuse_another_shape(folder: Path, lm: Any, seed_lm: Any) -> None:
 
 
 def _differences(lm: Any, seed_lm: Any) -> Iterator[str]:
-    """What two models of one shape differ in, their feed-forward networks left out."""
+    """Names of the settings and tensors in which two models of one shape differ, feed-forward networks left out."""
 
     from engine.models.families import ffn_places
 

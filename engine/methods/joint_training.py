@@ -18,7 +18,7 @@ from engine.training.layout import layout_of
 
 @dataclass(frozen=True)
 class Task:
-    """All that a process needs to know: where things lie, what to train and how."""
+    """The task of one training process: where things lie, what to train and how."""
 
     seed_folder: Path
     domains: tuple[PackedDomain, ...]

@@ -19,7 +19,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recipe:
-        """From the values of its fields."""
+        """The recipe made from the stored values of its fields."""
         return cls(data["method"], get_method(data["method"]).config_from(data["config"] or {}))
 
     @property

@@ -41,7 +41,7 @@ def get_method(name: str) -> Method:
 
 
 def method_of(name: str) -> Method:
-    """As `get_method`, for describing experts: a placeholder if the method is not installed."""
+    """The method of an expert, for describing it: a placeholder if the method is not installed."""
     return methods().get(name) or _missing(name)
 
 
@@ -58,7 +58,7 @@ def method_of_card(card: Mapping[str, Any], base: Path) -> Method:
 
 
 def method_of_files(expert: Path, base: Path) -> Method:
-    """As `method_of_card`, from the folder of an expert. An unreadable card is reported when the expert is loaded."""
+    """The method of an expert's folder. An unreadable card is reported when the expert is loaded."""
     try:
         card = json.loads((expert / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -94,7 +94,7 @@ def keep_top(log_weights: Tensor, top_k: int | None) -> Tensor:
 
 
 def _num_before(log_weights: Tensor) -> Tensor:
-    """How many of the weights along the first axis are larger than each, or equal and before it.
+    """For each weight, the number of weights on the first axis that are larger, or equal and before it.
 
     Counted pair by pair: comparing rows is much faster than sorting each position.
     """

@@ -22,11 +22,11 @@ from engine.errors import EngineError
 
 @dataclass(frozen=True)
 class EvidenceRule(Checked):
-    """How much each token of the past counts."""
+    """How evidence decays over past tokens, and how strongly it counts."""
 
     decay: float = knob(
         1.0,
-        "Share of the evidence that is left at each further token: 1 keeps all (prefix), 0 only the last token's.",
+        "Fraction of the evidence kept per token: 1 keeps all (prefix), 0 only the last token's.",
         title="Evidence: decay at each token",
         ge=0,
         le=1,

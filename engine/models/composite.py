@@ -84,7 +84,7 @@ class CompositeModel:
         return [model.new_cache() for model in self.models]
 
     def part_weights(self) -> Mapping[str, PartWeights]:
-        """Those of all models."""
+        """The part weights of the experts of all models."""
         return {key: weights for model in self.models for key, weights in model.part_weights().items()}
 
     def _caches(self, cache: Any) -> Sequence[Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
+    """The context length of a base in tokens, and the size of its vocabulary."""
 
     max_positions: int
     vocab_size: int

@@ -23,12 +23,12 @@ class PartWeights:
     weights_KPBT: Tensor
 
     def at(self, position: int) -> GateWeights:
-        """Those of the first row at a position."""
+        """The part weights of the first row at one position."""
         backbone, *parts = map(tuple, self.weights_KPBT[:, :, 0, position].T.tolist())
         return GateWeights(backbone, dict(zip(self.parts, parts, strict=True)))
 
     def last(self) -> PartWeights:
-        """Those of the last position alone."""
+        """The part weights of the last position only."""
         return PartWeights(self.parts, self.weights_KPBT[..., -1:])
 
 
@@ -79,7 +79,7 @@ class ExpertModel(Experts, Protocol):
         ...
 
     def part_weights(self) -> Mapping[str, PartWeights]:
-        """Of each expert that has parts: their weights where the last forward pass of this view read."""
+        """The part weights of each expert that has parts, at the tokens of this view's last forward pass."""
         ...
 
 
@@ -110,7 +110,7 @@ class ExpertHost(Protocol):
         ...
 
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
-        """How many times the base would be loaded for these experts."""
+        """The number of copies of the base that must be loaded for these experts."""
         ...
 
     def num_bytes(self) -> int:

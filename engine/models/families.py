@@ -247,7 +247,7 @@ def load_weights(
 
 
 def _attention(config: Any) -> str | None:
-    """How attention is computed; None: as transformers chooses.
+    """The attention implementation to request; None: as transformers chooses.
 
     PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out.
     """

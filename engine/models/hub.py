@@ -25,7 +25,7 @@ def download_model(name: str, revision: str = "") -> Path:
 
 
 def download_expert(name: str, revision: str = "") -> Path:
-    """As `download_model`, of an adapter or a model."""
+    """Downloads an adapter or a fine-tuned model, as `download_model` downloads a seed model."""
     with _in_sentences(name, revision):
         folder = _download_small_files(name, revision)
         if (folder / _ADAPTER).exists():

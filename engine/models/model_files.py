@@ -230,12 +230,12 @@ class Weights:
 
     @property
     def num_parameters(self) -> int:
-        """Those in floating-point numbers."""
+        """The number of floating-point parameters in the files."""
         return sum(size for kind, size in self.tensors.values() if kind in _FLOATS)
 
     @property
     def num_elements(self) -> int:
-        """Those of every type."""
+        """The number of elements of all types in the files."""
         return sum(size for _, size in self.tensors.values())
 
     @property
@@ -244,7 +244,7 @@ class Weights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the model is loaded in: as most numbers are stored; float32 for those in double precision."""
+        """The type to load the model in: that of most numbers; float32 for those in double precision."""
         sizes = Counter[torch.dtype]()
         for kind, size in self.tensors.values():
             sizes[_FLOATS.get(kind, torch.float32)] += size if kind in _FLOATS else 0

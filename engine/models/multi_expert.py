@@ -35,7 +35,7 @@ from engine.models.stored_tensors import fill, without_weights
 
 
 class RowOptions(Protocol):
-    """What a model needs to know of its method."""
+    """The properties of its method that a multi-expert model uses."""
 
     @property
     def experts_in(self) -> str:
@@ -74,7 +74,7 @@ class Placement(ABC):
         return MultiExpertModel(lm, keys, self)
 
     def card(self) -> dict[str, Any]:
-        """What files say of the placement beside its name; empty: nothing."""
+        """What files record of the placement beside its name; empty: nothing."""
         return {}
 
     def of_card(self, card: Mapping[str, Any]) -> Placement:
@@ -231,7 +231,7 @@ class MultiExpertModel(nn.Module):
         return {}
 
     def _text(self, input_ids_BT: Tensor, cache: Any, position_ids_BT: Tensor | None) -> dict[str, Any]:
-        """What the decoder reads: the text, at its beginning as the placement puts it."""
+        """The decoder's input: the text, with what the placement puts before it."""
         if cache is not None and cache.get_seq_length():
             return {"input_ids": input_ids_BT}
         if position_ids_BT is not None:

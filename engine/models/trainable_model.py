@@ -15,7 +15,7 @@ from engine.models.rows import Rows
 
 
 class TrainableModel(Experts, Protocol):
-    """What is trained.
+    """A model as the training loop uses it.
 
     Shapes: B rows, T positions, V vocabulary.
     """

@@ -131,12 +131,12 @@ class Counted:
 
     @property
     def table(self) -> Floats:
-        """How many texts lie in each cell."""
+        """The number of texts in each cell."""
         return np.bincount(self.cells_N, minlength=math.prod(self.shape)).reshape(self.shape).astype(float)
 
 
 class Change(NamedTuple):
-    """From one system to another, on one domain."""
+    """The change from one system to another on one domain."""
 
     after: Hashable
     before: Hashable
@@ -206,7 +206,7 @@ class Draws:
             yield (counts_RU @ kinds_UC).reshape(self.num_draws, *counted.shape)
 
     def _documents(self, text: str, num_documents: int) -> Floats:
-        """How often each document of a text is drawn [R, G]."""
+        """How many times each document of a text is drawn [R, G]."""
         key = (text, num_documents)
         if key not in self._counts:
             chance = np.random.default_rng([self._seed, zlib.crc32(text.encode()), num_documents])
@@ -269,7 +269,7 @@ class Averages:
         return self.estimate([system], domains, lambda own: own)
 
     def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
-        """How much more a system has than another (less: negative)."""
+        """The difference between two systems; negative where the first has less."""
         return self.estimate([system, other], domains, lambda one, two: one - two)
 
     def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:

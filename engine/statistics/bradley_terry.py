@@ -70,7 +70,7 @@ class Ratings:
 
 
 def connected(wins_PP: Floats) -> Ints:
-    """By player the number of its group: within a group each has won against each, at least through others."""
+    """The number of each player's group: within one, each has won against each, at least through others."""
     reach = _reach(wins_PP[None])[0]
     mutual = reach & reach.T
     groups: Ints = np.unique(mutual, axis=0, return_inverse=True)[1].reshape(-1)

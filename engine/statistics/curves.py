@@ -23,7 +23,7 @@ class Curve:
     target: str = ""  # the novel domain of an adaptation
 
     def mean(self, domains: Sequence[str]) -> dict[int, float]:
-        """By tokens, the perplexity averaged over these domains, where all of them were measured."""
+        """The perplexity by tokens, averaged over these domains, where all of them were measured."""
         lines = [dict(self.losses.get(domain, ())) for domain in domains]
         steps = sorted(set(lines[0]).intersection(*lines[1:])) if lines else []
         return {

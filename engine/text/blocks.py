@@ -123,7 +123,7 @@ class Tokens:
         return positions_T - np.maximum.accumulate(latest_T)
 
     def counted(self, i: int, block_size: int) -> NDArray[np.bool_]:
-        """Which targets [T] of block i count in the loss."""
+        """A mask of the targets [T] of block i that count in the loss."""
         if self.marks is None:
             return np.ones(block_size, dtype=np.bool_)
         return np.asarray(self.marks[i * block_size + 1 : (i + 1) * block_size + 1] == COUNTED)

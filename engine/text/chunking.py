@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def pieces(text: str, length: int) -> Iterator[str]:
-    """As few pieces as possible with at most `length` characters each, stripped of white space."""
+    """Splits a text into as few pieces as possible of at most `length` characters, stripped of white space."""
     start, num_left = 0, -(-len(text) // length)
     while num_left > 1:
         share = -(-(len(text) - start) // num_left)

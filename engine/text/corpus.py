@@ -55,7 +55,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which fields to read, how much, whether to skip broken records, and whether to anonymise."""
+    """Options for reading a corpus: the fields, the limits, skipping of broken records, anonymisation."""
 
     text_field: str = "text"
     domain_field: str = ""

@@ -39,7 +39,7 @@ class Source:
     optional: tuple[str, ...] = ()
 
     def columns(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of a table's columns to read, the text first; raises CorpusError when one is missing."""
+        """The columns of a table to read, the text first; raises CorpusError when one is missing."""
         chosen = next((shape for shape in self.either if set(shape) <= set(names)), ())
         if self.either and not chosen:
             shapes = ", ".join(" with ".join(f"“{name}”" for name in shape) for shape in self.either)

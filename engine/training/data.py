@@ -71,7 +71,7 @@ class Batch:
 
     @property
     def counted_BT(self) -> Tensor:
-        """Which targets of this process's rows are in the loss."""
+        """A mask of the targets of this process's rows that count in the loss."""
         if self.counted_NT is None:
             return torch.ones_like(self.targets_BT, dtype=torch.bool)
         return self.counted_NT[list(self.places)]

@@ -62,7 +62,7 @@ class ProcessGroup:
         return value
 
     def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere the process's own."""
+        """The tensors of all experts (named `kind/expert:place`) on the first process; elsewhere the process's own."""
         return state
 
     def on_resume(self, step: int) -> None:

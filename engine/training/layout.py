@@ -34,7 +34,7 @@ class Layout:
         return tuple(key for key in self.keys if rank in self.group(key))
 
     def rows(self, key: str, rank: int, num_rows: int) -> range:
-        """Those of an expert's rows that a process takes; no two take the same."""
+        """The rows of an expert that a process takes; no two processes take the same."""
         group = self.group(key)
         return range(rank - group.start, num_rows, len(group)) if rank in group else range(0)
 

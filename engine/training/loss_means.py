@@ -23,7 +23,7 @@ def num_counted_tokens(batches: Sequence[Batch]) -> int | None:
 
 
 def counted_rows(batches: Sequence[Batch], rows: Rows) -> Rows:
-    """What each expert's share of the loss is measured in: its tokens in the loss; its rows when all tokens are."""
+    """The unit of each expert's share of the loss: its tokens in the loss; its rows when all tokens count."""
     if num_counted_tokens(batches) is None:
         return rows
     counts_N = sum(batch.counted_NT.sum(1) for batch in batches if batch.counted_NT is not None)

@@ -174,7 +174,7 @@ def submit_replication(spec: Replicate, settings: Settings | None = None) -> lis
 
 
 def forecast_of(spec: Replicate, settings: Settings | None = None) -> Forecast:
-    """What its missing jobs take at a pace that is measured now, and which claims they cannot test."""
+    """The forecast of a replication's missing jobs at today's pace, and the claims that they cannot test."""
     settings = settings or get_settings()
     with database.reading(settings) as session:
         done = [key for key, card in jobs_of(session, spec).items() if card.state == "done"]

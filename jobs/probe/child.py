@@ -57,7 +57,7 @@ def main() -> NoReturn:
 def measure(
     spec: Spec, place: Path, follow: Callable[[Event], None] = lambda _: None, loading_seconds: float = 0.0
 ) -> Measured:
-    """What the job of this spec will take, from a few updates in the folder `place`; `follow` gets each event.
+    """Measures what a job takes, from a few updates in the folder `place`; `follow` gets each event.
 
     `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
     """

@@ -101,7 +101,7 @@ def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast
 
 
 def _times(one: Measured, num_jobs: int, at_a_time: int) -> Measured:
-    """What some jobs take together; the speed and the first batch stay those of one."""
+    """The forecast of several jobs together; the speed and the first batch stay those of one."""
     totals = ("num_trained", "artifact_bytes", "num_tokens", "num_flops")
     changes: dict[str, Any] = {name: getattr(one, name) * num_jobs for name in totals}
     changes |= {name: getattr(one, name) * at_a_time for name in ("peak_bytes", "checkpoint_bytes")}
@@ -133,7 +133,7 @@ def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> G
 
 
 class _Lines:
-    """What a probe prints."""
+    """The lines that a probe prints."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None, "it is a pipe"
@@ -206,7 +206,7 @@ def _home(settings: Settings) -> dict[str, str]:
 
 
 def _runs_out(process: subprocess.Popen[bytes], place: Path, limits: Limits) -> Literal["", "memory", "disk"]:
-    """What a probe takes more of than there is, so that it must end."""
+    """The resource that a probe exhausts, so that it must end."""
     try:
         resident = psutil.Process(process.pid).memory_info().rss
     except psutil.Error:  # it has just ended

@@ -69,7 +69,7 @@ class Stopwatch:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of updates after the first; 0 without any."""
+        """The speed of updates after the first; 0 without any."""
         steps = self._steps[1:] or self._steps
         return sum(step.num_tokens for step in steps) / sum(map(_seconds_of, steps)) if steps else 0.0
 

@@ -1,4 +1,4 @@
-"""The whole house, started by its own command in a fresh home, with a tiny true mixture in it; and a Chromium."""
+"""The full workbench, started by its own command in a fresh home, with a tiny real mixture in it; and a Chromium."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def wait_until_up(servers: RunningWorkbench, up: subprocess.Popen[bytes], is_ful
     places = [f"{servers.studio}/_stcore/health"] + [servers.playground] * is_full
     token = servers.settings.token.get_secret_value()
     while not all(answers(place, token) for place in places):
-        assert up.poll() is None, "the house ended by itself"
+        assert up.poll() is None, "the workbench ended by itself"
         assert time.monotonic() < deadline, "the servers did not come up in time"
         time.sleep(0.3)
 
 
 def stop(up: subprocess.Popen[bytes]) -> None:
-    """Ends the house as Ctrl-C does; what has not gone by then is ended with its process group."""
+    """Stops the workbench as Ctrl-C does; processes that are left are killed with its process group."""
     up.send_signal(signal.SIGINT)
     try:
         up.wait(timeout=20)

@@ -82,8 +82,8 @@ def open_page(page: Page, address: str) -> None:
 
 def serious(page: Page) -> list[str]:
     page.evaluate(AXE)
-    found: list[str] = page.evaluate(SERIOUS)
-    return found
+    violations: list[str] = page.evaluate(SERIOUS)
+    return violations
 
 
 def test_the_keyboard_goes_from_page_to_page(empty_studio: RunningWorkbench, page: Page) -> None:

@@ -80,19 +80,19 @@ def running(settings: Settings, *command: str) -> Iterator[RunningWorkbench]:
 def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Settings, page: Page) -> None:
     command = ("-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser")
     with running(settings, *command) as servers:
-        a_stranger_sees_a_form(servers, page)
-        a_link_lets_in_once(servers, page)
+        an_unknown_visitor_sees_a_form(servers, page)
+        a_link_logs_in_one_time(servers, page)
         the_token_may_be_typed(servers, page)
         the_page_that_the_browser_is_opened_with_leads_in(servers, page)
 
 
-def a_stranger_sees_a_form(servers: RunningWorkbench, page: Page) -> None:
+def an_unknown_visitor_sees_a_form(servers: RunningWorkbench, page: Page) -> None:
     page.goto(f"{servers.studio}/jobs")
     expect(page.get_by_text("This workbench requires a login.")).to_be_visible()
     expect(page.get_by_text(OVERVIEW)).to_have_count(0)
 
 
-def a_link_lets_in_once(servers: RunningWorkbench, page: Page) -> None:
+def a_link_logs_in_one_time(servers: RunningWorkbench, page: Page) -> None:
     link = login_link(servers.settings)
     page.goto(link)
     page.wait_for_url(f"{servers.studio}/")

@@ -18,7 +18,7 @@ SECOND = (
 SCORES = tuple(f"evaluate run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
 
 
-def test_two_experts_are_trained_composed_and_looked_at(servers: Any, page: Page) -> None:
+def test_two_experts_are_trained_composed_and_viewed(servers: Any, page: Page) -> None:
     train(page, servers)
     run_all(servers.settings, SECOND)
     compose(page)

@@ -67,7 +67,7 @@ def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Pag
     page.wait_for_function(FITS)
 
 
-def test_the_page_is_drawn_again_in_its_live_part_alone(studio: RunningWorkbench, page: Page) -> None:
+def test_only_the_live_part_of_the_page_is_drawn_again(studio: RunningWorkbench, page: Page) -> None:
     open_overview(page, studio)
     expect(page.locator(".st-key-picture").get_by_role("link", name="first/code")).to_be_visible()
     mark = "document.querySelector('.st-key-picture [data-testid]').marked"

@@ -123,7 +123,7 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     page.keyboard.press("1")
     expect(page.locator("#ratings")).to_contain_text("1 vote")
     page.get_by_role("button", name="History", exact=True).click()
-    expect(page.locator("#found a")).to_have_count(1)
+    expect(page.locator("#matches a")).to_have_count(1)
 
     context = chromium.new_context()
     other = context.new_page()

@@ -1,4 +1,4 @@
-"""No knob takes a number that nobody can mean: each has bounds, told or not."""
+"""No option accepts a number that nobody can mean: each has bounds, documented or not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KNOBS = {
 }
 
 
-def test_all_configs_are_looked_at() -> None:
+def test_all_configs_are_checked() -> None:
     assert {"TrainingConfig.clip", "ClusterConfig.num_clusters", "ModeConfig.num_blocks"} < KNOBS.keys()
 
 

@@ -22,7 +22,7 @@ def make(path: Path, text: str = "hello") -> str:
     return verify_folder(path)
 
 
-def test_a_folder_appears_whole_with_its_manifest(tmp_path: Path) -> None:
+def test_a_folder_appears_complete_with_its_manifest(tmp_path: Path) -> None:
     sha256 = make(tmp_path / "new")
     assert verify_folder(tmp_path / "new", sha256) == sha256
     assert folder_size(tmp_path / "new") > 15
@@ -45,7 +45,7 @@ def test_a_second_writing_replaces_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "deep/b.bin", "manifest.json"])
-def test_every_kind_of_damage_is_found_and_named(tmp_path: Path, name: str) -> None:
+def test_every_kind_of_damage_is_detected_and_named(tmp_path: Path, name: str) -> None:
     sha256 = make(tmp_path / "x")
     file = tmp_path / "x" / name
     full = file.read_bytes()

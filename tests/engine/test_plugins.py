@@ -43,7 +43,7 @@ def all_toys() -> dict[str, str]:
     return find_plugins("toys", GROUP, "TOY", str, str)
 
 
-def test_modules_and_folders_of_the_package_are_found(environment: Path) -> None:
+def test_modules_and_folders_of_the_package_are_listed(environment: Path) -> None:
     assert list(all_toys()) == ["ball", "kite"]
 
 
@@ -55,7 +55,7 @@ def test_where_folders_have_descriptors_no_other_module_is_imported(environment:
     assert list(all_toys()) == ["boat"]
 
 
-def test_an_entry_point_of_an_installed_package_is_found(environment: Path) -> None:
+def test_an_entry_point_of_an_installed_package_is_loaded(environment: Path) -> None:
     install(environment, "yoyo = yoyo:TOY", "TOY = 'yoyo'")
     assert list(all_toys()) == ["ball", "kite", "yoyo"]
 

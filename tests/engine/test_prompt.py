@@ -34,7 +34,7 @@ def echo(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
     return read_prompt(model, model.keys, gate(model), tokenizer, prompt)
 
 
-def test_a_text_its_ids_and_its_spelled_out_beginning_say_the_same(
+def test_a_text_its_ids_and_its_spelled_out_bos_token_give_the_same(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
@@ -51,9 +51,7 @@ def test_ids_get_nothing_before_them(model: MultiExpertModel, tokenizer: Tokeniz
     assert done.num_prompt_tokens == len(ids)
 
 
-def test_only_at_its_very_start_a_text_spells_the_beginning_token(
-    model: MultiExpertModel, tokenizer: Tokenizer
-) -> None:
+def test_only_at_its_very_start_a_text_spells_the_bos_token(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     begin = tokenizer.bos_token
     twice, later = (echo(model, tokenizer, text).tokens for text in (begin + begin, f" {begin}"))
 
@@ -62,7 +60,7 @@ def test_only_at_its_very_start_a_text_spells_the_beginning_token(
     assert len(later) > 1
 
 
-def test_a_beginning_token_that_is_an_ordinary_word_is_no_sign() -> None:
+def test_a_bos_token_that_is_an_ordinary_word_marks_nothing() -> None:
     words = tokenizers.Tokenizer(models.WordLevel({"the": 0, "there": 1, "re": 2}, unk_token="re"))
     assert encode_prompt("there", Tokenizer(words, 0)) == ([0, 1], 1)
 

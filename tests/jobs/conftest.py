@@ -31,7 +31,7 @@ QUICK = {
 
 @pytest.fixture
 def servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorkbench]:
-    """A house whose clock is quick; nothing that was started in it survives the test."""
+    """Settings with short intervals; no process that was started with them survives the test."""
     assert home
     for name, value in QUICK.items():
         monkeypatch.setenv(f"WORKBENCH_{name}", value)

@@ -125,29 +125,29 @@ def killed_while_storing(settings: Settings, job_id: str) -> tuple[Work, Path, P
     """A claimed job that made one artifact without a row, and the beginning of another; it left a checkpoint."""
     claim = take(settings, job_id, "somebody")
     assert claim is not None
-    work, whole, half = Work(claim, settings), "a" * 32, "b" * 32
+    work, complete, half = Work(claim, settings), "a" * 32, "b" * 32
     (work.folder / "step").write_text("7")
-    with work.storage.new(whole) as folder:
+    with work.storage.new(complete) as folder:
         (folder / "tokens").write_text("whole")
     with suppress(KeyboardInterrupt), work.storage.new(half):
         raise KeyboardInterrupt
     aside = settings.artifacts_folder / f".{half}.12345.new"
     aside.mkdir()
     (aside / "tokens").write_text("half")
-    return work, settings.artifacts_folder / whole, aside
+    return work, settings.artifacts_folder / complete, aside
 
 
 def test_what_a_job_left_goes_with_the_first_round_after_its_end(servers: RunningWorkbench) -> None:
     settings = servers.settings
     job_id = submit.submit(job_spec())
-    work, whole, aside = killed_while_storing(settings, job_id)
+    work, complete, aside = killed_while_storing(settings, job_id)
     Scheduler(settings).round()
-    assert [whole.exists(), aside.exists(), work.folder.exists()] == [True, True, True]  # it runs
+    assert [complete.exists(), aside.exists(), work.folder.exists()] == [True, True, True]  # it runs
     with database.transaction() as session:
         leases.finish(session, job_id, work.claim.fence, "done")
     Scheduler(settings).round()
-    assert [whole.exists(), aside.exists(), work.folder.exists()] == [False, False, False]
-    assert [entry.id for entry in garbage_collection.trashed(settings)] == [whole.name]
+    assert [complete.exists(), aside.exists(), work.folder.exists()] == [False, False, False]
+    assert [entry.id for entry in garbage_collection.trashed(settings)] == [complete.name]
     assert garbage_collection.remove_all_leftovers(settings) == []
 
 
@@ -155,11 +155,11 @@ def test_what_a_job_left_goes_with_the_first_round_after_its_end(servers: Runnin
 def test_a_job_that_may_be_retried_keeps_what_it_made(servers: RunningWorkbench, ending: Any) -> None:
     settings = servers.settings
     job_id = submit.submit(job_spec())
-    work, whole, aside = killed_while_storing(settings, job_id)
+    work, complete, aside = killed_while_storing(settings, job_id)
     with database.transaction() as session:
         leases.finish(session, job_id, work.claim.fence, ending)
     assert garbage_collection.remove_all_leftovers(settings) == [aside]
-    assert whole.exists()
+    assert complete.exists()
     assert (work.folder / "step").exists()
 
 
@@ -398,7 +398,7 @@ def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(serve
     assert storage.trash.ids() == {folder.name for folder in kept}
 
 
-def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(
+def test_the_scheduler_reports_a_refused_sweep_and_continues(
     servers: RunningWorkbench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = keep_artifacts(servers.settings, 2)
@@ -443,7 +443,7 @@ def test_only_what_goes_from_the_trash_is_sized(servers: RunningWorkbench, monke
     assert (sized, young.is_dir()) == ([old], True)
 
 
-def test_the_scheduler_backs_up_once_a_day(servers: RunningWorkbench) -> None:
+def test_the_scheduler_backs_up_daily(servers: RunningWorkbench) -> None:
     keep_artifacts(servers.settings, 1)
     for _ in range(2):
         Scheduler(servers.settings).round()

@@ -130,7 +130,7 @@ def clustered(do: Do, home: Path, clustered_home: Path) -> Do:
 def branch_train_merge(
     clustering: str, name: str, settings: Settings | None = None, branch_from: str | None = None, **training: float
 ) -> list[JobCard]:
-    """The cards of the jobs of `train clusters`, carried out here; from the seed unless told otherwise."""
+    """The cards of the jobs of `train clusters`, run here; from the seed unless set otherwise."""
     begin = {"branch_from": branch_from} if branch_from else {"seed_model": "seed"}
     job_spec = {"clustering": clustering, "name": name, **begin, "training": {**BRANCHES, **training}}
     ids = submit_training(parse_as(TrainClusters, job_spec), settings)

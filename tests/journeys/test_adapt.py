@@ -81,7 +81,7 @@ def shared(expert: str) -> dict[str, Any]:
 # the whole model -------------------------------------------------------------------------------------
 
 
-def test_the_whole_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(trained: Do, home: Path) -> None:
+def test_the_full_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(trained: Do, home: Path) -> None:
     before = hashes(home)
     card = trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"})
     assert card.state == "done", card.error
@@ -125,7 +125,7 @@ def dev_loss(expert: str, domain: str) -> float:
     return -float(score_text(load_multi_expert(planned.base, {one.id: one.kept}), one.id, text).mean())
 
 
-def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
+def test_what_is_watched_is_the_full_model_as_it_is(trained: Do) -> None:
     card = trained({**WATCHED, "name": "dapt", "full_model": True, "parent": "small/court"})
     for domain in ("sea", "court", "kitchen"):
         assert curve(card.id, domain)[12] == pytest.approx(dev_loss("dapt/sea", domain), rel=1e-5)
@@ -224,7 +224,7 @@ def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throug
     assert math.log(made.metrics["dev_perplexity"]) == pytest.approx(curve(job_id, "sea")[12])
 
 
-def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained: Do) -> None:
+def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_reported(trained: Do) -> None:
     training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
     card = trained({**NEW, "training": training})
     assert card.state == "done", card.error
@@ -273,7 +273,7 @@ def _points(job_id: str, name: str) -> list[MetricPoint]:
         return jobs.metrics(session, job_id, name)
 
 
-def test_a_parent_that_does_not_say_its_rate_is_asked_for_one(trained: Do) -> None:
+def test_a_parent_that_does_not_say_its_rate_needs_one(trained: Do) -> None:
     with transaction() as session:
         for expert in session.scalars(select(Expert)):
             expert.config = {}
@@ -297,7 +297,7 @@ def test_experts_are_added_one_after_another_and_none_that_was_there_changes(tra
     assert members("small") == ["small/court", "small/kitchen", "new 0", "new 1", "new 2"]
 
 
-def test_two_that_are_trained_at_once_both_end_up_in_the_mixture(trained: Do) -> None:
+def test_two_that_are_trained_concurrently_both_end_up_in_the_mixture(trained: Do) -> None:
     assert trained(NEW).state == "done"
     ids, streams = zip(*(run_now({**NEW, "name": name, "parent": "small/court"}) for name in "ab"), strict=True)
     open_ones = list(streams)
@@ -321,7 +321,7 @@ def test_two_that_are_trained_at_once_both_end_up_in_the_mixture(trained: Do) ->
         ({"training": {"patience": 0}}, "patience"),
     ],
 )
-def test_such_a_wish_is_refused_at_the_click(trained: Do, change, words) -> None:
+def test_such_a_spec_is_refused_at_the_click(trained: Do, change, words) -> None:
     assert trained
     with pytest.raises(BadSpec, match=words):
         submit({**NEW, **change})
@@ -408,7 +408,7 @@ def test_a_mixture_is_not_deleted_while_a_training_needs_it_nor_a_domain_that_is
     assert "no mixture called “small”" in card.error
 
 
-def test_an_expert_whose_mixture_vanished_meanwhile_is_kept_and_that_is_told(trained: Do) -> None:
+def test_an_expert_whose_mixture_vanished_meanwhile_is_kept_and_that_is_reported(trained: Do) -> None:
     job_id, events = run_now(NEW)
     for event in events:
         if isinstance(event, Step) and event.step == 6:

@@ -1,4 +1,4 @@
-"""Holes that were found in programs near to ours, by a file or a name that a stranger gives: none is here.
+"""Vulnerabilities published for similar programs, by a file or a name from an untrusted user: none applies here.
 
 Each test bears the number of the advisory. Those on requests are in `tests/ui/api/test_advisories_on_requests.py`.
 """

@@ -86,7 +86,7 @@ def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter
 
 
 @pytest.mark.usefixtures("scored")
-def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
+def test_less_text_than_requested_is_reported_and_none_is_named() -> None:
     outcome = ask(posterior_map, "small")
     assert {row.num_blocks for row in outcome.domains} <= set(range(1, 22))
     with transaction() as session:
@@ -95,7 +95,7 @@ def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
 
 
 @pytest.mark.usefixtures("trained")
-def test_a_domain_without_a_whole_block_is_named(trained: Do) -> None:
+def test_a_domain_without_a_full_block_is_named(trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 128, "max_tokens": 100})
     outcome = ask(posterior_map, "small")
     assert (outcome.domains, outcome.too_short) == ([], ["court", "kitchen", "sea"])
@@ -159,7 +159,7 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 
 
 @pytest.mark.usefixtures("scored")
-def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
+def test_a_passage_that_is_shown_in_full_has_the_mean_of_its_tokens() -> None:
     outcome = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
     for passage in outcome.worst:
         assert passage.mean == pytest.approx(sum(passage.differences) / passage.num_tokens)
@@ -191,14 +191,14 @@ def test_a_training_keeps_how_fast_it_was() -> None:
 
 
 @pytest.mark.usefixtures("scored")
-def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "posteriors", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "after 5 blocks" in out
     assert "updating" in out
     assert main(["evaluate", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == "mean"
-    assert main(["mixture", "modes", "small", "--blocks", "5"]) == 0
+    assert main(["mixture", "inference-modes", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "Oracle" in out
     assert "Mean of 2 domains that trained its experts" in out
@@ -246,7 +246,7 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
         assert post("posteriors", mixture="small", **output).json() == as_json(ask(posterior_map, "small", **output))
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
         assert post("contrast", **pair).json() == as_json(ask(compare_tokens, *pair.values()))
-        assert post("modes", mixture="small", num_blocks=5).json() == ask(
+        assert post("inference-modes", mixture="small", num_blocks=5).json() == ask(
             compare_modes, "small", num_blocks=5
         ).model_dump(mode="json")
         made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()

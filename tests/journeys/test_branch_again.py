@@ -88,7 +88,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     assert again == [cards[-1].id]  # nothing is left to do
 
 
-def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
+def test_a_second_request_with_other_knobs_says_what_differs_and_queues_nothing(
     clustered: Do, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from_seed = {"clustering": "topics", "name": "ensemble", "seed_model": "seed"}

@@ -124,7 +124,7 @@ def test_a_job_that_scores_dev_text_may_calibrate(trained: Do) -> None:
         session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
     again = trained({"kind": "evaluate", "split": "dev", "calibrate": True, **TEXT})
     assert again.state == "done"
-    assert "looks at no evidence" in result_sentence(again)
+    assert "does not use evidence" in result_sentence(again)
     with pytest.raises(BadSpec, match="calibrated on dev text"):
         trained({"kind": "evaluate", "split": "test", "calibrate": True, **TEXT})
 
@@ -156,7 +156,7 @@ def test_others_write_while_a_job_calibrates(trained: Do, change: str, monkeypat
 def test_a_gate_without_evidence_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         session.scalars(select(Mixture)).one().gate = {"kind": "fixed", "top_k": None}
-    with pytest.raises(MixtureError, match="looks at no evidence"):
+    with pytest.raises(MixtureError, match="does not use evidence"):
         fitted()
     assert main(["mixture", "calibrate", "small"]) == 2
     assert "--gate posterior" in capsys.readouterr().err
@@ -171,7 +171,7 @@ def test_evidence_of_a_request_is_scored_as_it_is_saved(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED
     assert main(["mixture", "perplexity", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["domains"] == by_request
-    assert main(["mixture", "modes", "small", *given]) == 0
+    assert main(["mixture", "inference-modes", "small", *given]) == 0
     rows = json.loads(capsys.readouterr().out)["domains"]
     assert [row["uniform"] for row in rows] == pytest.approx([row["perplexity"] for row in by_request])
     assert main(["mixture", "gate", "small", "--evidence-power", "0.5", "--json"]) == 0

@@ -1,4 +1,4 @@
-"""The removal of an expert certified: from a wish to a report that outlives the expert."""
+"""The removal of an expert certified: from a spec to a report that outlives the expert."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
     assert "was also trained on “court”" in outcome["not_removed"]
 
 
-def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: Do) -> None:
+def test_a_certificate_holds_no_text_and_the_same_spec_gives_the_same_result(trained: Do) -> None:
     one = certified(trained)
     shown = json.dumps(one.findings)
     assert not any(word in shown for word in ("statute", "appeal", "dismissed"))
@@ -169,7 +169,7 @@ def test_an_heir_that_stays_is_named(trained: Do) -> None:
     assert certified(trained, expert="small/kitchen").findings["heirs"] == []
 
 
-def test_of_an_expert_that_was_added_later_nothing_is_said_to_stay(trained: Do) -> None:
+def test_of_an_expert_that_was_added_later_nothing_is_reported_to_stay(trained: Do) -> None:
     new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "parent": "small/court"}
     assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
     shown = certified(trained, expert="sailor").findings["not_removed"]

@@ -90,7 +90,7 @@ def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gai
 
 
 @pytest.mark.parametrize("which", ["small/kitchen", "small/court", "base"])
-def test_a_changed_file_is_found_and_said_loudly(added: Do, which: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_file_is_detected_and_reported(added: Do, which: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert added(SPEC).result["ok"]
     with reading() as session:
         base = get_storage().path(experts.get_expert(session, "sailor").base_id)
@@ -107,7 +107,7 @@ def test_a_changed_file_is_found_and_said_loudly(added: Do, which: str, capsys: 
         assert len(additions_of(session, "sailor")) == 3
 
 
-def test_a_file_that_was_replaced_with_its_manifest_is_found_by_what_the_registry_recorded(added: Do) -> None:
+def test_a_file_replaced_together_with_its_manifest_is_detected_by_the_registrys_record(added: Do) -> None:
     from engine.files import write_manifest
 
     flip_a_bit(of_expert("small/kitchen") / "expert.safetensors")
@@ -117,7 +117,7 @@ def test_a_file_that_was_replaced_with_its_manifest_is_found_by_what_the_registr
     assert "manifest.json of expert small/kitchen is not the one that was recorded." in card.result["sentence"]
 
 
-def test_a_missing_file_is_found(added: Do) -> None:
+def test_a_missing_file_is_detected(added: Do) -> None:
     (of_expert("small/kitchen") / "expert.json").unlink()
     assert "expert.json of expert small/kitchen is missing." in added(SPEC).result["sentence"]
 
@@ -169,7 +169,7 @@ def test_a_new_expert_of_an_old_domain_is_certified_too(added: Do) -> None:
     assert [one["recorded_before"] for one in newest().findings["folders"]] == [True, False, True, True]
 
 
-def test_what_came_later_is_told_and_not_judged(added: Do) -> None:
+def test_what_came_later_is_reported_and_not_judged(added: Do) -> None:
     assert added({**NEW, "name": "judge", "domain": "court", "parent": None}).state == "done"
     flip_a_bit(of_expert("judge") / "expert.safetensors")
     card = added(SPEC)
@@ -203,7 +203,7 @@ def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None
     assert "does not take part" in trained(SPEC).error
 
 
-def test_a_wish_for_what_is_not_there_is_refused_at_the_click(trained: Do) -> None:
+def test_a_spec_of_something_missing_is_refused_at_the_click(trained: Do) -> None:
     assert trained
     with pytest.raises(BadSpec, match="no expert called “sailor”"):
         submit(SPEC)
@@ -268,7 +268,7 @@ def test_in_the_queue_the_certificate_waits_for_the_training(trained: Do, capsys
 
 
 @pytest.mark.parametrize("option", ["--no-certificate", "--no-join", "--full-model"])
-def test_without_an_addition_or_when_asked_not_to_nothing_is_certified(trained: Do, option: str) -> None:
+def test_without_an_addition_or_if_declined_nothing_is_certified(trained: Do, option: str) -> None:
     assert trained
     assert main([*TRAIN, option]) == 0
     with reading() as session:

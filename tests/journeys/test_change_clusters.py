@@ -128,7 +128,7 @@ def test_a_cluster_too_small_to_be_a_domain_is_named(topics: Do) -> None:
         assert "tiny" not in [one.name for one in corpora_rows.list_corpora(session)]
 
 
-def test_text_that_changed_under_a_clustering_is_told_and_nothing_is_made(topics: Do) -> None:
+def test_text_that_changed_under_a_clustering_is_reported_and_nothing_is_made(topics: Do) -> None:
     with transaction() as session:
         corpora_rows.domain_row(session, "sea").data_sha256 = "0" * 64
     job = topics(DOMAINS)
@@ -156,7 +156,7 @@ def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: 
 # by hand --------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_is_renamed_and_noted_and_found_by_name_or_number(topics: Do) -> None:
+def test_a_cluster_is_renamed_and_noted_and_retrieved_by_name_or_number(topics: Do) -> None:
     old = card().clusters[1].name
     with transaction() as session:
         rename_cluster(session, "topics", "1", "the law")
@@ -168,7 +168,7 @@ def test_a_cluster_is_renamed_and_noted_and_found_by_name_or_number(topics: Do) 
             rename_cluster(session, "topics", cluster, name)
 
 
-def test_merging_joins_documents_and_leaves_the_others_alone(topics: Do) -> None:
+def test_merging_joins_documents_and_leaves_the_others_unchanged(topics: Do) -> None:
     done(topics(DOMAINS))
     parts = [in_cluster(number) for number in range(3)]
     job = done(topics({"kind": "merge-clusters", "clustering": "topics", "clusters": ["2", "0"]}))
@@ -228,7 +228,7 @@ def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
     )
 
 
-def test_of_two_edits_at_once_the_second_is_told_to_try_again(topics: Do) -> None:
+def test_of_two_concurrent_edits_the_second_is_refused_with_advice_to_retry(topics: Do) -> None:
     job_spec = {"kind": "split-cluster", "clustering": "topics", "cluster": "0"}
     first, events = run_now(job_spec)
     next(events)
@@ -310,7 +310,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
     assert [one.experts for one in card().clusters] == [[name] for name in names]
 
 
-def test_a_training_that_failed_is_tried_again_alone(seeded: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_training_that_failed_is_retried(seeded: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = submit_training(job_spec())
     carry_out(ids[:1])
     train = train_joint._train

@@ -54,17 +54,17 @@ def client(talking: Do) -> Iterator[openai.OpenAI]:
 
 def test_openais_client_talks_with_a_mixture(client: openai.OpenAI) -> None:
     settings: dict[str, Any] = {"model": "talk", "messages": TALK, "max_completion_tokens": 6, "seed": 1}
-    whole = client.chat.completions.create(**settings, logprobs=True)
+    full = client.chat.completions.create(**settings, logprobs=True)
     chunks = list(client.chat.completions.create(**settings, stream=True, stream_options={"include_usage": True}))
-    assert whole.object == "chat.completion"
+    assert full.object == "chat.completion"
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
-    [choice] = whole.choices
+    [choice] = full.choices
     assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == choice.message.content
-    assert chunks[-1].usage == whole.usage
-    assert whole.usage is not None
-    assert whole.usage.completion_tokens == 6
+    assert chunks[-1].usage == full.usage
+    assert full.usage is not None
+    assert full.usage.completion_tokens == 6
     assert choice.logprobs is not None
     assert choice.logprobs.content is not None
     assert len(choice.logprobs.content) == 6
@@ -115,7 +115,9 @@ def refusal(client: openai.OpenAI, **settings: Any) -> tuple[str | None, str]:
     return caught.value.code, caught.value.body["message"]
 
 
-def test_what_cannot_be_said_in_a_conversation_is_refused_in_a_sentence(client: openai.OpenAI, talking: Do) -> None:
+def test_what_cannot_be_expressed_in_a_conversation_is_refused_in_a_sentence(
+    client: openai.OpenAI, talking: Do
+) -> None:
     code, sentence = refusal(client, model="small")
     assert code == "chat_template_error"
     assert sentence.startswith("“small” has no chat template: its seed model came without one.")
@@ -125,9 +127,7 @@ def test_what_cannot_be_said_in_a_conversation_is_refused_in_a_sentence(client: 
     assert refusal(client, messages=[{"role": "user", "content": "x" * 90_000}])[0] == "context_length_exceeded"
 
 
-def test_experts_whose_templates_differ_are_not_asked_together(
-    client: openai.OpenAI, talking: Do, tmp_path: Path
-) -> None:
+def test_experts_whose_templates_differ_are_not_mixed(client: openai.OpenAI, talking: Do, tmp_path: Path) -> None:
     folder = qwen_model(tmp_path / "other")
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     done(talking({"kind": "make-seed", "name": "other", "source": "folder", "location": str(folder)}))
@@ -136,10 +136,10 @@ def test_experts_whose_templates_differ_are_not_asked_together(
     code, sentence = refusal(client, model="both")
     assert code == "mixture_error"
     assert "have different chat templates" in sentence
-    alone = client.chat.completions.create(
+    continuation = client.chat.completions.create(
         model="both", messages=TALK, max_tokens=1, extra_body={"active": ["talk/kitchen"]}
     )
-    assert alone.choices[0].finish_reason == "length"
+    assert continuation.choices[0].finish_reason == "length"
 
 
 BAD: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -149,7 +149,7 @@ BAD: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD)
-def test_a_bad_template_harms_conversations_alone(
+def test_a_bad_template_breaks_only_conversations(
     client: openai.OpenAI, talking: Do, tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     folder = qwen_model(tmp_path / "bad")

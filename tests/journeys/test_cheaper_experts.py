@@ -1,4 +1,4 @@
-"""LoRA experts on their seed, an upcycled mixture of experts, the average of several experts: from wish to use."""
+"""LoRA experts on their seed, an upcycled mixture of experts, the average of several experts: from spec to use."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def message_of(model: str) -> list[Token]:
     return [event for event in shown if isinstance(event, Token)]
 
 
-def test_by_default_attention_alone_is_adapted_as_the_row_that_modes_table_2_chose(trained) -> None:
+def test_by_default_only_attention_is_adapted_as_the_row_that_modes_table_2_chose(trained) -> None:
     assert trained({**LORA, "name": "default", "domains": ["court"], "lora": {"rank": 4}}).state == "done"
     court = card_of("default/court")
     assert court.config["lora"]["targets"] == "attention"
@@ -130,7 +130,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert "NOT" not in certificate.result["sentence"]
 
 
-def test_a_whole_model_that_began_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:
+def test_a_full_model_that_started_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:
     trained(LORA)
     job_spec = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "full_model": True}
     card = trained({**job_spec, "training": {**TRAINING, "learning_rate": 2e-3}})
@@ -177,7 +177,7 @@ def test_an_adapter_trained_after_a_stop_is_the_one_that_was_never_stopped(train
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_mixture_of_experts_is_trained_scored_and_asked_like_a_dense_model(trained) -> None:
+def test_a_mixture_of_experts_is_trained_scored_and_used_like_a_dense_model(trained) -> None:
     card = trained(MOE)
     assert card.state == "done", (card.error, card.next_step)
     outcome = card_of("sparse/moe")

@@ -151,7 +151,7 @@ def accuracy(report: ReportCard, variant: str, top_k: int | None = None, expert:
 
 
 @pytest.mark.timeout(600)
-def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks: Path) -> None:
+def test_the_expert_who_knows_is_identified_and_the_report_says_so(paired: Do, tasks: Path) -> None:
     report = report_of(paired({**CLASSIFY, "path": str(tasks)}))
     expert, other = (f"elm-{number}/dense" for number in (knows(), 1 - knows()))
     best = accuracy(report, "alone", expert=expert)
@@ -169,7 +169,7 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
 
 
 @pytest.mark.timeout(600)
-def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
+def test_it_is_used_and_read_on_the_command_line_and_in_the_studio(
     paired: Do, tasks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     requested = [
@@ -266,7 +266,7 @@ def test_prompts_that_do_not_fit_are_cut_and_counted(paired: Do, tasks: Path) ->
 
 
 @pytest.mark.timeout(600)
-def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
+def test_what_cannot_be_done_is_refused_in_words(paired: Do, tasks: Path) -> None:
     job_spec = {**CLASSIFY, "path": str(tasks)}
     assert (
         "13 training examples are needed as demonstrations, but there are 12"

@@ -59,7 +59,7 @@ def test_what_starts_from_it_comes_of_the_expert_which_therefore_stays(trained) 
         experts.delete_expert(session, "small/court")
 
 
-def test_an_expert_that_nobody_knows_is_refused_at_once_and_a_vector_makes_no_model(trained) -> None:
+def test_an_unknown_expert_is_refused_immediately_and_a_vector_makes_no_model(trained) -> None:
     with pytest.raises(BadSpec, match="nobody"):
         trained({**COPY, "expert": "nobody"})
     job_spec = {"kind": "train-joint", "name": "token", "seed_model": "seed", "domains": ["court"]}

@@ -78,7 +78,7 @@ def message(api: TestClient, model: str, **job_spec: Any) -> dict[str, Any]:
 
 
 def refused(api: TestClient, path: str, **job_spec: Any) -> str:
-    """The words in which damage is told."""
+    """The sentence that reports damage."""
     response = api.post(path, json={"model": HURT, **job_spec})
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "damaged_file")
@@ -86,7 +86,7 @@ def refused(api: TestClient, path: str, **job_spec: Any) -> str:
 
 
 @each_damage
-def test_damage_is_told_with_cause_and_next_step_and_others_answer_as_before(api, damage, file, fault) -> None:
+def test_damage_is_reported_with_cause_and_next_step_and_others_answer_as_before(api, damage, file, fault) -> None:
     expected = message(api, WELL)
     data = {one: one.read_bytes() for one in folder().iterdir()}
     damage(folder())

@@ -101,7 +101,7 @@ def test_a_lora_expert_merged_into_its_seed_is_close_to_it(trained: Do, tmp_path
 
 
 @pytest.mark.usefixtures("trained")
-def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_refused_immediately(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for change, words in (
         ({"folder": str(tmp_path / "there")}, "exists already"),

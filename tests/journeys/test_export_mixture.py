@@ -114,7 +114,7 @@ def seed_and(do: Do, name: str, spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["networks", "adapter"])
-def test_a_seed_and_experts_that_change_networks_alone_are_one_mixture_of_experts_model(
+def test_a_seed_and_experts_that_change_only_networks_are_one_mixture_of_experts_model(
     trained: Do, tmp_path: Path, kind: str
 ) -> None:
     if kind == "networks":

@@ -61,7 +61,7 @@ def partition(documents: ClusteredDocuments) -> set[frozenset[str]]:
 # what is found --------------------------------------------------------------------------------------
 
 
-def test_clusters_are_found_and_described(imported: Do) -> None:
+def test_clusters_are_made_and_described(imported: Do) -> None:
     job = imported(FIND)
     assert job.state == "done", job.error
     card, documents = outcome()
@@ -79,7 +79,7 @@ def test_clusters_are_found_and_described(imported: Do) -> None:
     assert "180 documents in 3 clusters" in job.result["sentence"]
 
 
-def test_a_single_cluster_is_told_as_one(imported: Do) -> None:
+def test_a_single_cluster_is_described_as_one(imported: Do) -> None:
     job = imported({**FIND, "num_clusters": 1, "domains": ["sea"]})
     assert job.result["sentence"] == "60 documents in 1 cluster."
 
@@ -136,8 +136,8 @@ def test_long_documents_are_clustered_in_pieces_that_become_the_documents_of_its
     with reading() as session:
         domains = [corpora_rows.get_domain(session, f"cut/{number}") for number in range(3)]
     assert sum(domain.num_documents for domain in domains) == len(documents)
-    for whole in range(5):  # the pieces of a document stay in one split
-        splits = [documents.split(number) for number, text in enumerate(shown) if f"harbour{whole} " in text]
+    for document in range(5):  # the pieces of a document stay in one split
+        splits = [documents.split(number) for number, text in enumerate(shown) if f"harbour{document} " in text]
         assert len(splits) > 3
         assert len(set(splits)) == 1
 
@@ -160,7 +160,7 @@ def test_plain_text_says_how_it_was_cut_into_documents(imported: Do, tmp_path: P
     assert "cut" not in result_sentence(imported({**spec, "name": "lines", "path": str(tmp_path / "sea.jsonl")}))
 
 
-def test_the_fit_sees_training_text_alone_and_is_balanced_there(imported: Do) -> None:  # L11
+def test_the_fit_sees_only_training_text_and_is_balanced_there(imported: Do) -> None:  # L11
     imported({**FIND, "num_clusters": 7})
     card, documents = outcome()
     held_out = documents.splits_N != 0
@@ -197,7 +197,7 @@ def test_a_text_of_two_domains_counts_once_and_is_held_out_if_one_holds_it_out(i
 
 
 @pytest.mark.parametrize("method", ["unbalanced", "random"])
-def test_the_ablations_are_found_by_the_same_job(imported: Do, method: str) -> None:
+def test_the_ablations_are_made_by_the_same_job(imported: Do, method: str) -> None:
     assert imported({**FIND, "method": method}).state == "done"
     card, _ = outcome()
     assert card.config["clusters"]["method"] == method
@@ -292,7 +292,7 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
         ({"num_clusters": 100, "sample_size": 50}, "50 training documents are too few for 100 clusters"),
     ],
 )
-def test_fewer_documents_than_clusters_are_told_with_both_numbers(imported: Do, change: Any, words: str) -> None:
+def test_too_few_documents_fail_the_job_and_store_nothing(imported: Do, change: Any, words: str) -> None:
     job = imported({**FIND, **change})
     assert job.state == "failed"
     assert re.search(words, job.error), job.error
@@ -329,7 +329,7 @@ def test_identical_vectors_are_divided_all_the_same(do: Do, tmp_path: Path) -> N
     assert sorted(Counter(documents.labels_N[documents.is_fitted_N].tolist()).values())[0] >= 8
 
 
-def test_text_that_was_clustered_cannot_be_deleted_and_names_are_taken_once(imported: Do) -> None:
+def test_text_that_was_clustered_cannot_be_deleted_and_names_are_unique(imported: Do) -> None:
     imported(FIND)
     with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
         corpora_rows.delete_corpus(session, "sea")
@@ -339,7 +339,7 @@ def test_text_that_was_clustered_cannot_be_deleted_and_names_are_taken_once(impo
         submit_find(FindClusters.model_validate({**FIND, "name": "other", "domains": ["moon"]}))
 
 
-def test_no_text_at_all_is_told(do: Do) -> None:
+def test_no_text_at_all_is_reported(do: Do) -> None:
     job = do(FIND)
     assert (job.state, job.error) == ("failed", "Nothing to cluster: there is no training domain.")
 

@@ -206,7 +206,7 @@ def test_a_disk_that_is_too_small_is_named(trained: Do) -> None:
     assert "Free some space" in outcome.next_step
 
 
-def test_a_probe_that_takes_more_than_there_is_ends_at_once(trained: Do) -> None:
+def test_a_probe_that_takes_more_than_there_is_ends_immediately(trained: Do) -> None:
     assert trained
     outcome = measured(SPECS["joint"], Limits(50_000_000, 1 << 42))
     assert (outcome.fits, outcome.measured, outcome.nearest) == (False, None, {})
@@ -286,8 +286,8 @@ def test_jobs_that_fit_one_by_one_may_not_fit_together() -> None:
     together = several(one, 3, 2, "ensemble")
     assert (together.fits, together.problem) == (False, "It takes 240 MB of memory, and 200 MB are free.")
     assert "WORKBENCH_WORKER_SLOTS" in together.next_step
-    alone = several(one, 3, 1, "ensemble")
-    assert (alone.fits, alone.measured.disk_bytes if alone.measured else 0) == (True, 4)
+    single = several(one, 3, 1, "ensemble")
+    assert (single.fits, single.measured.disk_bytes if single.measured else 0) == (True, 4)
 
 
 def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) -> None:
@@ -307,8 +307,8 @@ def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) ->
 @pytest.mark.usefixtures("here")
 def test_the_command_that_is_printed_gives_the_same_job(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained
-    asked = ["train", "expert", "it's new", "--domain", "sea", "--mixture", "small", "--block-size", "32"]
-    assert main([*asked, "--steps", "7", "--no-certificate", "--forecast", "--json"]) == 0
+    arguments = ["train", "expert", "it's new", "--domain", "sea", "--mixture", "small", "--block-size", "32"]
+    assert main([*arguments, "--steps", "7", "--no-certificate", "--forecast", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["measured"]["num_tokens"] == 7 * 32 * 2
     assert shlex.split(answer["command"])[-1] == "--no-certificate"
@@ -334,7 +334,7 @@ def test_people_read_time_memory_disk_and_the_first_batch(trained: Do, capsys: p
     assert "curl -X POST http://127.0.0.1:8000/v1/workbench/jobs" in output
 
 
-def test_a_program_asks_over_http(trained: Do) -> None:
+def test_a_program_uses_http(trained: Do) -> None:
     assert trained
     app = create_app(get_settings(), playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:

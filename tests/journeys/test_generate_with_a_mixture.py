@@ -92,7 +92,7 @@ def test_unknown_names_are_refused_with_those_that_are_known() -> None:
         planned(active=["moon"])
 
 
-def test_many_streams_at_once_each_say_what_they_would_say_alone() -> None:
+def test_many_streams_together_each_give_what_they_would_by_themselves() -> None:
     host, prompts = Host(device="cpu"), ["the court", "mix flour", "waves", "serve"]
     plans = [planned(), planned("small/court"), planned(active=["small/kitchen"]), planned()]
     by_itself = [list(host.stream(plan, prompt, SAMPLING)) for plan, prompt in zip(plans, prompts, strict=True)]

@@ -159,7 +159,7 @@ def template(*pieces: dict[str, Any], **special: list[int]) -> Make:
 
 
 def sparse(folder: Path) -> None:
-    """The weights, and one of a terabyte that takes no room on the disk."""
+    """The weights, and one of a terabyte that takes no space on the disk."""
     content = (folder / WEIGHTS).read_bytes()
     header_length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + header_length]), content[8 + header_length :]
@@ -280,7 +280,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         parts_of("tokenizer_config.json", added_tokens_decoder={"1": {"content": "a", "evil": 1}}),
         "does not map ids to tokens",
     ),
-    "a terabyte without room on the disk": (sparse, r"takes 4,096 GB, but this machine has [\d,]+ GB of memory"),
+    "a terabyte without space on the disk": (sparse, r"takes 4,096 GB, but this machine has [\d,]+ GB of memory"),
     "a template of a token that it does not define": (template(BEGIN, TEXT), "cannot read a text"),
     "a template of a second text": (template({"Sequence": {"id": "B", "type_id": 0}}), "cannot read a text"),
     "a template of an id outside the vocabulary": (template(BEGIN, TEXT, x=[999_999]), "puts the id 999999 before"),

@@ -325,7 +325,7 @@ def test_a_method_that_does_not_fit_is_refused(trained: Do, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("trained")
-def test_names_and_places_are_checked_at_once(tmp_path: Path) -> None:
+def test_names_and_places_are_checked_immediately(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     there = {"source": str(tmp_path), "seed_model": "seed", "name": "new"}
     for change, words in (

@@ -56,7 +56,7 @@ def test_an_import_keeps_dummy_tokens_and_reports_them(do: Do, home: Path, lette
     }
 
 
-def test_nothing_is_replaced_unless_asked_for(do: Do, home: Path, letters: Path) -> None:
+def test_nothing_is_replaced_unless_requested(do: Do, home: Path, letters: Path) -> None:
     do({"kind": "import-corpus", "name": "letters", "path": str(letters)})
     assert all(private in kept(home) for private in PRIVATE)
     with reading() as session:

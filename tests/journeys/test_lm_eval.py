@@ -81,7 +81,7 @@ def planned() -> GenerationPlan:
 
 
 def model_args(url: str) -> dict[str, Any]:
-    """What lm-eval must be told of a model; all else is as it comes."""
+    """What lm-eval must be given for a model; all else is its default."""
     return {"model": "small", "base_url": url, "tokenizer": str(planned().base.folder), "max_length": 128}
 
 

@@ -120,7 +120,7 @@ def test_a_rebuilt_registry_knows_what_trained_the_shared_parameters(trained: Do
         assert "All that this expert learned on “sea” is removed" in what_stays(session, "small", sailor)
 
 
-def test_a_backup_with_a_rebuild_of_what_came_later_is_the_whole_registry(trained: Do, home: Path) -> None:
+def test_a_backup_with_a_rebuild_of_later_records_is_the_full_registry(trained: Do, home: Path) -> None:
     trained(EVALUATE)
     copy = back_up(get_settings()).path
     assert copy.stat().st_mode & 0o777 == 0o600

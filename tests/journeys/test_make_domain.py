@@ -85,7 +85,7 @@ def test_an_area_and_clusters_together_take_what_is_in_both(topics: Do) -> None:
     assert job.result["num_documents"] == (points["cluster"] == 1).sum() < len(points)
 
 
-def test_clusters_alone_hold_what_is_not_on_the_map_too(topics: Do, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_clusters_hold_what_is_not_on_the_map_too(topics: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "choose", "topics", "mine", "--clusters", "0,2", "--here"]) == 0
     with reading() as session:
         documents = load_documents(get_storage().path(clustering_row(session, "topics").artifact_id))
@@ -113,12 +113,12 @@ def test_an_area_needs_a_map(topics: Do) -> None:
         (["0 0 1 nan 1 1"], "pairs of numbers"),
     ],
 )
-def test_an_area_that_is_none_is_refused_at_once(areas: list[str], words: str) -> None:
+def test_an_invalid_area_is_refused_immediately(areas: list[str], words: str) -> None:
     with pytest.raises(BadSpec, match=words):
         parse_spec({**SPEC, "areas": areas})
 
 
-def test_a_taken_name_is_told_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_name_is_reported_before_any_text_is_read(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_domain, "read_documents", None)
     with pytest.raises(BadSpec, match="sea"):
         topics({**SPEC, "name": "sea", "clusters": ["0"]})

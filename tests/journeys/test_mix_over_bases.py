@@ -191,7 +191,7 @@ def asdict_of(mixture: str) -> dict[str, Any]:
         return mixtures.get_mixture(session, mixture).gate
 
 
-def test_a_host_with_little_room_says_the_same(clustered: Do) -> None:
+def test_a_host_with_little_memory_gives_the_same(clustered: Do) -> None:
     roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
     assert list(tight.stream(planned(), "the court", SAMPLING)) == list(roomy.stream(planned(), "the court", SAMPLING))
     assert (len(tight.loaded()), len(roomy.loaded())) == (1, 3)
@@ -393,7 +393,7 @@ def test_a_new_expert_joins_on_the_base_of_its_parent(clustered: Do) -> None:
     assert done(clustered(watched)).result["expert"] == "watched"
 
 
-def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
+def test_the_removal_of_a_full_model_is_certified(clustered: Do) -> None:
     court = expert_of("statute")
     with transaction() as session:
         others = [one for one in elms() if one != elms()[court]]
@@ -420,7 +420,7 @@ def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
         assert len(outcome["shares"]["without_expert"]) == 4
 
 
-def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clustered: Do) -> None:
+def test_an_addition_to_a_full_model_is_certified_with_all_that_lies_beside(clustered: Do) -> None:
     late = {"kind": "train-expert", "name": "late", "domain": CLUSTERS[0], "mixture": "ensemble", "parent": elms()[0]}
     done(clustered({**late, "training": BRANCHES}))
     card = done(clustered({**EVALUATE, "kind": "certify-addition", "expert": "late"}))
@@ -457,12 +457,12 @@ def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_ho
     assert len(set(watched.values())) > 1
 
 
-def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
+def test_what_a_request_may_not_set_on_the_gate_is_refused(clustered: Do) -> None:
     with pytest.raises(MixtureError, match="it is not of a cluster of “topics”"):
         planned("small", gate=load_gate(asdict_of("ensemble")))
 
 
-def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
+def test_the_grid_holds_the_result_of_each_single_gate_and_the_command_prints_it(
     clustered: Do, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done(clustered(EVALUATE))

@@ -1,4 +1,4 @@
-"""MoDE from wish to use: experts trained beside a frozen seed, put together, taken apart, scored and asked."""
+"""MoDE from spec to use: experts trained beside a frozen seed, composed, taken apart, scored and used."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_stage_two_trains_gates_or_all_and_leaves_what_it_is_made_of(moded, froz
     assert curve >= {"loss/court", "loss/kitchen", "dev_loss/court", "dev_loss/kitchen", "dev_loss/sea"}
 
 
-def test_it_is_scored_and_asked_like_any_mixture(moded) -> None:
+def test_it_is_scored_and_used_like_any_mixture(moded) -> None:
     for name in ("law", "food", "both"):
         card = done(moded({"kind": "evaluate", "mixture": name, "block_size": 32, "max_tokens": 400}))
         assert card.result["scored"] == 3
@@ -357,7 +357,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         assert "x" not in [one.name for one in mixtures.list_mixtures(session)]
 
 
-def test_strangers_to_the_backbone_or_the_tokenizer_are_refused(moded) -> None:
+def test_experts_of_another_backbone_or_tokenizer_are_refused(moded) -> None:
     twin = {"domains": TWO, "vocab_size": 320, "shape": {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}}
     moded({"kind": "make-seed", "name": "twin", **twin, "seed": 7})
     moded({"kind": "make-seed", "name": "foreign", **twin, "vocab_size": 310})
@@ -406,7 +406,7 @@ def test_a_domain_that_was_renamed_is_known_to_what_is_composed_of_its_experts(m
     assert {one["name"] for one in again.config["sources"]} == {"court.3", "kitchen"}
 
 
-def test_lineage_tells_all_that_was_put_together(moded) -> None:
+def test_lineage_shows_all_that_was_composed(moded) -> None:
     both, law, food = (card_of(name) for name in ("both/composed", "law/court", "food/kitchen"))
     with reading() as session:
         line, later = experts.lineage(session, "both/composed"), experts.lineage(session, "food/kitchen")
@@ -432,7 +432,7 @@ def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(m
         nearest_parent(session, get_storage(), "law", "sea")
 
 
-def test_a_parent_is_found_among_those_that_have_copies(moded) -> None:
+def test_a_parent_is_selected_among_those_that_have_copies(moded) -> None:
     with transaction() as session:
         mixtures.add_member(session, "small", "law/court")
     late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "small", "training": TRAINING}
@@ -471,7 +471,7 @@ def test_its_removal_and_its_addition_are_certified(moded) -> None:
     assert card.result["ok"], card.result["sentence"]
 
 
-def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> None:
+def test_the_history_shows_what_was_retained_and_which_experts_the_gates_chose(moded) -> None:
     card = done(moded({**STAGE_TWO, "training": {**TRAINING, "num_steps": 60}}))
     with reading() as session:
         history, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
@@ -489,7 +489,7 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
     assert both["court"][-1] < by_itself["court"][0]
 
 
-def test_of_experts_trained_together_each_is_told_on_its_own_domain(moded) -> None:
+def test_of_experts_trained_together_each_is_shown_on_its_own_domain(moded) -> None:
     with reading() as session:
         (seen,) = training_history.training_history(session, "small/court").domains
     assert seen.domain == "court"

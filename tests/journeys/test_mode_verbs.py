@@ -17,7 +17,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_experts_are_trained_composed_and_shown(trained, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained
     for name, domain in (("law", "court"), ("food", "kitchen")):
         made = ask(capsys, "train", "mode", name, "--seed-model", "seed", "--domains", domain, *QUICK)
@@ -57,7 +57,7 @@ TRAIN = ("train", "mode")
         (["mode", "compose", "x", "--experts", "a,a"], "name each expert once"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_what_cannot_be_is_refused_immediately(
     trained, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert trained

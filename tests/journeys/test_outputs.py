@@ -99,9 +99,7 @@ def test_what_a_killed_attempt_left_goes_with_the_next(spec: dict[str, Any], out
     assert "file" in spec or not (out / "it/half.safetensors").exists()
 
 
-def test_an_attempt_that_ends_before_it_is_recorded_is_not_in_the_way_of_the_next(
-    spec: dict[str, Any], out: Path
-) -> None:
+def test_an_attempt_that_ends_before_it_is_recorded_does_not_block_the_next(spec: dict[str, Any], out: Path) -> None:
     job_id, events = run_now(spec)
     with closing(events):
         for event in events:

@@ -59,7 +59,7 @@ def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do)
     assert [cell.overlap for cell in outcome.cells] == [1, None, None, None]
 
 
-def test_the_command_line_tells_both(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_both(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 64, "max_tokens": 500})
     assert main(["evaluate", "affinity", "small"]) == 0
     assert "workbench evaluate overlap" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The numbers of the page Overview are those of the command line: `mixture modes`, `evaluate show`, a calibration."""
+"""The numbers of the page Overview are those of `mixture inference-modes`, `evaluate show` and a calibration."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_overview_shows_what_the_commands_print(
     have = read_contents()
     [best] = numbers._measure(have.mixtures)
     assert best.domains == {"court", "kitchen"}  # the sea trained nobody
-    averages = printed(capsys, "mixture", "modes", "small")["averages"]
+    averages = printed(capsys, "mixture", "inference-modes", "small")["averages"]
     assert best.mean == pytest.approx(averages["train"]["mixture"], rel=1e-12)
 
     table = printed(capsys, "evaluate", "show", "small")

@@ -104,7 +104,7 @@ def test_hashes_and_logits_are_equal_in_another_workbench(
     assert (card_of("again", there).base_id, card_of("again", there).seed) == (second.base_id, "seed")
 
 
-def test_a_seed_that_is_missing_is_named_with_the_way_to_get_it(
+def test_a_missing_seed_is_named_with_how_to_get_it(
     trained: Do, tmp_path: Path, there: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done(trained(LORA))
@@ -240,8 +240,8 @@ def test_an_altered_file_is_refused_and_leaves_nothing(packed: Path, there: Sett
 
 
 def test_a_cut_a_compressed_and_a_linked_file_are_refused(packed: Path, there: Settings, tmp_path: Path) -> None:
-    whole = packed.read_bytes()
-    (tmp_path / "cut").write_bytes(whole[:-100])
+    complete = packed.read_bytes()
+    (tmp_path / "cut").write_bytes(complete[:-100])
     (tmp_path / "text").write_text("not a zip")
     bomb = rewritten(packed, lambda members: members.update({"expert/bomb.json": bytes(1 << 22)}), compression=8)
     shutil.copy(bomb, tmp_path / "bomb")
@@ -262,7 +262,7 @@ def test_a_cut_a_compressed_and_a_linked_file_are_refused(packed: Path, there: S
 
 
 @pytest.mark.usefixtures("trained")
-def test_nothing_is_written_over_and_places_are_checked_at_once(tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_places_are_checked_immediately(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("mine")
     for spec, words in (
         ({"kind": "pack-expert", "expert": "small/court", "file": str(tmp_path / "there")}, "exists already"),

@@ -22,7 +22,7 @@ from workbench.requests import generation
 from workbench.store.storage import get_storage
 
 
-def test_it_computes_what_it_computes_alone(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_computes_what_it_computes_by_itself(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     done(trained(LORA))
     members = "seed:seed,thin/court,small/kitchen"
     assert main(["mixture", "create", "all", "--experts", members]) == 0
@@ -31,7 +31,7 @@ def test_it_computes_what_it_computes_alone(trained: Do, capsys: pytest.CaptureF
         folder = storage.path(seeds.seed_row(session, "seed").artifact_id)
         plan = generation.plan(session, storage, "all")
         card = experts.get_expert(session, "seed:seed")
-    alone = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    single = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
     bare, thin = (one.id for one in plan.experts[:2])
     files = plan.files()[plan.experts[0].base]
     assert list(files) == [bare, thin]  # of one base, which is in memory one time
@@ -39,11 +39,11 @@ def test_it_computes_what_it_computes_alone(trained: Do, capsys: pytest.CaptureF
         loaded = load_base(plan.experts[0].base, {key: files[key] for key in keys})
         view = loaded.view(keys)
         with torch.no_grad():
-            assert torch.equal(view(IDS, Rows.all_to(bare, 1)), alone)
+            assert torch.equal(view(IDS, Rows.all_to(bare, 1)), single)
             assert torch.equal(view(IDS, Rows.all_to(thin, 1)), our_logits("thin/court"))
         assert sum("embed_tokens." in name and name.endswith("weight") for name in loaded.tensors()) == 1
         assert loaded.coming_bytes({"again": files[bare]}) == 0
-    assert torch.equal(our_logits("seed:seed"), alone)
+    assert torch.equal(our_logits("seed:seed"), single)
     assert (card.seed, card.num_parameters, card.mixtures) == ("seed", 0, ["all"])
     done(trained({"kind": "evaluate", "mixture": "all", "domains": ["court"], "block_size": 32, "max_tokens": 200}))
     assert main(["generate", "all", "the court", "--max-tokens", "3"]) == 0

@@ -28,7 +28,7 @@ def test_the_laws_are_checked_and_kept_as_the_jobs_result(do: Do) -> None:
 
 
 def test_a_law_that_fails_is_the_result_of_a_job_that_is_done(do: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stuck(_ground: object) -> None:
+    def stuck(_test_bed: object) -> None:
         raise RuntimeError("stuck")
 
     broken = laws.Law("L1", "a law", "bit-equal", 0, stuck)  # type: ignore[arg-type]

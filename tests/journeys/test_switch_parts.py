@@ -1,4 +1,4 @@
-"""A composed expert of MoDE answers: its parts switched per request, its gates told, and no trace left behind."""
+"""A composed expert of MoDE answers: its parts switched per request, its gates shown, and no trace left behind."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def message(host: Host, parts: list[str] | None = None) -> list[Token]:
     return [one for one in host.stream(planned(parts), "the court", SAMPLING) if isinstance(one, Token)]
 
 
-def test_each_token_tells_what_backbone_and_active_parts_weighed() -> None:
+def test_each_token_has_the_weights_of_backbone_and_active_parts() -> None:
     host = Host(device="cpu")
     for requested, active in ((None, PARTS), (["kitchen"], ["kitchen"]), (PARTS[::-1], PARTS), ([], [])):
         for token in message(host, requested):
@@ -128,7 +128,7 @@ def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
             generation.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))
 
 
-def test_the_command_line_switches_parts_and_tells_their_mean_weights(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_switches_parts_and_shows_their_mean_weights(capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["generate", "apps", "the court", "--max-tokens", "4", "--seed", "1", "--parts", "apps/composed:kitchen"]
     assert main(ask) == 0
     printed = capsys.readouterr().err

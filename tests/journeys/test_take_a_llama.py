@@ -114,7 +114,7 @@ def test_it_keeps_its_files_and_ends_where_it_says(taken: Do, folder: Path, monk
             assert (token.text, last) == (" ab", Done("stop", 2, 1)), (model, end)
 
 
-def test_what_nobody_said_is_not_made_up_when_it_is_kept(trained: Do, folder: Path) -> None:
+def test_what_nobody_set_is_not_made_up_when_it_is_kept(trained: Do, folder: Path) -> None:
     byte_level("<|end|>").save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
     for name in ("special_tokens_map.json", "generation_config.json"):
@@ -140,7 +140,7 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     assert any(passage.tokens[0].startswith(" ") for passage in result.worst + result.best)
 
 
-def test_api_and_command_line_tell_that_it_ended(
+def test_api_and_command_line_report_that_it_ended(
     taken: Do, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train = {"kind": "train-joint", "name": "again", "seed_model": "llama", "domains": ["court"]}

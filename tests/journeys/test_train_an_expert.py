@@ -1,4 +1,4 @@
-"""The first walk: a wish, a job, a process of its own, an expert in the registry."""
+"""The first journey: a spec, a job, a process of its own, an expert in the registry."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_killed_at_any_moment_the_training_ends_as_if_it_had_not_been(trained: D
     calm = trained({**longer, "name": "calm"})
     with worker():
         job_id = submit(longer)
-        _kill_once_under_way(job_id)
+        _kill_while_it_runs(job_id)
         card = list(wait(job_id))[-1]
     assert card.state == "done", (card.error, card.next_step)
     with reading() as session:
@@ -103,7 +103,7 @@ def _curve(session: Any, job_id: str) -> dict[int, float]:
     return {point.step: point.value for point in jobs.metrics(session, job_id) if point.name == "loss"}
 
 
-def _kill_once_under_way(job_id: str) -> None:
+def _kill_while_it_runs(job_id: str) -> None:
     """kill -9 of the job's process, once its first losses are written."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -143,7 +143,7 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     assert by_domain["sea"].perplexity < next(r for r in uniform.domains if r.domain == "sea").perplexity
 
 
-def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when_asked(trained: Do) -> None:
+def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_on_request(trained: Do) -> None:
     job_spec = {"kind": "evaluate", "mixture": "small", "domains": ["sea"], "block_size": 32, "max_tokens": 500}
     trained(job_spec)
     with transaction() as session:
@@ -172,7 +172,7 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when
         ({"name": "small/court"}, "exists already"),
     ],
 )
-def test_a_wish_that_cannot_be_granted_is_refused_at_the_click_and_leaves_nothing(trained: Do, change, words) -> None:
+def test_an_impossible_spec_is_refused_at_the_click_and_leaves_nothing(trained: Do, change, words) -> None:
     with reading() as session:
         before = len(jobs.list_jobs(session))
     with pytest.raises(BadSpec, match=words):
@@ -184,7 +184,7 @@ def test_a_wish_that_cannot_be_granted_is_refused_at_the_click_and_leaves_nothin
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"parent": "stranger"}, "no expert in “small” called “stranger”"),
+        ({"parent": "unknown"}, "no expert in “small” called “unknown”"),
         ({"training": {"block_size": 4096}}, "block_size 4096 is above the model's context of 128 tokens"),
     ],
 )

@@ -46,7 +46,7 @@ def made(names: list[str]) -> list[ExpertCard]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_makes_experts_that_are_scored_mixed_and_asked_alike(trained, method: str) -> None:
+def test_every_method_makes_experts_that_are_scored_mixed_and_used_alike(trained, method: str) -> None:
     card = trained({**BASELINE, "method": method})
     assert card.state == "done", (card.error, card.next_step)
     names = list(TrainJoint(**{**BASELINE, "method": method}).experts)
@@ -127,7 +127,7 @@ def test_an_expert_added_to_a_baseline_trains_what_its_experts_have_of_their_own
     assert min(sea, key=sea.__getitem__) == "sailor"
 
 
-def test_the_name_of_a_dense_expert_is_taken_from_the_moment_it_is_asked_for(trained) -> None:
+def test_the_name_of_a_dense_expert_is_taken_from_the_moment_of_submission(trained) -> None:
     submit({**BASELINE, "method": "dense"})
     with pytest.raises(BadSpec, match="An expert called “base/dense” exists already"):
         submit({**LATE, "name": "base/dense", "mixture": "small"})

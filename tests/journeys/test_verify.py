@@ -75,7 +75,7 @@ def test_the_first_token_that_differs_is_named(stored: Stored, capsys: pytest.Ca
 
     assert main(["verify", str(stored(change))]) == 1
     shown = capsys.readouterr().out
-    assert "Choice 2: token 4 of 6 is another." in shown
+    assert "Choice 2: token 4 of 6 differs." in shown
     assert "Choice 3: all 6 tokens are the same." in shown
     assert "Changed since: expert small/court." in shown
     assert "Changed since: torch 1.0, now " in shown

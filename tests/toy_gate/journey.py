@@ -50,7 +50,7 @@ def api(soft: Path) -> Iterator[TestClient]:
         yield one
 
 
-def test_the_gate_is_found() -> None:
+def test_the_gate_is_listed() -> None:
     assert "tempered" in gate_types()
 
 

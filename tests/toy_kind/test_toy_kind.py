@@ -108,7 +108,7 @@ def test_what_it_requires_is_checked_when_it_is_submitted() -> None:
 
 
 @pytest.mark.usefixtures("law")
-def test_a_stored_job_of_it_stays_readable_once_it_is_uninstalled(request: pytest.FixtureRequest) -> None:
+def test_a_stored_job_of_it_stays_readable_after_it_is_uninstalled(request: pytest.FixtureRequest) -> None:
     request.getfixturevalue("installed")
     job_id = submit(SPEC)
     sys.path.remove(FOLDER)

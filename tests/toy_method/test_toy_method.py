@@ -90,7 +90,7 @@ def seeded(home: Path, tmp_path: Path) -> Path:
     return home
 
 
-def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_the_workbench(seeded: Path) -> None:
+def test_it_is_trained_scored_opened_and_used_like_the_built_in_methods(seeded: Path) -> None:
     result = do(TRAIN).result
     assert result["experts"] == ["toys/court", "toys/sea"]
     with reading() as session:
@@ -131,7 +131,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
 
 def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
     app = AppTest.from_file(str(STUDIO), default_timeout=60)
-    app.session_state["train.what"] = "DEMix model"
+    app.session_state["train.what"] = "DEMix, LoRA, MoE or dense"
     app.session_state["train-joint.method"] = "toy"
     app.run()
     app.switch_page("app_pages/train.py").run()

@@ -44,7 +44,7 @@ def test_a_backup_holds_what_was_committed_and_nobody_else_may_read_it(settings:
     assert os.listdir(made.path.parent) == [made.path.name]
 
 
-def test_a_backup_is_made_once_a_day_and_seven_are_kept(settings: Settings) -> None:
+def test_a_backup_is_made_daily_and_seven_are_kept(settings: Settings) -> None:
     for day in range(1, 9):
         made = back_up_daily(settings)
         assert made is not None
@@ -70,7 +70,7 @@ def test_a_first_backup_that_holds_almost_nothing_does_not_last_for_a_day(settin
         assert back_up_daily(settings) is None
 
 
-def test_copies_asked_for_by_hand_push_out_no_day(settings: Settings) -> None:
+def test_manual_backups_push_out_no_daily_one(settings: Settings) -> None:
     for day in range(1, 8):
         aged(back_up(settings), f"202001{day:02}T100000Z")
     for hour in range(10):

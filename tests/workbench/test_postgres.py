@@ -13,7 +13,7 @@ from tests.workbench.postgres import find_initdb
 SCRIPT = Path(__file__).parents[1] / "install_system.sh"
 
 
-def test_the_newest_version_is_found_outside_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_version_is_located_outside_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert find_initdb(tmp_path) is None
     for version in ("9.6", "15", "13"):
@@ -22,7 +22,9 @@ def test_the_newest_version_is_found_outside_the_path(tmp_path: Path, monkeypatc
     assert find_initdb(tmp_path) == tmp_path / "15" / "bin" / "initdb"
 
 
-def test_what_cannot_be_installed_is_said_with_what_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_installed_is_reported_with_what_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shell = shutil.which("sh")
     assert shell is not None
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -206,7 +206,7 @@ def test_a_transaction_may_change_more_rows_than_a_query_may_name(home: Path) ->
     assert len((get_storage().records.read(id) or {})["rows"]["domains"]) == 600
 
 
-def test_a_rebuild_asks_no_more_of_the_registry_for_more_rows(home: Path) -> None:
+def test_a_rebuild_needs_no_more_queries_for_more_rows(home: Path) -> None:
     def selects(num_seeds: int) -> int:
         with transaction() as session:
             for n in range(num_seeds):

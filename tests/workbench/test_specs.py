@@ -1,4 +1,4 @@
-"""A wish means the same in every process, and every complaint comes at once."""
+"""A spec means the same in every process, and all complaints come together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path:
     assert MakeSeed(name="a", source="hub", location="org/model").location == "org/model"
 
 
-def test_a_stored_wish_reads_back_as_it_was(tmp_path: Path, monkeypatch) -> None:
+def test_a_stored_spec_reads_back_unchanged(tmp_path: Path, monkeypatch) -> None:
     job_spec = ImportCorpus(name="a", path="texts.jsonl")
     monkeypatch.chdir(tmp_path)
     assert parse_spec(job_spec.model_dump(mode="json")) == job_spec
@@ -45,7 +45,7 @@ def test_a_joint_training_is_known_again_whatever_the_settings_of_other_methods_
     assert adapters.identity() != default.identity()
 
 
-def test_all_complaints_come_at_once() -> None:
+def test_all_complaints_come_together() -> None:
     job_spec = {
         "kind": "train-joint",
         "name": "",
@@ -98,7 +98,7 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "measure-overlap", "domains": ["law", "law", "sea"]},
     ],
 )
-def test_wishes_that_contradict_themselves_are_refused(job_spec: dict[str, object]) -> None:
+def test_specs_that_contradict_themselves_are_refused(job_spec: dict[str, object]) -> None:
     with pytest.raises(BadSpec):
         parse_spec(job_spec)
 
@@ -112,7 +112,7 @@ def test_what_the_demo_finds_can_be_named() -> None:
     assert [ImportCorpus(name=name, local_source=name).name for name in SOURCES] == list(SOURCES)
 
 
-def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
+def test_complaints_speak_of_the_spec_and_not_of_the_program() -> None:
     job_spec = {"kind": "train-joint", "name": "d", "domains": [], "training": {"num_steps": "many"}}
     with pytest.raises(BadSpec) as refused:
         parse_spec(job_spec)

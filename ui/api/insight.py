@@ -53,7 +53,7 @@ async def posterior(body: PosteriorRequest, request: Request, state: State) -> P
     return PosteriorAnswer(**dict(answer), manifest=plan.manifest())
 
 
-@router.post("/v1/workbench/modes")
+@router.post("/v1/workbench/inference-modes")
 def compare_modes(body: InferenceModesRequest, state: State) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's inference modes, from stored scores."""
     return _from_scores(state, scores.compare_modes, body)

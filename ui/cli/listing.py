@@ -30,7 +30,7 @@ class Column:
         return self.title.lower().replace(" ", "-")
 
     def cell(self, item: Any) -> Any:
-        """What is printed for an item."""
+        """The printed form of an item."""
         return self.text(self.value(item))
 
 

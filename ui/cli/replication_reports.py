@@ -48,7 +48,7 @@ def newest(name: str) -> ReportCard | None:
 
 
 def files_of(card: ReportCard) -> dict[str, str]:
-    """Where the registry keeps a report's pages."""
+    """The paths of a report's pages, by format."""
     from workbench.settings import get_settings
     from workbench.store.storage import get_storage
 

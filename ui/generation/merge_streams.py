@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def merge_streams(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
-    """What each stream yields, with its place, as it comes. Closing this closes all of them."""
+    """Merges streams: yields each item with its stream's place, as it comes. Closing this closes all of them."""
     items: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue()
 
     async def follow(place: int, stream: AsyncGenerator[T, None]) -> None:

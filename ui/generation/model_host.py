@@ -74,7 +74,7 @@ class ModelHost:
         self._lock = Lock()
 
     def plan(self, request: MixtureRequest) -> GenerationPlan:
-        """What will answer a request, read in one short transaction."""
+        """The plan for answering a request, read in one short transaction."""
         from workbench.registry.database import reading
         from workbench.requests import generation
         from workbench.store.storage import get_storage

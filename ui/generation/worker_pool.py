@@ -85,7 +85,7 @@ class WorkerPool:
             self._leave(turn)
 
     async def stream(self, make: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-        """What a generator yields, as it comes; closing this closes it at its next item and frees the slot."""
+        """Yields a generator's items as they come; closing this closes it at its next item and frees the slot."""
         loop, items, given_up = asyncio.get_running_loop(), asyncio.Queue[Any](), Event()
 
         def put(item: Any) -> None:

@@ -6,7 +6,7 @@ from ui.kinds.screen import Need
 from ui.present.pages import COMPOSITION, CORPORA
 from workbench.spec_base import Spec
 
-SEED, JOINT, EXPERT = "Seed model", "DEMix model", "New expert"
+SEED, JOINT, EXPERT = "Seed model", "DEMix, LoRA, MoE or dense", "New expert"
 AVERAGE, CLASSIFY = "Average", "Few-shot classification"
 MODE = "MoDE expert"
 

@@ -105,7 +105,7 @@ class GridParts:
 class Page:
     """The components that all panes share."""
 
-    mode: gr.Radio
+    answer_format: gr.Radio
     count: gr.Radio
     blind: gr.Checkbox
     legend: gr.HTML
@@ -120,7 +120,7 @@ class Page:
 
     def inputs(self) -> list[Any]:
         """The inputs of a generation, in the order of `player.Round.of`."""
-        shared = [self.mode, self.count, self.blind, self.prompt, *self.sampling]
+        shared = [self.answer_format, self.count, self.blind, self.prompt, *self.sampling]
         return [*shared, *self.choices()]
 
     def choices(self) -> list[Any]:
@@ -128,7 +128,7 @@ class Page:
         return [component for pane in self.panes for component in pane.inputs()]
 
     def answers(self) -> list[gr.HTML]:
-        """What the answers are written into."""
+        """The components that the answers are written into."""
         return [pane.answer for pane in self.panes]
 
 
@@ -151,7 +151,9 @@ def _layout() -> Page:
     with gr.Column(elem_id="play"):
         with gr.Row(elem_id="bar"):
             gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
-            mode = gr.Radio([CHAT, COMPLETION], value=COMPLETION, label="Mode", elem_id="mode", elem_classes="segments")
+            answer_format = gr.Radio(
+                [CHAT, COMPLETION], value=COMPLETION, label="Format", elem_id="format", elem_classes="segments"
+            )
             count = gr.Radio([2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
             blind = gr.Checkbox(False, label="Blind", elem_id="blind")
             gr.HTML("", elem_classes="space")
@@ -188,7 +190,7 @@ def _layout() -> Page:
                 stop = gr.Button("Stop", elem_id="stop", size="md")
     memory = gr.State(Memory())
     arena = ArenaParts(pair, votes, ratings, link, search, history, open_history)
-    return Page(mode, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
+    return Page(answer_format, count, blind, legend, prompt, generate, stop, sampling, panes, memory, arena, grid)
 
 
 def _drawer(name: str) -> str:
@@ -214,7 +216,7 @@ def _history_drawer() -> tuple[gr.Textbox, gr.HTML]:
     with gr.Sidebar("History", position="left", open=False, elem_id="history", width=340):
         gr.HTML("<h2>History</h2>", apply_default_css=False)
         search = gr.Textbox(label="Search", placeholder="Words of a prompt or an answer")
-        return search, gr.HTML("", elem_id="found", apply_default_css=False)
+        return search, gr.HTML("", elem_id="matches", apply_default_css=False)
 
 
 def _grid_drawer() -> GridParts:
@@ -261,7 +263,7 @@ def _wire(player: Player, arena: Arena, blocks: gr.Blocks, page: Page) -> None:
 
 
 def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
-    """What generates; gives the events that Stop cancels."""
+    """Connects the buttons that generate; returns the events that Stop cancels."""
     wanted, outputs = [page.memory, *page.inputs()], [*page.answers(), page.memory]
     choices = page.choices()
     # One event for all panes: the browser starts the second of two events only after the first has ended.
@@ -277,8 +279,8 @@ def _wire_rounds(player: Player, arena: Arena, page: Page) -> list[Any]:
 
 
 def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
-    """What an address opens; gives the event that makes a stored comparison again."""
-    opened = [page.memory, page.mode, page.count, page.prompt, *page.sampling[:5], *page.choices()]
+    """Connects loading from an address; returns the event that makes a stored comparison again."""
+    opened = [page.memory, page.answer_format, page.count, page.prompt, *page.sampling[:5], *page.choices()]
     loading = blocks.load(player.load, None, opened, **PRIVATE)
     loading.then(player.legend, page.inputs(), page.legend, **PRIVATE)
     replaying = loading.then(player.replay, page.memory, [*page.answers(), page.memory], **PRIVATE)
@@ -287,7 +289,7 @@ def _wire_loading(player: Player, blocks: gr.Blocks, page: Page) -> Any:
 
 
 def _wire_typing(player: Player, page: Page) -> None:
-    """What answers while one types, switches and drags; of many changes the last."""
+    """Connects typing, switches and sliders to the next-token weights; of many changes only the last is used."""
     inputs, panes = page.inputs(), page.panes
     for pane in panes:
         pane.model.input(player.switches_of, pane.model, pane.switches(), **PRIVATE)

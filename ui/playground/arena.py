@@ -46,7 +46,7 @@ class Arena:
         from workbench.registry.comparisons import store_comparison
         from workbench.registry.database import transaction
 
-        turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.mode == CHAT else []
+        turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.answer_format == CHAT else []
         new = NewComparison(
             prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
         )
@@ -73,7 +73,7 @@ class Arena:
         return [*self._revealed(memory, Round.of(values)), self.ratings(card.domain)]
 
     def ratings(self, domain: str = "") -> str:
-        """What the votes say, on all prompts and by domain."""
+        """The ratings from the votes, on all prompts and by domain."""
         from workbench.analysis.ratings import rating_tables
         from workbench.registry.database import reading
 

@@ -17,7 +17,7 @@ UPDATE_SECONDS = 0.05  # at most 20 updates a second
 async def newest_of(
     *streams: AsyncGenerator[T, None], seconds: float = UPDATE_SECONDS
 ) -> AsyncGenerator[dict[int, T], None]:
-    """By place, the newest item of each stream that has a new one, not more often than once in `seconds`.
+    """The newest item of each stream that has a new one, by place, at most once in `seconds`.
 
     Items must hold all that those before them held. The last item of each stream is always given.
     """

@@ -95,7 +95,7 @@
   }, true);
 
   // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.
-  const told = new WeakMap();
+  const announced = new WeakMap();
   const watch = (pane) => {
     let isBelow = true;
     pane.addEventListener("scroll", (event) => {
@@ -106,8 +106,8 @@
       const text = pane.querySelector(".generated"), state = pane.querySelector(".state[data-done], .problem");
       if (text && isBelow && !state) text.scrollTop = text.scrollHeight;
       const words = state?.textContent ?? "";
-      if (words !== told.get(pane)) {
-        told.set(pane, words);
+      if (words !== announced.get(pane)) {
+        announced.set(pane, words);
         if (words) say(`Answer ${pane.id.at(-1).toUpperCase()}. ${words}`);
       }
     }).observe(pane, { childList: true, subtree: true, characterData: true, attributes: true });

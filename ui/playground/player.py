@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PaneRequest:
-    """What one pane asks for: the values of its components."""
+    """The request of one pane: the values of its components."""
 
     model: str | None
     chips: Mapping[str, Any]
@@ -64,19 +64,19 @@ class PaneRequest:
 
 @dataclass(frozen=True)
 class Round:
-    """What all panes ask for."""
+    """The request of all panes together."""
 
     prompt: str
     sampling: Mapping[str, Any]
     panes: Sequence[PaneRequest]
-    mode: str = COMPLETION
+    answer_format: str = COMPLETION
     is_blind: bool = False
     without: bool = False
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Round:
         """The values of the page's components, in the order of `app.inputs_of`."""
-        mode, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
+        answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
         sampling = {
             "max_tokens": int(max_tokens),
             "temperature": float(temperature),
@@ -85,12 +85,12 @@ class Round:
             "seed": None if seed is None else int(seed),
         }
         panes = [PaneRequest(*rest[3 * place : 3 * place + 3]) for place in range(int(count))]
-        return cls(prompt, sampling, panes, mode, bool(is_blind), bool(without))
+        return cls(prompt, sampling, panes, answer_format, bool(is_blind), bool(without))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a window remembers: the last answers, the conversations so far, and who was behind the letters."""
+    """The state of a window: the last answers, the conversations so far, and which model is behind each letter."""
 
     answers: Mapping[int, Answer] = field(default_factory=dict)
     turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Memory:
 
     def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
-        if request.mode != CHAT:
+        if request.answer_format != CHAT:
             return ()
         return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
 
@@ -241,7 +241,7 @@ class Player:
         try:
             request = Round.of(values)
         except (ValueError, TypeError):
-            yield [problem_html("A setting of the sampling is empty."), *[gr.skip()] * NUM_PANES]
+            yield [problem_html("A sampling setting is empty."), *[gr.skip()] * NUM_PANES]
             return
         if only is not None:
             request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
@@ -324,7 +324,7 @@ class Player:
             return replace(memory, turns={**turns, only: tuple(question)}, comparison="")
         order = list(range(len(request.panes)))
         random.shuffle(order)
-        goes_on = request.mode == CHAT
+        goes_on = request.answer_format == CHAT
         return Memory(turns=memory.turns if goes_on else {}, order=tuple(order) if request.is_blind else ())
 
     async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
@@ -339,7 +339,7 @@ class Player:
             if sampling.seed is None:
                 sampling = replace(sampling, seed=new_seed())
             wanted = await run_in_threadpool(self.request_of, pane)
-            start = Answer("" if request.mode == CHAT else request.prompt, [], _NO_MANIFEST)
+            start = Answer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
             start = replace(start, turns=memory.turns_of(place, request), is_blind=bool(memory.order))
             async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
                 async for answer in answers:
@@ -408,7 +408,7 @@ class Player:
     async def read_next(self, *values: Any) -> AsyncGenerator[list[Any], None]:
         """For each pane, the weights after the prompt and the most probable next tokens, as the switches say."""
         request = Round.of(values)
-        if request.is_blind or request.mode == CHAT:
+        if request.is_blind or request.answer_format == CHAT:
             yield [""] * NUM_PANES
             return
         streams = [self._next(request, pane) for pane in request.panes]
@@ -440,7 +440,7 @@ def _beside(place: int, count: int) -> int:
 
 
 def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
-    """What differs between a stored answer and the same made again."""
+    """The differences between a stored answer and the same made again."""
     ids = stored.choices[0].token_ids
     pairs = zip(ids, answer.token_ids, strict=False)
     same = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(ids), len(answer.token_ids)))
@@ -458,7 +458,7 @@ def opened_models(card: ComparisonCard) -> list[str]:
 
 
 def opened(card: ComparisonCard) -> list[Any]:
-    """Mode, number of panes, prompt, and the sampling of the first answer."""
+    """Format, number of panes, prompt, and the sampling of the first answer."""
     sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
     prompt = card.messages[-1].content if card.messages else card.prompt
     drawn = [sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed]

@@ -106,7 +106,7 @@ def effect_words(rows: Rows) -> str:
 
 
 def spoken_change(rows: Rows) -> str:
-    """What a screen reader hears: the largest change alone."""
+    """The text for a screen reader: the largest change only."""
     changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
     if not changed:
         return "No change"
@@ -120,7 +120,7 @@ def _direction(change: float) -> str:
 
 
 def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str, str]]:
-    """What is not the same in two mixtures: experts, weights and settings of the gate."""
+    """The differences between two mixtures: experts, weights and settings of the gate."""
     left, right = (_settings(one), _settings(other))
     names = [*left, *(name for name in right if name not in left)]
     rows = [(name, left.get(name, NONE), right.get(name, NONE)) for name in names]

@@ -37,7 +37,7 @@ class Suggestion:
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands in the page's address."""
+        """The query of the page's address."""
         return {"kind": self.kind} if self.kind else {}
 
 

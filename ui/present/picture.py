@@ -24,7 +24,7 @@ class Scores:
     of: Mapping[tuple[str, str], float]
 
     def own(self, expert: ExpertCard) -> float | None:
-        """Of an expert on the domain that trained it."""
+        """An expert's number on the domain that trained it."""
         return self.of.get((expert.name, expert.domain))
 
     def nearest(self, experts: Sequence[str], domain: str) -> str:
@@ -101,7 +101,7 @@ def _mixture(one: MixtureCard, state: str) -> dict[str, Any]:
 
 
 def look_data(look: Look) -> dict[str, str]:
-    """What a component needs to draw a mark."""
+    """The data from which a component draws a mark."""
     return {"colour": look.colour, "letters": look.letters, "mark": look.mark}
 
 

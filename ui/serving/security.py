@@ -54,7 +54,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the guard of one server goes by.
+    """The access rules of one server.
 
     `frames` are the places (Sec-Fetch-Dest) in which a page of another address may show one of ours: the headers name
     which page may. Where `for_programs`, requests need no Origin, are asked for a password, and are small.

@@ -79,7 +79,7 @@ def recall(key: str, options: dict[str, Any], usual: Any) -> None:
 
 
 def fresh(key: str) -> list[str] | None:
-    """What the address newly holds of KEY; None where the session knows better.
+    """The new values of KEY in the address; None where the session knows better.
 
     The address is new when a page is opened with it, by *back* and *forward*, and by a link. It is old when a click
     overtook the answer to the click before: then it holds what was written since the page was opened.

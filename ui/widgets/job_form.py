@@ -84,7 +84,7 @@ def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
 
 
 def _expect(kind: str, answers: Answers) -> Forecast | None:
-    """What the job will take; None as long as that is not known."""
+    """Shows the forecast of the job and returns it; None as long as it is not known."""
     st.markdown("**What it will take**")
     named = {("name",): answers["name",] or UNNAMED} if ("name",) in answers else {}
     try:

@@ -82,7 +82,7 @@ def keep(message: str) -> None:
 
 
 def announce(message: str) -> None:
-    """What ended by itself while the page was open: shown and read aloud by the rerun that it causes.
+    """Shows and reads aloud what ended by itself while the page was open, in the rerun that it causes.
 
     A box, not `st.toast`: a box is a status to screen readers, Streamlit's toast a dialog without a name.
     """

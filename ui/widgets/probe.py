@@ -45,7 +45,7 @@ class ProbeCall:
                 self.failure = failure
 
     def is_running(self) -> bool:
-        """Whether it still measures; the question keeps it alive."""
+        """Whether the probe still measures. Each call keeps the probe from being stopped as abandoned."""
         self._seen_at = time.monotonic()
         return self._thread.is_alive()
 
@@ -55,7 +55,7 @@ class ProbeCall:
 
     @property
     def words(self) -> str:
-        """What it is at, and for how long."""
+        """The current step of the probe, and how long it has taken."""
         return f"{self.stage} · {duration(time.monotonic() - self.began)}"
 
     @property

@@ -46,7 +46,7 @@ def affinity(session: Session, mixture: str | None, split: str = "test") -> Affi
 
 
 def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:
-    """Of every two domains the overlap that was measured last on the text that they have now."""
+    """The latest measured overlap of every two domains on the text that they have now."""
     newest: dict[tuple[str, str], float] = {}
     for report in reports:  # the newest first
         names = report.findings["domains"]

@@ -39,7 +39,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
     mixture = planned.model
     if not isinstance(planned.gate, EvidenceConfig):
         raise MixtureError(
-            f"The gate of “{mixture}” is “{planned.gate.kind}”, which looks at no evidence.",
+            f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
             f"Give it a posterior: workbench mixture gate {mixture} --gate posterior.",
         )
     homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}

@@ -9,14 +9,14 @@ from workbench.tables import Evaluation
 
 
 class Text(NamedTuple):
-    """What was scored of a domain's split: exactly these tokens, in blocks of this size."""
+    """The scored text of a domain's split: exactly these tokens, in blocks of this size."""
 
     num_tokens: int
     block_size: int
 
 
 def comparable(rows: Iterable[Evaluation]) -> dict[str, dict[str, Evaluation]]:
-    """Of each domain (id) the scores of one text, by expert (id): of the text that most experts were scored on.
+    """The scores of each domain (id) on one text, by expert (id): the text that most experts were scored on.
 
     Of texts that as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """

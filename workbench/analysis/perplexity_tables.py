@@ -160,7 +160,7 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
 
 
 def _comparable(rows: Sequence[Evaluation]) -> list[Evaluation]:
-    """Of each domain the evaluations of one text."""
+    """The evaluations of each domain on one text."""
     return [row for by_expert in comparable(rows).values() for row in by_expert.values()]
 
 

@@ -206,7 +206,7 @@ def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
 
 
 def _without_ratings(players: Sequence[_Player], labels: dict[_Player, str], ballots: Sequence[_Ballot]) -> str:
-    """What is said where no two players can be rated."""
+    """The answer where no two players can be rated."""
     if len(ballots) < LEAST_VOTES or len(players) > 2:
         return f"Not enough votes to rate two models: each needs {LEAST_VOTES}, and wins and losses"
     winner = max(players, key=lambda player: sum(one.winner == player for one in ballots))

@@ -72,7 +72,7 @@ def stored_distances(
     block_size: int,
     job_ids: Collection[str],
 ) -> dict[tuple[str, str], Stored]:
-    """By clustering and domain, the distances of the scored test text to the clusters of these jobs' clusterings."""
+    """Distances of the scored test text to the clusters of these jobs' clusterings, by clustering and domain."""
     measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
     tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
     ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())

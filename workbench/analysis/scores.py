@@ -84,7 +84,7 @@ def compare_modes(
     newest_weight: float = 0.7,
     num_blocks: int = PAPER_BLOCKS,
 ) -> InferenceModeComparison:
-    """Every domain's perplexity under each of the paper's modes (tables 3 and 5).
+    """Every domain's perplexity under each of the paper's inference modes (tables 3 and 5).
 
     The cached prior of a domain is estimated on `num_blocks` blocks of its dev split.
     """

@@ -106,7 +106,7 @@ class ComparedAnswerCard(Answer):
     text: str
     manifest: Manifest
     choices: list[StoredTokens] = Field(description="One, with the ids of the prompt and of the answer.")
-    num_tokens: int = Field(description="Of the answer; more than are stored if it was cut.")
+    num_tokens: int = Field(description="Tokens generated; exceeds those stored if the answer was truncated.")
     experts: list[str] = Field(description="Those with the largest mean weight.")
     weights: list[list[float]] = Field(description="By token, of these experts; what is missing to 1 is the others'.")
     leading: list[int] = Field(description="By token, the leading expert: its place in the manifest.")
@@ -123,7 +123,7 @@ class VoteCard(Answer):
 
 
 class ComparisonHead(Answer):
-    """What a list shows of a comparison."""
+    """A comparison as a list shows it."""
 
     id: str
     created_at: float
@@ -184,7 +184,7 @@ class NewVote(BaseModel):
 
 
 class HistoryDeletion(Answer):
-    """What was deleted of the history."""
+    """The result of deleting from the history."""
 
     num_comparisons: int = Field(description="Whose text is deleted.")
     num_votes: int = Field(description="Deleted with them.")

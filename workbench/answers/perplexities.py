@@ -72,7 +72,7 @@ class InferenceModePerplexities(Answer):
     mixture: float
 
     def by_mode(self) -> dict[InferenceMode, float | None]:
-        """The perplexity under each mode."""
+        """The perplexity under each inference mode."""
         return {mode: getattr(self, mode) for mode in INFERENCE_MODES}
 
 
@@ -112,7 +112,7 @@ class GridDomain(Answer):
 
 
 class SavedGate(Answer):
-    """Where in the grid the mixture's own gate stands."""
+    """The cell of the grid at which the mixture's saved gate is."""
 
     temperature: float
     top_k: int

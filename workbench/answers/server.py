@@ -34,7 +34,7 @@ class ErrorAnswer(Answer):
 
 
 class CacheUse(Answer):
-    """What loaded models take, and how often a request had its experts in memory."""
+    """The memory that loaded models take, and how often a request had its experts in memory."""
 
     num_bytes: int = 0
     num_hits: int = 0
@@ -134,7 +134,7 @@ class Usage(Answer):
 
 
 class CompletionHead(Answer):
-    """What a completion and all of its chunks have in common."""
+    """The fields that a completion and all of its chunks have in common."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -182,7 +182,7 @@ class ChatLogprobs(Answer):
 
 
 class ChatAnswer(Answer):
-    """What the model says in its turn."""
+    """The model's message in a conversation."""
 
     role: Literal["assistant"] = "assistant"
     content: str

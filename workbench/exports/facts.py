@@ -67,7 +67,7 @@ class ExpertFacts:
 
     @property
     def base_model(self) -> str:
-        """Where PEFT looks for the seed model: on the hub, else in a folder of its name where the program runs.
+        """The address at which PEFT looks for the seed model: the hub, else a folder of its name where it runs.
 
         It begins with `./`, so that it is never taken for somebody's repository on the hub.
         """

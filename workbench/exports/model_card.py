@@ -21,7 +21,7 @@ _CARD_TAG = "expert-workbench"
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card says. `weights` are the shares of several experts; `made_by` says how they became one model."""
+    """The facts on a model card. `weights`: the shares of several experts; `made_by` says how they became one."""
 
     title: str
     format: Format
@@ -100,7 +100,7 @@ def _body(facts: CardFacts) -> Iterator[str]:
 
 
 def _seed_model(one: ExpertFacts) -> Iterator[str]:
-    """What SEED_MODEL stands for."""
+    """The explanation of the placeholder SEED_MODEL."""
     if one.seed_on_hub:
         yield f"SEED_MODEL is {plain(one.seed_on_hub)}, the seed model on the hub."
         return

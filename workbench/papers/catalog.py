@@ -42,7 +42,7 @@ class Paper:
     roles: str = ""  # the roles of its training domains, if they differ
 
     def report_title(self, findings: Findings) -> str:
-        """What a report is called."""
+        """The title of a report."""
         return f"{self.title} replicated: {findings['name']} ({findings['size']}, {seeds_words(findings)})"
 
 

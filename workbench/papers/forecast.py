@@ -62,7 +62,7 @@ class Forecast:
 
 
 def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecast:
-    """What the steps of a plan take at a measured pace; `done` holds the keys of steps that need not run."""
+    """The time of a plan's steps at a measured pace; `done` holds the keys of steps that need not run."""
     steps = plan(spec)
     waiting = [step for step in steps if step.key not in done]
     trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)

@@ -87,7 +87,7 @@ def counts(findings: Findings) -> Mapping[str, int]:
 
 
 def results(reports: Sequence[Findings], folder: str) -> str:
-    """What a README says of the reports in a folder: a sentence on each paper, with where it was tried."""
+    """The README's sentences on the reports in a folder: one for each paper, with where it was tried."""
     telling = [one for one in reports if one["size"] != SMOKE]
     sentences = [_sentence(one, folder) for one in telling]
     corpora = sorted({str(one["corpus"]) for one in telling})

@@ -21,7 +21,7 @@ from workbench.registry.cards import (
 
 
 class ListAnswer(Answer):
-    """What all lists have in common."""
+    """The fields that all lists have in common."""
 
     object: Literal["list"] = "list"
 

@@ -82,7 +82,7 @@ class ExpertCard(Card):
 
 
 class ExpertLook(Card):
-    """What charts need to know of an expert."""
+    """An expert's name, colour and mark for charts."""
 
     name: str
     domain: str  # empty: trained on several

@@ -137,7 +137,7 @@ def close_engines() -> None:
 
 
 def _forget_engines() -> None:
-    """In a forked child, neither uses nor closes the parent's connections."""
+    """Drops the parent's connections in a forked child, which may neither use nor close them."""
     _inherited.extend(_engines.values())
     _engines.clear()
 

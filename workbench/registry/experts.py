@@ -48,7 +48,7 @@ def list_states(session: Session) -> list[tuple[str, str, bool]]:
 
 
 def list_looks(session: Session) -> list[ExpertLook]:
-    """What charts need to know of all experts, the oldest first."""
+    """Names, colours and marks of all experts for charts, the oldest first."""
     columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark)
     statement = select(*columns).outerjoin(Expert.domain).order_by(Expert.created_at, Expert.id)
     return [

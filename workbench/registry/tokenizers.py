@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=HasTokenizer)
 
 
 def with_another_tokenizer(first: HasTokenizer, others: Iterable[Model]) -> list[Model]:
-    """Those of the others that do not share the tokenizer of the first."""
+    """The experts that do not share the tokenizer of the first."""
     return [one for one in others if one.tokenizer_sha256 != first.tokenizer_sha256]
 
 

@@ -493,7 +493,7 @@ class Host:
 
 
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
-    """By the experts' names what is keyed by their ids."""
+    """A mapping keyed by experts' names, made from one keyed by their ids."""
     return {names[key]: value for key, value in by_id.items()}
 
 

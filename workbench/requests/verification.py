@@ -77,7 +77,7 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
 
 
 def changed_since(stored: Manifest, now: Manifest) -> list[str]:
-    """What of a manifest is not as it was: files of experts, tokenizer, clustering, precision and packages."""
+    """What changed since a manifest was written: files of experts, tokenizer, clustering, precision and packages."""
     hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
     changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
     taking_part = {one.name for one in now.experts}

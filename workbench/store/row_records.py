@@ -57,7 +57,7 @@ class ChangedRows:
         self._artifact_ids: set[str] = set()
 
     def watch(self, session: Session) -> None:
-        """To be called before the first statement."""
+        """Starts recording changes; called before the first statement."""
         event.listen(session, "after_flush", self._note)
 
     def _note(self, session: Session, _context: object) -> None:
@@ -65,7 +65,7 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """To be called before the commit: finds the changed artifacts, and marks deleted ones."""
+        """Collects the changed artifacts and marks deleted ones; called before the commit."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)
@@ -74,7 +74,7 @@ class ChangedRows:
                     _mark_deleted(storage, id)
 
     def save(self, begin: Begin, storage: Storage) -> None:
-        """To be called after the commit, also after a failed one; errors here are ignored."""
+        """Writes the collected records; called after the commit, also after a failed one; errors are ignored."""
         if self._artifact_ids:
             with suppress(OSError, Problem, SQLAlchemyError):
                 refresh_records(begin, storage, self._artifact_ids)

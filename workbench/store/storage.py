@@ -63,7 +63,7 @@ class Storage:
         return sha256_of(path / MANIFEST), folder_size(path)
 
     def kept(self, artifact: Artifact) -> ArtifactRef:
-        """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
+        """The path and hash of an artifact, to be checked when no transaction waits."""
         return ArtifactRef(self.path(artifact.id), artifact.sha256)
 
     def ids(self) -> set[str]:

@@ -96,7 +96,7 @@ class AdapterBase:
 
 
 def adapter_base(folder: Path) -> AdapterBase:
-    """What an adapter's files say of its base."""
+    """The base model that an adapter's files name."""
     config = _read_config(folder)
     name, revision = (config.get(field) for field in ("base_model_name_or_path", "revision"))
     return AdapterBase(short(name or ""), short(revision or ""), _metadata(folder).get(BASE_HASH, ""))
@@ -162,7 +162,7 @@ def _weights_file(folder: Path) -> Path:
 
 
 def _metadata(folder: Path) -> dict[str, str]:
-    """What the file of tensors says of itself; empty where it cannot be read, which reading its tensors reports."""
+    """The metadata of the file of tensors; empty where it cannot be read, which reading its tensors reports."""
     file = confined(folder, WEIGHTS)
     try:
         if file is None:

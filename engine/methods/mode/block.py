@@ -82,7 +82,7 @@ class Branch(nn.Module):
         return range(first, first + num_layers)
 
     def num_read(self, cache: Any) -> int:
-        """How many tokens of the text of a cache the expert has read."""
+        """The number of tokens of a cached text that the expert has read."""
         return int(cache.get_seq_length(place_of(self.layers[0])))
 
     def forward(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ class Work:
 
     @property
     def layer_parameters(self) -> int:
-        """Those of a layer's maps."""
+        """The number of parameters of a layer's linear maps."""
         return (self.shape.projections + self.shape.ffn) // 2
 
     def flops(self, mesh: Mesh, block: int, *, backward: bool) -> int:
@@ -184,7 +184,7 @@ def compare(work: Work, meshes: Sequence[Mesh], machine: Machine) -> Verdict:
 
 
 def figure_4a(shape: Shape, machine: Machine, rows: int, length: int) -> dict[int, Cost]:
-    """By number of meshes: four experts of 6 layers in two blocks, on 8 devices."""
+    """Figure 4a, by number of meshes: four experts of 6 layers in two blocks, on 8 devices."""
     work = Work(shape, [ModeConfig(2, 3)] * 4, rows, length)
     layouts = {
         1: spmd(work, 8),
@@ -197,7 +197,7 @@ def figure_4a(shape: Shape, machine: Machine, rows: int, length: int) -> dict[in
 def figure_4b(
     shape: Shape, machine: Machine, rows: int, length: int, layers: Sequence[int] = (1, 2, 3, 4, 5, 6)
 ) -> dict[int, Verdict]:
-    """By number of layers added: two experts in two blocks, each on a device, the backbone on 6."""
+    """Figure 4b, by number of layers added: two experts in two blocks, each on a device, the backbone on 6."""
     meshes = mpmd(6, (1, (0,)), (1, (1,)))
     works = {4 * size: Work(shape, [ModeConfig(2, size)] * 2, rows, length) for size in layers}
     return {added: compare(work, meshes, machine) for added, work in works.items()}
@@ -206,7 +206,7 @@ def figure_4b(
 def figure_4c(
     shape: Shape, machine: Machine, rows: int, length: int, merges: Sequence[int] = (1, 2, 3, 6)
 ) -> dict[int, Verdict]:
-    """By number of merges, a divisor of 6: four experts of 6 layers, each on a device, the backbone on 4."""
+    """Figure 4c, by number of merges, a divisor of 6: four experts of 6 layers, a device each, the backbone on 4."""
     meshes = mpmd(4, *((1, (number,)) for number in range(4)))
     works = {blocks: Work(shape, [ModeConfig(blocks, 6 // blocks)] * 4, rows, length) for blocks in merges}
     return {blocks: compare(work, meshes, machine) for blocks, work in works.items()}

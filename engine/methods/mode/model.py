@@ -214,7 +214,7 @@ class ModeModel(nn.Module):
         return {name: one for name, one in self.expert_parameters(key).items() if ".layers." not in name}
 
     def num_added(self, key: str) -> int:
-        """How many parameters an expert added, its gates' included."""
+        """The number of parameters that an expert added, its gates' included."""
         return sum(parameter.numel() for parameter in self.expert_parameters(key).values())
 
     def _require(self, key: str) -> None:

@@ -12,7 +12,7 @@ from engine.models.multi_expert import MultiExpertModel
 
 
 class Upcycled(FeedForward):
-    """As DEMix's experts, but each network is a mixture of experts with a router."""
+    """Experts placed as DEMix's, but each network is a mixture of experts with a router."""
 
     def build(self, lm: Any, keys: Sequence[str], config: MoeConfig, seed: int = 0) -> MultiExpertModel:
         return MultiExpertModel(upcycle(lm, config, seed), keys, self)

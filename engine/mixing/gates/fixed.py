@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FixedGateConfig(GateConfig):
-    """Only what every gate has."""
+    """The settings of a gate with fixed weights: only those that every gate has."""
 
     kind: Literal["fixed"] = "fixed"
 

@@ -39,7 +39,7 @@ class _Token(NamedTuple):
 
 
 class ChatTemplate:
-    """How one model writes conversations. `special_tokens` are the texts by name that the template may ask for."""
+    """The chat template of one model. `special_tokens` are the texts by name that the template may refer to."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
         self.source = source
@@ -128,7 +128,7 @@ class ChatTemplate:
     def _answers_by_prefix(
         self, tokenizer: Tokenizer, messages: Sequence[Message], text: str, tokens: Sequence[_Token]
     ) -> list[bool]:
-        """Which tokens are answers: from where the prompt for one ends to the end of its turn."""
+        """A mask of the answers' tokens: from where the prompt for one ends to the end of its turn."""
         ends, spans = self.turn_ends(tokenizer)[:1], []
         for i, message in enumerate(messages):
             if message.get("role") != "assistant":
@@ -242,7 +242,7 @@ def _split(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _within(tokens: Sequence[_Token], spans: Sequence[tuple[int, int]]) -> list[bool]:
-    """Which tokens share a character with one of the spans."""
+    """A mask of the tokens that share a character with one of the spans."""
     return [any(token.start < end and token.end > start for start, end in spans) for token in tokens]
 
 

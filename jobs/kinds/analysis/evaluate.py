@@ -64,7 +64,7 @@ def _fit(session: Session, work: Work, mixture: str) -> EvidenceCalibration | st
 
 
 def _save(session: Session, before: MixtureCard, fitted: EvidenceCalibration | str) -> str:
-    """What was saved, or why nothing is."""
+    """Saves the calibration; returns what was saved, or why nothing was."""
     if isinstance(fitted, str):
         return fitted
     try:

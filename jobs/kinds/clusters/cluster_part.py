@@ -73,7 +73,7 @@ class Inputs:
 
 
 def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Inputs:
-    """What a spec names, as it is now. Without domains: all training domains that are not clusters themselves."""
+    """The current rows that a spec names. Without domains: all training domains that are not clusters themselves."""
     names = spec.domains or training_domains(session)
     if not names:
         raise CorpusError("Nothing to cluster: there is no training domain.", "Import a corpus first.")

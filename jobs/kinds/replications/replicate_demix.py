@@ -73,7 +73,7 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
 
 
 def _model(subject: DemixSubject, step: Step, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
-    """What a joint training of a compared model made; None for other jobs, and until it is done."""
+    """The model that a joint training made for comparison; None for other jobs, and until it is done."""
     compared = {run.mixture(method) for run in subject.runs for method in METHODS}
     match step.spec:
         case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:

@@ -36,7 +36,7 @@ class ExportedExpert:
 
 
 def exported_expert(work: Work, name: str, format: Format) -> ExportedExpert:
-    """What the registry says of an expert that is to be exported."""
+    """The registry's record of an expert that is to be exported."""
     with work.reading() as session:
         row = expert_row(session, name)
         _, commit = hub_origin(row.seed.source if row.seed else "")

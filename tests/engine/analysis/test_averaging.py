@@ -60,7 +60,7 @@ def test_the_average_of_a_model_with_itself_is_that_model(family: str) -> None:
 
 
 @torch.no_grad()
-def test_adapters_are_averaged_as_the_whole_models_that_they_make() -> None:
+def test_adapters_are_averaged_as_the_full_models_that_they_make() -> None:
     lm = decoder("gpt2")
     both = [
         disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a"], LoraConfig(rank=rank))) for rank in (2, 3)
@@ -78,6 +78,6 @@ def test_models_of_two_architectures_are_refused_by_what_differs() -> None:
         averaged({"a": decoder("llama"), "b": other}, {"a": 1.0, "b": 1.0})
 
 
-def test_domain_tokens_make_no_whole_model(make_model) -> None:
+def test_domain_tokens_make_no_full_model(make_model) -> None:
     with pytest.raises(ModelError, match="is a vector before the text"):
         make_model(["a"], experts_in="token").full_model("a")

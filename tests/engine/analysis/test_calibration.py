@@ -98,17 +98,17 @@ def test_of_settings_that_are_as_good_the_papers_is_chosen() -> None:
 
 def test_the_surface_is_the_change_of_perplexity_against_now() -> None:
     texts = [text(number, turns=4) for number in range(NUM_EXPERTS)]
-    found = calibrate(texts, gate_of, PAPER)
-    assert found.change_DP[DECAYS.index(1.0)][POWERS.index(1.0)] == 0
+    fit = calibrate(texts, gate_of, PAPER)
+    assert fit.change_DP[DECAYS.index(1.0)][POWERS.index(1.0)] == 0
     expected = np.mean([_change(one, EvidenceRule(0.5, 0.3)) for one in texts])
-    assert found.change_DP[DECAYS.index(0.5)][POWERS.index(0.3)] == pytest.approx(expected)
+    assert fit.change_DP[DECAYS.index(0.5)][POWERS.index(0.3)] == pytest.approx(expected)
 
 
 def test_the_gain_of_a_text_is_that_of_a_choice_made_without_it() -> None:
     texts = [text(0, turns=8), text(1, turns=1, sure=6.0)]
-    found = calibrate(texts, gate_of, PAPER)
-    on_the_same_text = np.mean([_change(one, found.best) for one in texts])
-    assert found.gain.value > on_the_same_text + 0.5  # what is best for one of them is not for the other
+    fit = calibrate(texts, gate_of, PAPER)
+    on_the_same_text = np.mean([_change(one, fit.best) for one in texts])
+    assert fit.gain.value > on_the_same_text + 0.5  # what is best for one of them is not for the other
 
 
 def _change(one: DevText, rule: EvidenceRule) -> float:
@@ -164,9 +164,9 @@ def test_a_posterior_with_clusters_is_calibrated_with_the_distances_of_its_text(
 
 
 def test_one_expert_or_one_domain_cannot_be_calibrated() -> None:
-    alone = DevText("domain", torch.zeros(1, 64), 32, np.zeros(2, dtype=int), frozenset({0}))
+    single = DevText("domain", torch.zeros(1, 64), 32, np.zeros(2, dtype=int), frozenset({0}))
     with pytest.raises(MixtureError, match="at least two experts"):
-        calibrate([alone, alone], gate_of, PAPER)
+        calibrate([single, single], gate_of, PAPER)
     with pytest.raises(MixtureError, match="at least two domains"):
         calibrate([text(0)], gate_of, PAPER)
 

@@ -76,7 +76,7 @@ def test_too_few_pieces_are_counted_and_refused() -> None:
         choose_pieces(documents(25, 7, 11, 10), 5, 6, 4, seed=0)
 
 
-def test_many_prefixes_at_once_go_on_as_each_would_alone(
+def test_many_prefixes_together_continue_as_each_would_by_itself(
     model: MultiExpertModel, make_tokens: Callable[..., Tokens], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 7, 8, 6, seed=0)
@@ -84,14 +84,16 @@ def test_many_prefixes_at_once_go_on_as_each_would_alone(
     for config in (PosteriorGateConfig(), UpdatingGateConfig(update_every=5, evidence="last_token"), FixedGateConfig()):
         mixed = Mixed(model, KEYS, build_gate(config, [1, 2, 3]))
         for sampling in (GREEDY, sampled):
-            by_itself = Pieces(pieces.prefixes_NP, continuing_alone(mixed, pieces.prefixes_NP, 6, sampling), 1)
+            by_itself = Pieces(pieces.prefixes_NP, continued_separately(mixed, pieces.prefixes_NP, 6, sampling), 1)
             assert extracted({"m": mixed}, by_itself, sampling).means["m"]["match"].mean == 1.0
     monkeypatch.setattr("engine.analysis.extraction._CHUNK_ELEMENTS", 1)
-    by_itself = Pieces(pieces.prefixes_NP, continuing_alone(mixed, pieces.prefixes_NP, 6, GREEDY), 1)
+    by_itself = Pieces(pieces.prefixes_NP, continued_separately(mixed, pieces.prefixes_NP, 6, GREEDY), 1)
     assert extracted({"m": mixed}, by_itself).means["m"]["match"].mean == 1.0
 
 
-def continuing_alone(mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig) -> torch.Tensor:
+def continued_separately(
+    mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig
+) -> torch.Tensor:
     """One text after another through `engine.inference.generate`, sampling all texts token by token."""
     generator = torch.Generator().manual_seed(sampling.seed or 0)
     texts = [Mixing(mixed.models, mixed.keys, mixed.gate) for _ in prefixes_NP]
@@ -111,7 +113,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
     model = make_model(KEYS)  # whole networks: an untrained token alone changes no greedy choice
     author, other = (Mixed(model, [key], build_gate(PosteriorGateConfig(), [1.0])) for key in ("law", "code"))
     prefixes_NP = choose_pieces(make_tokens(3, 400), 20, 8, 10, seed=0).prefixes_NP
-    pieces = Pieces(prefixes_NP, continuing_alone(author, prefixes_NP, 10, GREEDY), 1)
+    pieces = Pieces(prefixes_NP, continued_separately(author, prefixes_NP, 10, GREEDY), 1)
     result = extracted({"with": author, "without": other}, pieces)
     assert (result.means["with"]["match"].mean, result.means["with"]["longest_run"].mean) == (1.0, 10.0)
     assert result.means["without"]["match"].mean < 0.5

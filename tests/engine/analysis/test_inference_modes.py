@@ -35,7 +35,7 @@ def test_on_text_of_one_expert_the_modes_come_in_the_papers_order() -> None:
     assert modes.cached == pytest.approx(modes.label, rel=0.02)
 
 
-def test_where_two_experts_know_a_half_each_mixing_beats_the_best_alone() -> None:
+def test_where_two_experts_know_a_half_each_mixing_beats_the_best_single_one() -> None:
     scores_EX = scores([-3.0, -3.0])
     scores_EX[0, ::2] += 2.0
     scores_EX[1, 1::2] += 2.0
@@ -80,7 +80,7 @@ def test_the_oracle_takes_the_best_expert_of_each_block() -> None:
     assert modes.naive <= modes.label
 
 
-def test_no_posterior_by_the_whole_prefix_is_better_than_the_oracle() -> None:
+def test_no_posterior_by_the_full_prefix_is_better_than_the_oracle() -> None:
     for seed in range(5):
         modes = compare_inference_modes(scores([-2.0, -2.1, -2.2], tokens=70, seed=seed), BLOCK)
         assert modes.oracle <= min(modes.uniform, modes.updating) * (1 + 1e-9)

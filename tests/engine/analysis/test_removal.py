@@ -56,7 +56,7 @@ def test_what_is_left_is_what_was_never_loaded(compared: Callable[[], Identity])
     assert result.holds
 
 
-def test_a_model_that_remembers_the_expert_is_found_out(
+def test_a_model_that_remembers_the_expert_is_detected(
     model: MultiExpertModel, compared: Callable[[], Identity]
 ) -> None:
     with torch.no_grad():  # a ten-thousandth of the removed expert seeps into another one

@@ -162,7 +162,7 @@ def test_a_balanced_assignment_is_the_cheapest_there_is(
     assert total == pytest.approx(least_cost(costs.astype(np.float64)), rel=1e-5, abs=1e-5)
 
 
-def test_moves_alone_reach_the_optimum_from_the_nearest_clusters() -> None:
+def test_only_moves_reach_the_optimum_from_the_nearest_clusters() -> None:
     costs = np.random.default_rng(1).exponential(size=(90, 7)).astype(np.float32)
     labels = even_out(costs, costs.argmin(1).astype(np.int32))
     assert costs[np.arange(90), labels].sum() == pytest.approx(least_cost(costs.astype(np.float64)), rel=1e-6)

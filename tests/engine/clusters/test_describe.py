@@ -128,7 +128,7 @@ def test_too_few_documents_for_a_map_are_refused() -> None:
         list(project(np.eye(4)))
 
 
-def test_a_machine_without_umap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_umap_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(EngineError, match="pip install umap-learn"):
         list(project(np.eye(10)))

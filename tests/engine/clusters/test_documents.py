@@ -84,7 +84,7 @@ def test_documents_of_the_fit_keep_their_cluster_and_others_go_to_the_nearest(fi
         assert (documents.split(number), documents.sources_N[number]) == (one.split, one.source)
 
 
-def test_shards_together_are_the_whole(fitted: Fitted, tmp_path: Path) -> None:
+def test_shards_together_are_complete(fitted: Fitted, tmp_path: Path) -> None:
     full, full_map = placed(fitted, map_share=0.5)
     borders = [0, 5, 5, 33, 60]
     ordered = sorted(outcome(range(60)), key=lambda one: one.id)
@@ -111,7 +111,7 @@ def test_vectors_of_the_map_are_those_of_its_documents(fitted: Fitted) -> None:
     np.testing.assert_allclose(mapped.vectors_MD, fitted.clustering.embedder.embed(wanted).vectors_ND, atol=1e-5)
 
 
-def test_no_more_than_a_batch_is_asked_for_at_a_time(fitted: Fitted) -> None:
+def test_no_more_than_a_batch_is_requested_at_a_time(fitted: Fitted) -> None:
     requested = 0
 
     def endless() -> Iterator[SourceDocument]:
@@ -135,7 +135,7 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
         load_documents(tmp_path)
 
 
-def test_documents_are_found_by_eight_digits_or_more(fitted: Fitted) -> None:
+def test_documents_are_retrieved_by_eight_digits_or_more(fitted: Fitted) -> None:
     documents, _ = placed(fitted)
     assert documents.numbers([documents.id(3), documents.id(59)[:8], documents.id(0)[:12].upper()]).tolist() == [
         3,

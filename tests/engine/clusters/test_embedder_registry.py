@@ -108,7 +108,7 @@ def test_a_growing_text_has_the_vector_of_the_text_so_far(embedder: AnyEmbedder)
         state, size = embedder.extend(state, text[size : size + length]), size + length
 
 
-def test_a_state_can_be_extended_in_two_ways(embedder: AnyEmbedder) -> None:
+def test_a_state_can_be_extended_by_two_methods(embedder: AnyEmbedder) -> None:
     trunk = embedder.extend(embedder.start(), "The cour")
     left, right = embedder.extend(trunk, "t held"), embedder.extend(trunk, "age of sugar")
     for state, text in [(left, "The court held"), (right, "The courage of sugar"), (trunk, "The cour")]:
@@ -121,7 +121,7 @@ FITTED = tfidf([*TEXTS, STRANGE], dimension=8)
 
 @settings(deadline=None, max_examples=100)
 @given(pieces=PIECES)
-def test_any_pieces_give_the_vector_of_the_whole(pieces: list[str]) -> None:  # L10
+def test_any_chunks_give_the_vector_of_the_full_text(pieces: list[str]) -> None:  # L10
     state = FITTED.start()
     for number, piece in enumerate(pieces):
         state = FITTED.extend(state, piece)
@@ -163,7 +163,7 @@ def test_only_the_most_frequent_words_are_known() -> None:
     assert tfidf(["sugar sugar butter", "sugar butter flour"], max_words=2).vocabulary == ["butter", "sugar"]
 
 
-def test_a_document_of_unknown_words_alone_is_blank() -> None:
+def test_a_document_of_only_unknown_words_is_blank() -> None:
     result = tfidf().embed(["zyzzyva quux"])
     assert result.num_blank == 1
     np.testing.assert_array_equal(result.vectors_ND, tfidf().embed([""]).vectors_ND)
@@ -171,7 +171,7 @@ def test_a_document_of_unknown_words_alone_is_blank() -> None:
 
 @pytest.mark.parametrize("texts", [["sugar butter"] * 5, ["sugar"], ["sugar", "", "the"]])
 @pytest.mark.parametrize("scaling", ["standardise", "unit_rows"])
-def test_a_sample_with_fewer_directions_than_asked_has_fewer_dimensions(texts: list[str], scaling: str) -> None:
+def test_a_sample_with_fewer_directions_than_requested_has_fewer_dimensions(texts: list[str], scaling: str) -> None:
     embedder = tfidf(texts, dimension=100, scaling=scaling)
     vectors = embedder.embed(texts).vectors_ND
     assert embedder.dimension == 1

@@ -33,7 +33,7 @@ def test_several_areas_hold_what_one_of_them_holds() -> None:
     assert not lies_in_any(points((1, 1)), []).any()
 
 
-def test_it_agrees_with_another_way_to_tell() -> None:
+def test_it_agrees_with_another_method() -> None:
     draw = np.random.default_rng(0)
     cloud = draw.uniform(-1, 1, (5000, 2)).astype(np.float32)
     angles = np.linspace(0, 2 * np.pi, 400, endpoint=False)

@@ -56,7 +56,7 @@ def ids_in(folder: Path, *splits: str) -> set[str]:
     return {row["id"] for split in splits for row in read_rows(folder / f"{split}.parquet")}
 
 
-def test_ids_are_kept_as_bytes_and_told_as_digits() -> None:
+def test_ids_are_kept_as_bytes_and_shown_as_digits() -> None:
     ids = [Document(str(number)).id for number in range(50)] + ["ab" + "0" * 62, "0" * 64]
     assert hex_of(as_ids(ids)) == ids
     assert hex_of(np.sort(as_ids(ids))) == sorted(ids)
@@ -104,7 +104,7 @@ def test_a_sample_with_a_missing_document_fails_with_its_name(folders: list[Path
         list(write_sample(folders, ids, tmp_path / "sample.parquet"))
 
 
-def test_one_document_is_found_by_its_id(folders: list[Path]) -> None:
+def test_one_document_is_retrieved_by_its_id(folders: list[Path]) -> None:
     (row, *_) = read_rows(folders[0] / "train.parquet")
     result = find_document(folders[0], "train", row["id"])
     assert result is not None

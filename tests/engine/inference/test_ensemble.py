@@ -72,7 +72,7 @@ def decoded(mixing: Mixing, ids: Sequence[int], first: int = 5) -> tuple[Tensor,
     return torch.stack(weights), torch.stack(logprobs)
 
 
-def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: MultiExpertModel, elms) -> None:
+def test_a_mixture_of_demix_experts_and_full_models_is_the_sum_of_all(model: MultiExpertModel, elms) -> None:
     keys = ["court", "law", "cake", "news"]  # their order is not that of the bases
     ensemble, ids, prior = ensemble_of(model, *elms.values()), ids_of(), [1.0, 2.0, 3.0, 4.0]
     mixing = Mixing(ensemble, keys, build_gate(PosteriorGateConfig(), prior))
@@ -142,7 +142,7 @@ def counted(elms: dict[str, MultiExpertModel]) -> tuple[Ensemble, Counter[str]]:
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
-def test_who_slept_says_what_it_would_have_said_awake(elms, top_k: int) -> None:  # L18
+def test_a_model_without_weight_is_not_run_and_catches_up_exactly_when_it_gets_weight(elms, top_k: int) -> None:  # L18
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=top_k)
     ensemble, calls = counted(elms)
     slept = decoded(Mixing(ensemble, ELMS, gate), ids_of())
@@ -168,7 +168,7 @@ def test_who_wakes_up_late_reads_what_it_missed_in_one_go(elms) -> None:
     assert calls == {ELMS[first]: 1, ELMS[second]: 1}
 
 
-def test_an_expert_without_weight_is_never_asked(elms) -> None:
+def test_an_expert_without_weight_is_never_run(elms) -> None:
     ensemble, calls = counted(elms)
     gate = FixedGate([1, 2, 3, 4], top_k=2)
     shown = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=6, seed=1)))
@@ -177,7 +177,7 @@ def test_an_expert_without_weight_is_never_asked(elms) -> None:
 
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed", "cluster"])
-def test_a_text_read_token_by_token_is_what_is_read_at_once(elms, kind) -> None:
+def test_a_text_read_token_by_token_is_what_is_read_together(elms, kind) -> None:
     softness = {"temperature": 0.5} if "temperature" in gate_type(kind).settings else {}
     gate = build_gate(gate_type(kind).config(kind, **softness, top_k=2), [1, 2, 3, 4], tiny_routing())
     ensemble, ids = ensemble_of(*elms.values()), ids_of()

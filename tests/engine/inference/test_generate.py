@@ -194,14 +194,14 @@ def test_any_end_of_a_text_stops_the_generation_and_is_not_shown(
     assert (token.text, done) == (" ab", Done("stop", 2, 1))
 
 
-def test_who_asks_may_say_what_ends_a_text(make_model, monkeypatch) -> None:
+def test_the_caller_may_set_what_ends_a_text(make_model, monkeypatch) -> None:
     scripted(monkeypatch, [2, 260, 7])
     gate = build_gate(PosteriorGateConfig(), [1.0])
     events = generate(make_model(["law"]), ["law"], gate, LLAMA, "ab", SamplingConfig(max_tokens=5), stop_ids={7})
     assert list(events)[-1] == Done("stop", 2, 2)
 
 
-def test_a_model_without_a_beginning_token_reads_the_prompt_alone(make_model, monkeypatch) -> None:
+def test_a_model_without_a_bos_token_reads_only_the_prompt(make_model, monkeypatch) -> None:
     bare, read, model = Tokenizer(llama_like(), 2, prefix=()), [], make_model(["law"])
     feed = Mixing.feed
     monkeypatch.setattr(Mixing, "feed", lambda self, ids: (read.append(list(ids)), feed(self, ids))[1])
@@ -211,7 +211,7 @@ def test_a_model_without_a_beginning_token_reads_the_prompt_alone(make_model, mo
     assert len(read_text(model, ["law"], build_gate(PosteriorGateConfig(), [1.0]), bare, "ab ab")["weights"]) == 2
 
 
-def test_another_token_is_told_with_its_blank(make_model) -> None:
+def test_another_token_is_shown_with_its_blank(make_model) -> None:
     (word,), model = LLAMA.encode("ab"), make_model(["law"])
     with torch.no_grad():  # the most probable one everywhere
         head = model.lm.get_output_embeddings()
@@ -235,7 +235,7 @@ def test_text_held_back_for_a_phrase_that_did_not_come_is_shown_at_the_end() -> 
     assert phrases.rest() == "EN"
 
 
-def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model: MultiExpertModel, tokenizer) -> None:
+def test_a_scored_text_names_the_token_that_greedy_decoding_would_choose(model: MultiExpertModel, tokenizer) -> None:
     gate = build_gate(PosteriorGateConfig(), [1.0] * 4)
     (greedy, _) = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=1, temperature=0))
     ids = tokenizer.encode(PROMPT)
@@ -264,7 +264,7 @@ def test_what_float32_reads_as_nothing_is_the_most_probable_token(sampling: Samp
     assert sample_token(logprobs_V, sampling, make_generator(1)) == 1
 
 
-def test_unseeded_answers_have_dice_of_their_own() -> None:
+def test_unseeded_answers_have_random_generators_of_their_own() -> None:
     before = torch.random.get_rng_state()
     drawn = [torch.rand(4, generator=make_generator(None)).tolist() for _ in range(2)]
     assert drawn[0] != drawn[1]

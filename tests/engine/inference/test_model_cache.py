@@ -85,7 +85,7 @@ def test_the_least_recently_used_goes_before_another_comes(stored, held: Callabl
     assert models.get(*stored["e0"]) is models.get(*stored["e0"])
 
 
-def test_one_model_is_always_there_however_little_room(stored, held: Callable[[], int]) -> None:
+def test_one_model_is_always_loaded_however_little_memory(stored, held: Callable[[], int]) -> None:
     models = ModelCache(1)
     for key in ("e0", "e1"):
         models.get(*stored[key])

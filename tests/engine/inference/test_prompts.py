@@ -77,7 +77,7 @@ def test_a_text_read_in_pieces_has_the_log_probabilities_of_one_pass(pieces) -> 
     torch.testing.assert_close(observed, every, atol=1e-4, rtol=1e-5)
 
 
-def test_a_gate_without_evidence_computes_the_head_of_the_last_token_alone(pieces, counted) -> None:
+def test_a_gate_without_evidence_computes_only_the_head_of_the_last_token(pieces, counted) -> None:
     mixing = Mixing(model_with(KEYS), KEYS, FixedGate([1] * 4))
     mixing.feed(IDS)
     assert counted == {"logits": 0, "likelihoods": 0}
@@ -110,8 +110,8 @@ def test_several_bases_read_a_prompt_in_pieces(pieces) -> None:
     gate = PosteriorGate([1] * 4)
     mixing = Mixing(both, KEYS, gate)
     mixing.feed(IDS)
-    whole = Mixing(both, KEYS, gate)
+    full = Mixing(both, KEYS, gate)
     for token in IDS:
-        whole.feed([token])
-    torch.testing.assert_close(mixing.distribution()[0], whole.distribution()[0], atol=1e-5, rtol=0)
-    torch.testing.assert_close(mixing.distribution()[1], whole.distribution()[1], atol=1e-5, rtol=1e-5)
+        full.feed([token])
+    torch.testing.assert_close(mixing.distribution()[0], full.distribution()[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(mixing.distribution()[1], full.distribution()[1], atol=1e-5, rtol=1e-5)

@@ -64,7 +64,7 @@ def test_the_distribution_is_that_of_transformers(sampling: SamplingConfig, proc
         assert torch.equal(ours > 0, scores[0] > -torch.inf) or "bias" in str(sampling)
 
 
-def test_presence_and_frequency_count_the_answer_alone() -> None:
+def test_presence_and_frequency_count_only_the_answer() -> None:
     sampling = SamplingConfig(presence_penalty=0.5, frequency_penalty=0.25)
     lost = logprobs() - penalized(logprobs(), sampling, IDS, NUM_PROMPT)
     expected = torch.zeros(VOCAB)

@@ -25,8 +25,8 @@ from engine.models.rows import Rows
 from tests.engine.conftest import KEYS, model_with
 from tests.engine.models.tiny_families import tiny_model
 
-Asked = tuple[Sequence[str], Gate, list[int], SamplingConfig]
-ASKED: list[Asked] = [
+Request = tuple[Sequence[str], Gate, list[int], SamplingConfig]
+REQUESTS: list[Request] = [
     (KEYS, PosteriorGate([1, 2, 3, 4]), [3, 5, 7, 11, 13], SamplingConfig(max_tokens=9, seed=1)),
     (["news", "law"], FixedGate([1, 3]), list(range(2, 33)), SamplingConfig(max_tokens=5, seed=2)),
     (["verse"], PosteriorGate([1.0]), [9], SamplingConfig(max_tokens=12, temperature=0)),
@@ -34,8 +34,8 @@ ASKED: list[Asked] = [
 ]
 
 
-def said(models: Any, asked: Asked, tokenizer: Any) -> list[tuple[int, float]]:
-    keys, gate, ids, sampling = asked
+def tokens_of(models: Any, request: Request, tokenizer: Any) -> list[tuple[int, float]]:
+    keys, gate, ids, sampling = request
     events = generate(models, keys, gate, tokenizer, ids, sampling, stop_ids=())
     return [(event.id, round(event.logprob, 4)) for event in events if isinstance(event, Token)]
 
@@ -60,15 +60,19 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("family", "experts_in"), [("llama", "ffn"), ("gpt2", "ffn"), ("llama", "adapter")])
-def test_each_stream_says_what_it_says_alone(passes, tokenizer, monkeypatch, family: str, experts_in: str) -> None:
+def test_each_stream_gives_what_it_gives_by_itself(
+    passes, tokenizer, monkeypatch, family: str, experts_in: str
+) -> None:
     monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 16)  # a prompt is read in pieces
     model, shared = model_with(KEYS, family=family, experts_in=experts_in), SharedPasses()
-    alone = [said(sharing(model, asked[0], SharedPasses()), asked, tokenizer) for asked in ASKED]
-    plain = [said(model, asked, tokenizer) for asked in ASKED]
-    assert [[token for token, _ in one] for one in alone] == [[token for token, _ in one] for one in plain]
+    separate = [tokens_of(sharing(model, request[0], SharedPasses()), request, tokenizer) for request in REQUESTS]
+    plain = [tokens_of(model, request, tokenizer) for request in REQUESTS]
+    assert [[token for token, _ in one] for one in separate] == [[token for token, _ in one] for one in plain]
     passes.clear()
-    with ThreadPoolExecutor(len(ASKED)) as threads:
-        asking = [threads.submit(said, sharing(model, asked[0], shared), asked, tokenizer) for asked in ASKED]
+    with ThreadPoolExecutor(len(REQUESTS)) as threads:
+        asking = [
+            threads.submit(tokens_of, sharing(model, request[0], shared), request, tokenizer) for request in REQUESTS
+        ]
         together = [one.result() for one in asking]
     for ours, theirs in zip(together, plain, strict=True):
         assert [token for token, _ in ours] == [token for token, _ in theirs]
@@ -77,10 +81,10 @@ def test_each_stream_says_what_it_says_alone(passes, tokenizer, monkeypatch, fam
 
 
 SHARE = dict.fromkeys(("llama", "gpt2", "qwen2", "gpt_neox", "phi"), True)
-ALONE = dict.fromkeys(("mistral", "bloom", "recurrent_gemma"), False)  # windows, other attention, recurrent layers
+SEPARATE = dict.fromkeys(("mistral", "bloom", "recurrent_gemma"), False)  # windows, other attention, recurrent layers
 
 
-@pytest.mark.parametrize(("family", "expected"), [*SHARE.items(), *ALONE.items()])
+@pytest.mark.parametrize(("family", "expected"), [*SHARE.items(), *SEPARATE.items()])
 @pytest.mark.filterwarnings("ignore")
 def test_which_families_share(family: str, expected: bool) -> None:
     SharedPasses()
@@ -88,7 +92,7 @@ def test_which_families_share(family: str, expected: bool) -> None:
     assert can_share(MultiExpertModel(lm, ["whole"], new_placement()).eval()) is expected
 
 
-def test_who_stands_before_the_text_or_has_parts_decodes_alone() -> None:
+def test_experts_before_the_text_or_with_parts_decode_separately() -> None:
     shared, before = SharedPasses(), model_with(KEYS, experts_in="token")
     assert shared.view(before) is before
     parts: Any = ActiveExperts.__new__(ActiveExperts)
@@ -133,22 +137,22 @@ def test_a_cut_stream_frees_its_rows_before_the_next_step(passes, tokenizer) -> 
 
     shared_passes.SharedModel.new_cache = kept  # type: ignore[method-assign]
     try:
-        asked = ASKED[0]
+        request = REQUESTS[0]
         models = sharing(model, KEYS, shared)
-        cut = generate(models, KEYS, asked[1], tokenizer, asked[2], asked[3], stop_ids=())
+        cut = generate(models, KEYS, request[1], tokenizer, request[2], request[3], stop_ids=())
         next(cut)
         next(cut)
         assert slots[0]() is not None
         assert slots[0]().num_bytes() > 0
         cut.close()
         assert slots[0]() is None
-        said(models, asked, tokenizer)  # does not wait for who has left: patience is a minute here
+        tokens_of(models, request, tokenizer)  # does not wait for who has left: patience is a minute here
     finally:
         shared_passes.SharedModel.new_cache = make  # type: ignore[method-assign]
 
 
 def test_a_stream_goes_on_when_its_model_was_loaded_again(tokenizer) -> None:
     one, again, shared = model_with(KEYS), model_with(KEYS), SharedPasses()
-    asked, models = ASKED[0], iter([one, again] * 20)
+    request, models = REQUESTS[0], iter([one, again] * 20)
     group = Group(tuple(KEYS), lambda: shared.view(next(models)), one.max_positions, one.vocab_size)
-    assert said(Ensemble((group,)), asked, tokenizer) == said(one, asked, tokenizer)
+    assert tokens_of(Ensemble((group,)), request, tokenizer) == tokens_of(one, request, tokenizer)

@@ -169,14 +169,14 @@ def test_second_tokens_follow_the_mixture_and_drafts_of_them_do_not(tokenizer, m
 
     monkeypatch.setattr(Mixing, "feed_with", noted)
     ensemble, gate = alike(noise=1.0), GATES["last token"]
-    alone = model_with(KEYS, noise=1.0)  # not a stream beside the others, which would then draft nothing
+    single = model_with(KEYS, noise=1.0)  # not a stream beside the others, which would then draft nothing
     bias = dict.fromkeys(range(NUM_LIKELY, 300), -100.0)  # a vocabulary of six
     drawn: Counter[int] = Counter()
     expected = torch.zeros(NUM_LIKELY, dtype=torch.float64)
     for seed in range(NUM_ANSWERS):
         sampling = drafting(4, COLD, seed=seed, logit_bias=bias, ignore_eos=True)
         first, second, *_ = [event.id for event in say(ensemble, gate, tokenizer, sampling)[0][:-1]]
-        mixing = Mixing(alone, KEYS, gate)
+        mixing = Mixing(single, KEYS, gate)
         mixing.feed([*PROMPT, first])
         expected += mixing.distribution()[1][:NUM_LIKELY].double().div(COLD).softmax(-1)
         drawn[second] += 1

@@ -200,12 +200,12 @@ def test_its_parameters_are_those_of_its_model_each_tensor_once(made: Made) -> N
     config = json.loads((made.seed.folder / "config.json").read_text())
     for key, model in made.models.items():
         others = {id(one) for other in model.keys if other != key for one in model.expert_parameters(other).values()}
-        alone = [one for one in cast(nn.Module, model).parameters() if id(one) not in others]
+        its_own = [one for one in cast(nn.Module, model).parameters() if id(one) not in others]
         stored = made.stored(key)
         counted = made.method.parameters(of_seed, config, stored)
         assert counted.own == stored.num_parameters
-        assert counted.total == sum(one.numel() for one in alone)
-        of_networks = [one for one in alone if one.ndim == 3]  # those of a mixture of experts lie in one tensor
+        assert counted.total == sum(one.numel() for one in its_own)
+        of_networks = [one for one in its_own if one.ndim == 3]  # those of a mixture of experts lie in one tensor
         unused = sum(one.numel() * (8 - 2) // 8 for one in of_networks)
         assert (counted.total - counted.active, bool(of_networks)) == (unused, made.method.name == "moe")
 

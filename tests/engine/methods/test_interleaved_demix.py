@@ -122,7 +122,7 @@ class Mean(nn.Module):
 
 
 @torch.no_grad()
-def test_as_one_mixture_of_experts_it_adds_the_networks_of_its_layers_alone(seed: Path, tmp_path: Path) -> None:
+def test_as_one_mixture_of_experts_it_adds_only_the_networks_of_its_layers(seed: Path, tmp_path: Path) -> None:
     model = built(seed, 2)
     disturb(model)
     base, experts = saved(model, tmp_path / "made")
@@ -135,7 +135,7 @@ def test_as_one_mixture_of_experts_it_adds_the_networks_of_its_layers_alone(seed
     torch.testing.assert_close(moe(input_ids=IDS).logits, expected(input_ids=IDS).logits, atol=1e-5, rtol=1e-4)
 
 
-def test_training_experts_alone_costs_less_where_fewer_layers_learn(seed: Path) -> None:
+def test_training_only_experts_costs_less_where_fewer_layers_learn(seed: Path) -> None:
     shape = Shape.of(json.loads((seed / "config.json").read_text()))
     dense, half = (built(seed, every).training_flops(16, experts_only=True) for every in (1, 2))
     assert dense - half == shape.through_layer(16) + 2 * shape.ffn  # one layer less to go back, two that do not learn

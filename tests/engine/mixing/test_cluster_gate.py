@@ -94,7 +94,7 @@ def test_with_the_defaults_several_experts_weigh_in() -> None:
     assert largest < 0.8
 
 
-def test_the_papers_pair_takes_one_expert_alone_and_another_temperature_does_not() -> None:
+def test_the_papers_pair_takes_a_single_expert_and_another_temperature_does_not() -> None:
     assert soft("standardise", 0.1)[1] > 0.98
     assert soft("standardise", 3.0)[1] < 0.8
 
@@ -132,7 +132,7 @@ def test_before_any_text_weights_are_those_of_an_empty_text() -> None:
     torch.testing.assert_close(stream.log_weights().exp(), expected / expected.sum(), atol=1e-6, rtol=0)
 
 
-def test_a_beginning_token_begins_another_text() -> None:
+def test_a_bos_token_starts_another_text() -> None:
     ids = tiny_tokenizer().encode(WORDS[1])
     gate, bos = ClusterGate(EVEN, tiny_routing()), tiny_tokenizer().bos_id
     one = weights_of(gate, [bos, *ids])
@@ -160,7 +160,7 @@ def test_the_released_code_squares_the_distance_twice() -> None:
     torch.testing.assert_close(gate.log_weights_of(squared), expected.log_softmax(0))
 
 
-def test_only_the_nearest_are_kept_and_their_shares_are_made_whole() -> None:
+def test_only_the_nearest_are_kept_and_their_shares_are_rescaled_to_one() -> None:
     gate = ClusterGate(EVEN, tiny_routing(), temperature=2, top_k=2)
     far, near = torch.tensor([4.0, 1.0], dtype=torch.float64).div(-2).softmax(0)
     result = gate.log_weights_of(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
@@ -173,7 +173,7 @@ def test_experts_of_one_cluster_share_it() -> None:
     torch.testing.assert_close(result, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
 
 
-def test_what_the_gate_lacks_is_said() -> None:
+def test_what_the_gate_lacks_is_reported() -> None:
     with pytest.raises(MixtureError, match="needs the cluster of each expert"):
         build_gate(ClusterGateConfig(), EVEN)
     with pytest.raises(MixtureError, match="2 of 4 have one"):
@@ -267,7 +267,7 @@ def scored(num_experts: int, num_tokens: int) -> tuple[Tensor, Distances]:
 
 
 @pytest.mark.parametrize("power", [2, 4])
-def test_a_grid_holds_what_each_gate_alone_says(power: float) -> None:
+def test_a_grid_holds_the_result_of_each_single_gate(power: float) -> None:
     scores_EX, distances = scored(6, 20_011)
     temperatures, top_ks = [0.01, 0.1, 1.0], [1, 2, 4, 6, 99]
     result = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)

@@ -85,7 +85,7 @@ def test_weights_of_a_growing_text_are_those_of_its_stored_distances(top_k: int 
 
 
 @pytest.mark.parametrize("evidence", ["prefix", "last_token"])
-def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
+def test_a_grid_holds_the_result_of_each_single_gate(evidence: Evidence) -> None:
     scores_EX, temperatures, top_ks = logprobs().flatten(1)[:, :53] / 8, [0.05, 0.5, 5.0], [1, 2, 3, 99]
 
     def gate_at(temperature: float, top_k: int | None = None) -> ClusterPosteriorGate:
@@ -100,7 +100,7 @@ def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
 
 
 @pytest.mark.parametrize("clusters", [(0, 1, 2, 3), (0, None, 2, None)])
-def test_what_it_lacks_is_said(clusters: Sequence[int | None]) -> None:
+def test_what_it_lacks_is_reported(clusters: Sequence[int | None]) -> None:
     gate = ClusterPosteriorGate(PRIOR, Routing(clusters))
     with pytest.raises(ScoresError, match="distances of the scored text"):
         gate.block(logprobs())
@@ -108,6 +108,6 @@ def test_what_it_lacks_is_said(clusters: Sequence[int | None]) -> None:
         gate.start()
 
 
-def test_a_cluster_gate_alone_weighs_nobody_without_a_cluster() -> None:
+def test_a_cluster_gate_by_itself_weighs_nobody_without_a_cluster() -> None:
     with pytest.raises(MixtureError, match="3 of 4 have one"):
         ClusterGate(PRIOR, Routing([0, None, 1, 2]))

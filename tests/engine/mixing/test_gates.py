@@ -99,7 +99,7 @@ def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
 
 
 @every_gate
-def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) -> None:  # L15
+def test_a_stream_gives_token_by_token_what_the_block_gives_together(make: Make) -> None:  # L15
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
     full_ENT, tokens = weigh(gate, scores_ENT), tiny_tokens(61).tolist()
     stream = gate.start()
@@ -121,11 +121,11 @@ def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GATES if "-every" not in name])  # 7 and 33 are no vectors' lengths
-def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_blocks_at_a_time_give_the_bits_of_all_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, scores_ENT = GATES[name]([1, 2, 3, 4]), logprobs(blocks=7)
     expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
-    for at_once in (1, 200, 1 << 20):  # one block, two, all
-        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", at_once)
+    for chunk_size in (1, 200, 1 << 20):  # one block, two, all
+        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", chunk_size)
         assert torch.equal(gate.mixed(scores_ENT, tiny_distances(140, 20)), expected_NT)
 
 
@@ -238,14 +238,14 @@ def test_an_updating_prior_does_not_depend_on_how_the_text_is_cut_for_scoring(up
         assert total == pytest.approx(float(full_X.sum()), rel=1e-9)
 
 
-def test_an_expert_that_one_block_found_impossible_can_come_back() -> None:
+def test_an_expert_that_one_block_ruled_out_can_come_back() -> None:
     scores_ENT = torch.zeros(2, 8, 20)
     scores_ENT[0, :3], scores_ENT[1, 3:] = -60.0, -60.0  # 1200 nats a block, beyond any float's exponent
     gate = build_gate(UpdatingGateConfig(newest_weight=0.7, update_every=20), [1.0, 1.0])
     assert gate.block(scores_ENT)[0, 7, 10].exp() > 0.99
 
 
-def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_blocks_asked_for() -> None:
+def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_requested_blocks() -> None:
     scores_ENT = logprobs(blocks=12) / 10
     gate = PosteriorGate([1.0] * 4)
     expected = scores_ENT[:, :10].double().sum(-1).softmax(0).mean(1)

@@ -47,7 +47,7 @@ def test_moving_the_folders_changes_nothing(model: MultiExpertModel, tmp_path: P
 
 
 @pytest.mark.parametrize("victim", ["base/shared.safetensors", "law/expert.safetensors", "law/expert.json"])
-def test_a_flipped_bit_is_found_before_use(model: MultiExpertModel, tmp_path: Path, victim: str) -> None:
+def test_a_flipped_bit_is_detected_before_use(model: MultiExpertModel, tmp_path: Path, victim: str) -> None:
     base, experts = save(model, tmp_path)
     data = bytearray((tmp_path / victim).read_bytes())
     data[-1] ^= 1
@@ -56,7 +56,7 @@ def test_a_flipped_bit_is_found_before_use(model: MultiExpertModel, tmp_path: Pa
         load_multi_expert(base, experts)
 
 
-def test_a_file_cut_short_is_found_before_use(model: MultiExpertModel, tmp_path: Path) -> None:
+def test_a_truncated_file_is_detected_before_use(model: MultiExpertModel, tmp_path: Path) -> None:
     base, experts = save(model, tmp_path)
     file = tmp_path / "code/expert.safetensors"
     file.write_bytes(file.read_bytes()[:-100])

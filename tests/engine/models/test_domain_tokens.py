@@ -68,7 +68,7 @@ def test_cached_decoding_is_plain_decoding_and_the_token_comes_once(family: str)
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_the_longest_text_leaves_room_for_the_token(family: str) -> None:
+def test_the_longest_text_leaves_space_for_the_token(family: str) -> None:
     model = token_model(family)
     assert model.max_positions == MultiExpertModel(decoder(family), KEYS, new_placement()).max_positions - 1
     ids = torch.randint(0, 300, (1, min(model.max_positions, 100)))

@@ -143,7 +143,7 @@ def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_th
         load_multi_expert(seed, {"b": ArtifactRef(tmp_path / "b")})
 
 
-def test_a_mixture_of_experts_has_adapters_beside_attention_alone() -> None:
+def test_a_mixture_of_experts_has_adapters_beside_attention_only() -> None:
     assert all("self_attn" in name for name in fresh_adapter(decoder("mixtral"), LoraConfig(rank=2)))
     with pytest.raises(ModelError, match="no linear maps for LoRA's targets “ffn”"):
         fresh_adapter(decoder("mixtral"), LoraConfig(rank=2, targets="ffn"))

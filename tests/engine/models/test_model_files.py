@@ -249,7 +249,7 @@ def test_a_number_that_no_trial_reaches_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("field", "smallest"), [("sliding_window", 0), ("vocab_size", 1)])
-def test_a_size_below_the_smallest_is_told_the_smallest(field: str, smallest: int, tmp_path: Path) -> None:
+def test_a_size_below_the_smallest_is_refused_with_the_smallest(field: str, smallest: int, tmp_path: Path) -> None:
     write_model(tmp_path, "mistral")
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, field: -1}))

@@ -62,7 +62,7 @@ def test_routers_are_small_and_follow_the_seed() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt", "gpt_neox", "qwen2"])
-def test_a_family_without_a_counterpart_is_refused_with_a_way_out(family: str) -> None:
+def test_a_family_without_a_counterpart_is_refused_with_an_alternative(family: str) -> None:
     with pytest.raises(ModelError, match=f"the family “{family}”.*llama, mistral.*or the method dense"):
         upcycle(decoder(family), MoeConfig())
 
@@ -119,7 +119,7 @@ def test_an_upcycled_training_resumed_is_the_uninterrupted_one(make_texts, tmp_p
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in full.state_dict().items())
 
 
-def test_the_balance_takes_part_in_learning_and_not_in_the_loss_that_is_told(make_texts, tmp_path: Path) -> None:
+def test_the_balance_takes_part_in_learning_and_not_in_the_reported_loss(make_texts, tmp_path: Path) -> None:
     texts, result = [replace(text, expert="one") for text in make_texts(["one"])], {}
     for balance in (0.0, 10.0):
         model = mixture(balance)

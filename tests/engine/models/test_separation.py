@@ -48,7 +48,7 @@ CASES = [
 
 @pytest.mark.parametrize(("family", "method"), CASES)
 @torch.no_grad()
-def test_each_text_of_a_row_is_read_as_if_it_were_alone(family: str, method: str) -> None:
+def test_each_text_of_a_row_is_read_as_if_it_were_the_only_one(family: str, method: str) -> None:
     model = METHODS[method](tiny_model(family))
     targets, rows = IDS.roll(1, 1), rows_of(model)
     assert largest_difference(model) <= 1e-5

@@ -137,7 +137,7 @@ def test_the_batched_product_of_training_is_the_product_expert_by_expert(family:
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
-def test_expert_and_shared_tensors_make_the_whole_seed_again(family: str) -> None:
+def test_expert_and_shared_tensors_make_the_full_seed_again(family: str) -> None:
     lm = decoder(family)
     names = dict(lm.named_parameters())
     model = MultiExpertModel(copy.deepcopy(lm), ["a"], new_placement())
@@ -219,7 +219,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_known_layouts_are_found_by_structure(family: str) -> None:
+def test_the_known_layouts_are_recognized_by_structure(family: str) -> None:
     layout = layout_of(decoder(family))
     layers, ffn, attention = KNOWN[family]
     assert layout.layers == layers

@@ -83,7 +83,7 @@ def test_differences_are_seen_whatever_they_are() -> None:
     assert (worst([1.0, 3.0]), least([1.0, 3.0])) == (3.0, 1.0)
 
 
-def test_a_device_that_is_not_there_is_said_and_no_law_fails_of_it() -> None:
+def test_a_missing_device_is_reported_and_fails_no_law() -> None:
     with pytest.raises(ModelError, match="is not available"):
         next(run_laws("cuda:99"))
 
@@ -120,7 +120,7 @@ def test_no_verdict_at_all_is_not_ok() -> None:
     assert not report([], "cpu")["ok"]
 
 
-def test_versions_can_be_told_without_waking_torch() -> None:
+def test_versions_can_be_reported_without_importing_torch() -> None:
     code = "import sys; from engine.selfcheck.report import versions; versions(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -234,7 +234,7 @@ def gates_by_rank(patch: Patch) -> None:
 
 
 def lost_share(patch: Patch) -> None:
-    """Gates told without the share of the backbone's last digits."""
+    """Gate weights given without the share of the backbone's last digits."""
     real = mode_block.gate_weights
     patch.setattr(mode_block, "gate_weights", lambda *shown: real(*shown) * (1 - 1e-5))
 
@@ -290,7 +290,7 @@ def test_a_broken_engine_fails_its_law(number: str, break_it: Callable[[Patch], 
     assert result.message.startswith("The deviation is")
 
 
-def test_every_law_has_been_broken_once() -> None:
+def test_every_law_has_been_broken_by_one_test() -> None:
     broken = [number for number, _ in BREAKS]
     assert list(dict.fromkeys(broken)) == [law.number for law in LAWS]
 

@@ -159,7 +159,7 @@ def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
     assert np.isfinite([result.value, result.low, result.high]).all()
 
 
-def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_as_a_whole() -> None:
+def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_together() -> None:
     """The share of documents in the first row; the truth is 0.3."""
     chance, hits = np.random.default_rng(5), 0
     for _ in range(200):

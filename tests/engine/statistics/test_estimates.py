@@ -33,7 +33,7 @@ def test_tables_that_have_nothing_in_common_seldom_seem_to() -> None:
     assert fishers / 200 > 2 * max(ours, 5) / 200
 
 
-def test_tables_that_go_together_are_found_to() -> None:
+def test_tables_that_correlate_are_measured_to() -> None:
     draw = np.random.default_rng(0)
     traits_D = draw.normal(size=8)
     tables = [table_of(traits_D, draw, 0.1) for _ in range(2)]

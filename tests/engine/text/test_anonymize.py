@@ -167,7 +167,7 @@ def test_a_facebook_number_is_known_by_its_place(text: str, expected: str) -> No
         ("@bob\n@ann\nwere here", "<USER>\n<USER>\nwere here"),
     ],
 )
-def test_handles_are_found_in_addresses_lists_and_other_scripts(text: str, expected: str) -> None:
+def test_handles_are_detected_in_addresses_lists_and_other_scripts(text: str, expected: str) -> None:
     assert anonymize(text)[0] == expected
 
 
@@ -230,7 +230,7 @@ PIECES = [
 
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
-def test_anonymising_twice_is_anonymising_once(text: str) -> None:
+def test_anonymising_twice_changes_nothing_more(text: str) -> None:
     first_time, _ = anonymize(text)
     assert anonymize(first_time) == (first_time, {})
 

@@ -30,7 +30,7 @@ def packed(texts: list[str], folder: Path, tokenizer: Tokenizer = TOKENIZER) -> 
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=3, max_size=20, unique=True),
     st.integers(1, 40),
 )
-def test_blocks_joined_are_the_documents_each_behind_its_beginning(tmp_path_factory, texts, block_size: int) -> None:
+def test_blocks_joined_are_the_documents_each_behind_its_bos_token(tmp_path_factory, texts, block_size: int) -> None:
     folder = tmp_path_factory.mktemp("blocks")
     packed(texts, folder)
     for split in SPLITS:
@@ -58,7 +58,7 @@ def test_starts_say_where_each_document_begins(tmp_path: Path) -> None:
     assert result == [row["text"] for row in rows]
 
 
-def test_blocks_are_int64_and_of_the_size_asked_for(tmp_path: Path) -> None:
+def test_blocks_are_int64_and_of_the_requested_size(tmp_path: Path) -> None:
     tokens = Tokens.open(packed([f"words {i} " * 9 for i in range(20)], tmp_path), "train")
     inputs, targets = tokens.block(tokens.num_blocks(16) - 1, 16)
     assert inputs.dtype == targets.dtype == np.int64
@@ -89,12 +89,12 @@ def test_the_facts_name_the_tokenizer_and_the_sizes(tmp_path: Path) -> None:
     assert all(facts["splits"][split]["tokens"] == len(Tokens.open(folder, split)) for split in SPLITS)
 
 
-def test_packing_in_many_batches_is_packing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_in_many_batches_is_packing_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"text {i} " * 5 for i in range(60)]
-    at_once = packed(texts, tmp_path / "a")
+    together = packed(texts, tmp_path / "a")
     monkeypatch.setattr(blocks, "BATCH_CHARACTERS", 100)
     in_batches = packed(texts, tmp_path / "b")
-    for file in at_once.iterdir():
+    for file in together.iterdir():
         assert file.read_bytes() == (in_batches / file.name).read_bytes()
 
 

@@ -93,11 +93,11 @@ def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path
     end = CHATS[name][3]
     ids, is_answer = template.encode_answers(tokenizer, TALK)
     assert ids == template.encode(tokenizer, TALK)
-    found = [text.strip() for text in answers(tokenizer, ids, is_answer)]
-    assert [text.endswith(end) and text.count(end) == 1 for text in found] == [True, True]
+    shown = [text.strip() for text in answers(tokenizer, ids, is_answer)]
+    assert [text.endswith(end) and text.count(end) == 1 for text in shown] == [True, True]
     if name == "qwen 3":  # the thoughts of the last answer are its words, too
-        found[1] = found[1].replace("<think>ĊĊ</think>ĊĊ", "")
-    assert found == [f"Only with consent.{end}", f"Ask again.{end}"]
+        shown[1] = shown[1].replace("<think>ĊĊ</think>ĊĊ", "")
+    assert shown == [f"Only with consent.{end}", f"Ask again.{end}"]
 
 
 def test_answers_that_a_template_marks_are_those_of_transformers(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_end_of_a_turn_comes_first_of_what_the_template_writes_after_an_answ
     assert ends == ([CHATS[name][3], "<|endoftext|>"] if name == "phi 3" else [CHATS[name][3]])
 
 
-def test_answers_that_cannot_be_found_are_refused(tmp_path: Path) -> None:
+def test_answers_that_cannot_be_matched_are_refused(tmp_path: Path) -> None:
     tokenizer, _ = load(tmp_path, "qwen")
     source = "{{ messages | length }}{% for message in messages %}{{ message.content }}{% endfor %}"
     with pytest.raises(ChatTemplateError, match=r"cannot be seen where the answer begins\. Mark the answers"):
@@ -159,7 +159,7 @@ def test_no_messages_are_refused() -> None:
         ChatTemplate(MARKED, {}).render([])
 
 
-def test_a_template_is_found_where_transformers_finds_it(tmp_path: Path) -> None:
+def test_a_template_is_read_where_transformers_reads_it(tmp_path: Path) -> None:
     chat_folder(tmp_path, "qwen")
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     places = [

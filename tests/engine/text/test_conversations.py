@@ -103,8 +103,8 @@ def test_conversations_with_the_same_words_in_other_roles_are_two_documents(tmp_
 
 
 def test_a_conversation_is_anonymised_message_by_message(tmp_path: Path) -> None:
-    asked = {"role": "user", "content": 'I am\nann@example.org, "quoted"'}
-    (document,) = read(write(tmp_path / "a.jsonl", {"messages": [asked, ANSWER]}), anonymize=True)
+    question = {"role": "user", "content": 'I am\nann@example.org, "quoted"'}
+    (document,) = read(write(tmp_path / "a.jsonl", {"messages": [question, ANSWER]}), anonymize=True)
     messages = from_stored(document.messages or "")
     assert messages[0]["content"].startswith("I am\n")
     assert "ann@" not in messages[0]["content"]

@@ -168,7 +168,7 @@ def test_duplicates_are_left_out_and_counted_across_files(tmp_path: Path) -> Non
     assert (report.num_documents, report.num_duplicates, report.num_bytes) == (3, 2, 10)
 
 
-def test_texts_that_differ_only_in_the_user_are_duplicates_once_anonymised(tmp_path: Path) -> None:
+def test_texts_that_differ_only_in_the_user_are_duplicates_after_anonymisation(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["from a@example.com", "from b@example.com", "from nobody"])
     report = Report()
     documents = list(read_documents(tmp_path, ReadOptions(anonymize=True), report))
@@ -177,7 +177,7 @@ def test_texts_that_differ_only_in_the_user_are_duplicates_once_anonymised(tmp_p
     assert (report.num_duplicates, report.num_bytes, report.anonymized["email"]) == (1, 23, 1)
 
 
-def test_the_report_tells_nothing_found_from_nobody_asked(tmp_path: Path) -> None:
+def test_the_report_distinguishes_no_results_from_no_check(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", TEXTS)
     requested, unasked = Report(), Report()
     list(read_documents(tmp_path, ReadOptions(anonymize=True), requested))
@@ -198,7 +198,7 @@ def test_reading_stops_after_max_bytes(tmp_path: Path) -> None:
     assert len(read(tmp_path / "a.jsonl", max_bytes=95)) == 10
 
 
-def test_after_max_bytes_nothing_more_is_looked_at(tmp_path: Path) -> None:
+def test_after_max_bytes_nothing_more_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "enough"}\nbroken\n')
     assert len(read(tmp_path / "a.jsonl", max_bytes=1)) == 1
 
@@ -259,7 +259,7 @@ def test_a_file_of_one_endless_line_is_cut_at_spaces(tmp_path: Path) -> None:
     assert " ".join(document.text.strip() for document in documents).split() == words
 
 
-def test_the_faults_of_a_text_are_found_behind_a_long_line(tmp_path: Path) -> None:
+def test_the_faults_of_a_text_are_detected_behind_a_long_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"first\n" + "ü".encode() * 9001 + b"\xff")
     with pytest.raises(CorpusError, match="byte 18003 of the line") as refusal:
         read(tmp_path / "a.txt")
@@ -284,21 +284,21 @@ def test_a_split_of_a_data_set_is_read(tmp_path: Path) -> None:
 
 
 def test_a_data_set_is_pinned_to_the_commit_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def dataset_info(_: Any, name: str, revision: str | None) -> Any:
-        asked.append((name, revision))
+        requests.append((name, revision))
         return SimpleNamespace(sha="c0ffee")
 
     def load_dataset(*names: str | None, **options: Any) -> list[dict[str, str]]:
-        asked.append((*names, options["split"], options["revision"]))
+        requests.append((*names, options["split"], options["revision"]))
         return [{"text": "law"}]
 
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     source = DatasetSource.parse("owner/name:en@v2", "test").pinned()
     assert [document.text for document in read_dataset(source, ReadOptions(), Report())] == ["law"]
-    assert asked == [("owner/name", "v2"), ("owner/name", "en", "test", "c0ffee")]
+    assert requests == [("owner/name", "v2"), ("owner/name", "en", "test", "c0ffee")]
     assert source.name == "owner/name:en@c0ffee"
 
 

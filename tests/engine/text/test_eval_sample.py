@@ -26,7 +26,7 @@ def test_a_tenth_of_the_tokens_comes_from_half_of_the_documents(split: Tokens) -
     assert text.documents_N[-1] >= 17
 
 
-def test_a_split_that_is_not_too_long_is_taken_whole_to_its_last_token(split: Tokens) -> None:
+def test_a_split_that_is_not_too_long_is_taken_in_full_to_its_last_token(split: Tokens) -> None:
     text = EvalSample.of(split, 64, 10_000)
     assert text.num_tokens == len(split) - 1
     assert np.concatenate([targets.ravel() for _, targets in text.batches(3)]).tolist() == split.array[1:].tolist()
@@ -59,7 +59,7 @@ def test_places_are_as_many_as_wanted_and_evenly_apart(available: int, wanted: i
     assert len(places) < 2 or np.ptp(np.diff(places)) <= 1
 
 
-def test_the_hash_tells_apart_other_places_and_other_tokens(split: Tokens) -> None:
+def test_the_hash_differs_for_other_places_and_other_tokens(split: Tokens) -> None:
     changed = eval_sample(np.array([*split.array[:-1], 7]), 10)
     hashes = [EvalSample.of(split, 10, most).sha256 for most in (100, 200)]
     hashes += [eval_sample(split.array, 10).sha256, changed.sha256]

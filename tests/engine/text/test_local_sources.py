@@ -34,7 +34,7 @@ def test_the_demo_has_four_domains_to_train_on_and_two_kept_aside() -> None:
     assert all(source.title and source.licence for source in SOURCES.values())
 
 
-def test_the_same_text_is_found_each_time() -> None:
+def test_the_same_text_is_read_each_time() -> None:
     first, second = (list(local_documents("python", ReadOptions(max_bytes=200_000))) for _ in range(2))
     assert first == second
 

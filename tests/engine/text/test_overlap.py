@@ -55,7 +55,9 @@ def test_the_overlap_is_the_share_of_bigrams_in_common() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_overlap_is_symmetric_between_nothing_and_all_and_whole_with_itself(one: list[str], other: list[str]) -> None:
+def test_overlap_is_symmetric_between_nothing_and_all_and_complete_with_itself(
+    one: list[str], other: list[str]
+) -> None:
     a, b = frequent_bigrams(one), frequent_bigrams(other)
     assert 0 <= overlap(a, b) == overlap(b, a) <= 1
     assert overlap(a, a) == (1 if a else 0)
@@ -96,7 +98,7 @@ def test_experts_that_carry_over_where_text_is_shared_correlate_positively() -> 
     assert 0 < result.p < 0.05
 
 
-def test_the_cells_at_home_count_only_when_asked_for() -> None:
+def test_the_in_domain_cells_count_only_on_request() -> None:
     assert correlation(RATIOS, OVERLAPS, with_own=True).num_cells == 9
     wide = [[2.0, 1.0, 4.0, 7.0], [1.0, 3.0, 5.0, 6.0]]
     assert correlation(wide, [[0.1, 1, 0.3, 0.2], [1, 0.2, 0.4, 0.3]], own_columns=[1, 0]).num_cells == 6

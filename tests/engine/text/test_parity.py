@@ -60,7 +60,7 @@ def by_pieces(special: list[str], merges: list[tuple[str, str]] | None = None) -
     return inner
 
 
-def begun_by(token: str, id: int) -> Any:
+def starts_with(token: str, id: int) -> Any:
     return processors.TemplateProcessing(single=f"{token} $A", special_tokens=[(token, id)])
 
 
@@ -78,7 +78,7 @@ def llama_3() -> Shape:
     split = pre_tokenizers.Split(Regex(f"{LETTERS}|\\p{{N}}{{1,3}}|{REST}"), "isolated")
     special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
     inner = by_bytes(special, [split], ignore_merges=True)
-    begin = begun_by(special[0], inner.token_to_id(special[0]))
+    begin = starts_with(special[0], inner.token_to_id(special[0]))
     inner.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), begin])
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": special[0], "eos_token": special[1]}
     return inner, config
@@ -91,7 +91,7 @@ def gemma() -> Shape:
     inner.normalizer = normalizers.Replace(" ", "▁")
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    inner.post_processor = begun_by("<bos>", 2)
+    inner.post_processor = starts_with("<bos>", 2)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>", "eos_token": "<eos>"}
     return inner, config
 
@@ -103,7 +103,7 @@ def llama_2() -> Shape:
     inner.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    inner.post_processor = begun_by("<s>", 1)
+    inner.post_processor = starts_with("<s>", 1)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
     return inner, {**config, "unk_token": "<unk>", "legacy": False}
 
@@ -115,7 +115,7 @@ def mistral() -> Shape:
     inner.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    inner.post_processor = begun_by("<s>", 1)
+    inner.post_processor = starts_with("<s>", 1)
     return inner, {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -126,7 +126,7 @@ def tekken() -> Shape:
     rest = " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
     split = pre_tokenizers.Split(Regex(f"{words}|\\p{{N}}|{rest}"), "isolated")
     inner = by_bytes(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], [split], ignore_merges=True)
-    inner.post_processor = begun_by("<s>", inner.token_to_id("<s>"))
+    inner.post_processor = starts_with("<s>", inner.token_to_id("<s>"))
     return inner, {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -234,7 +234,7 @@ def test_a_text_comes_back(shape: tuple[str, Path, Any, Any], text: str) -> None
         assert ours.decode(ours.encode(text)) == text
 
 
-def test_every_control_token_is_one_id_where_the_caller_asks_for_it(shape: tuple[str, Path, Any, Any]) -> None:
+def test_every_control_token_is_one_id_where_the_caller_requests_it(shape: tuple[str, Path, Any, Any]) -> None:
     _, _, ours, _ = shape
     for id in ours.control_ids:
         assert ours.encode(ours.written(id), control_tokens=True) == [id]

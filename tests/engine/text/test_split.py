@@ -31,14 +31,14 @@ def places(folder: Path) -> dict[str, str]:
     return {row["id"]: name for name in SPLITS for row in read_split(folder / "0", name)}
 
 
-def test_documents_stay_in_the_split_they_are_told_to_be_in(tmp_path: Path) -> None:
+def test_documents_stay_in_their_assigned_split(tmp_path: Path) -> None:
     documents = some(30)
     given = {one.id: ("dev", "test", "train")[number % 3] for number, one in enumerate(documents)}
     list(store_documents(documents, tmp_path, split_of=given.__getitem__))
     assert places(tmp_path) == given
 
 
-def test_a_part_that_nothing_is_told_to_be_in_gets_training_documents_by_whole_groups(tmp_path: Path) -> None:
+def test_a_part_without_a_split_of_its_own_gets_training_documents_by_full_groups(tmp_path: Path) -> None:
     documents = [Document(f"{i}", source="a", group=f"g{i // 3}") for i in range(30)]
     list(store_documents(documents, tmp_path, split_of=lambda _: "train"))
     result = places(tmp_path)
@@ -171,11 +171,11 @@ def test_a_field_that_names_records_is_no_domain(tmp_path: Path, monkeypatch: py
 
 def test_sorting_in_many_runs_is_sorting_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [Document(f"text {i} " * 20, domain=f"d{i % 3}") for i in range(200)]
-    at_once = keep(documents, tmp_path / "a")
+    together = keep(documents, tmp_path / "a")
     monkeypatch.setattr(split, "MEMORY_BYTES", 1000)
     monkeypatch.setattr(parquet_rows, "MAX_RUNS", 3)
     monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 500)
-    assert keep(documents, tmp_path / "b") == at_once
+    assert keep(documents, tmp_path / "b") == together
     assert places(tmp_path / "a") == places(tmp_path / "b")
     assert sorted(places(tmp_path / "b")) == sorted(document.id for document in documents if document.domain == "d0")
 

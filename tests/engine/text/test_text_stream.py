@@ -69,7 +69,7 @@ def test_a_byte_that_is_of_no_character_takes_no_other_with_it() -> None:
     assert joined(LLAMA, mark, broken) == "�"
 
 
-def test_what_another_token_would_say_is_told_as_it_would_stand_there() -> None:
+def test_what_another_token_would_give_is_shown_as_it_would_be_written_there() -> None:
     stream = LLAMA.stream([1, *LLAMA.encode("ab")])
     (word,) = LLAMA.encode("ab")
     assert [stream.peek(word), stream.peek(2), stream.push(word), stream.peek(word)] == [" ab", "", " ab", " ab"]

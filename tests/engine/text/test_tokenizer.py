@@ -52,13 +52,13 @@ def test_streaming_any_ids_is_decoding_them(ids: list[int]) -> None:
     assert "".join(map(stream.push, ids)) + stream.rest() == TRAINED.decode(ids)
 
 
-def test_a_character_is_held_back_until_it_is_whole() -> None:
+def test_a_character_is_held_back_until_it_is_complete() -> None:
     ids = TRAINED.encode("😀")
     stream = TRAINED.stream()
     assert [stream.push(id) for id in ids] == ["", "", "", "😀"]
 
 
-def test_the_beginning_token_is_id_zero_and_has_no_text() -> None:
+def test_the_bos_token_is_id_zero_and_has_no_text() -> None:
     assert (TRAINED.bos_id, TRAINED.bos_token, TRAINED.decode([0])) == (0, "<s>", "")
 
 
@@ -69,20 +69,20 @@ def test_no_text_can_spell_a_special_token(tokenizer: Tokenizer, text: str) -> N
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_many_texts_are_encoded_as_each_alone() -> None:
+def test_many_texts_are_encoded_as_each_by_itself() -> None:
     assert TRAINED.encode_many(TEXTS) == [TRAINED.encode(text) for text in TEXTS]
     assert TRAINED.encode_many([]) == []
     assert TRAINED.encode_many(["", "a", ""]) == [[], TRAINED.encode("a"), []]
 
 
-def test_a_very_long_text_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_long_text_comes_back_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIECE", 50)
     monkeypatch.setattr(module, "MAX_BATCH", 100)
     text = "\n".join(TEXTS) + "x" * 500
     assert TRAINED.decode(TRAINED.encode(text)) == text
 
 
-def test_training_gives_at_most_the_vocabulary_asked_for() -> None:
+def test_training_gives_at_most_the_requested_vocabulary() -> None:
     assert 257 < TRAINED.vocab_size <= 400
     assert train_tokenizer(["a"], 500).vocab_size == 257
 
@@ -164,7 +164,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize(("special", "name", "config", "bos_id"), FOLDERS.values(), ids=FOLDERS)
-def test_the_beginning_token_is_found_as_the_folder_names_it(special, name, config, bos_id, tmp_path: Path) -> None:
+def test_the_bos_token_is_read_as_the_folder_names_it(special, name, config, bos_id, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(write_folder(tmp_path, byte_level(*special), name, config))
     assert tokenizer.bos_id == bos_id
     assert tokenizer.decode(tokenizer.encode("Wörter 😀")) == "Wörter 😀"

@@ -193,7 +193,7 @@ def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -
     assert not list((tmp_path / "killed").iterdir())
 
 
-def test_closed_while_it_starts_it_ends_at_once(seed, domains, tmp_path: Path) -> None:
+def test_closed_while_it_starts_it_ends_immediately(seed, domains, tmp_path: Path) -> None:
     events = train_distributed(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
     assert next(events) == Progress(0, 2, "processes", "starting")
     began = time.monotonic()

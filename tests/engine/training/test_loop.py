@@ -149,7 +149,7 @@ def test_every_domain_has_the_same_number_of_sequences_and_every_block_its_turn(
     assert drawn[:num_blocks] != drawn[num_blocks:]
 
 
-def test_text_as_much_as_there_is_comes_from_all_domains_in_proportion_each_block_once_an_epoch(make_texts) -> None:
+def test_text_of_the_full_size_comes_from_all_domains_in_proportion_each_block_once_an_epoch(make_texts) -> None:
     small, large = make_texts(["law", "code"])
     large = replace(large, train=Tokens(np.tile(large.train.array, 3), large.train.starts), expert="law")
     sampler = BlockSampler([small, large], 16, 2, seed=0, balanced=False)
@@ -181,7 +181,7 @@ def test_a_limit_of_sequences_draws_the_same_ones_again_and_again_from_all_over_
     assert all(torch.equal(full.batch(n).inputs_BT, free.batch(n).inputs_BT) for n in range(3))
 
 
-def test_a_dense_step_tells_the_mean_over_tokens_and_only_domains_that_it_saw(
+def test_a_dense_step_reports_the_mean_over_tokens_and_only_domains_that_it_saw(
     make_model, make_texts, tmp_path: Path
 ) -> None:
     texts = [replace(text, expert="one") for text in make_texts(KEYS)]
@@ -297,7 +297,7 @@ def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> 
         require_context(model, context + 1)
 
 
-def test_news_comes_in_order_and_the_last_step_is_evaluated_and_saved(make_model, make_texts, tmp_path: Path) -> None:
+def test_events_come_in_order_and_the_last_step_is_evaluated_and_saved(make_model, make_texts, tmp_path: Path) -> None:
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8, 12]
     assert [event.step for event in events if isinstance(event, Saved)] == [5, 10, 12]
@@ -391,7 +391,7 @@ def test_an_evaluation_that_a_stop_cut_off_is_made_up_for(make_model, make_texts
     assert [event.step for event in second if isinstance(event, Evaluated)] == [4, 8, 12]
 
 
-def test_what_is_watched_is_told_from_the_start_and_changes_nothing(make_model, make_texts, tmp_path: Path) -> None:
+def test_what_is_watched_is_reported_from_the_start_and_changes_nothing(make_model, make_texts, tmp_path: Path) -> None:
     texts, plain, watched = make_texts(KEYS), make_model(KEYS), make_model(KEYS)
     expected = losses(train(plain, texts, PATIENT, tmp_path / "plain"))
     looks = iter(range(100, 0, -1))  # ever better, while the training gets worse

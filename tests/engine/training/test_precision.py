@@ -200,11 +200,11 @@ def test_an_average_of_models_in_bfloat16_is_summed_finer_and_stored_in_it() -> 
 
 @torch.no_grad()
 def test_experts_of_seeds_in_different_precision_mix(tmp_path: Path) -> None:
-    method, hosted, alone = get_method("demix"), [], []
+    method, hosted, separate = get_method("demix"), [], []
     for number, dtype in enumerate((torch.bfloat16, torch.float32)):
         root, key = tmp_path / str(number), f"expert-{number}"
         model: Any = method.build(seed_in(dtype, root / "seed").folder, [key])
-        alone.append(model.eval()(IDS, Rows.all_to(key, 1)).float())
+        separate.append(model.eval()(IDS, Rows.all_to(key, 1)).float())
         hosted.append(model)
     both = CompositeModel(hosted)
-    assert torch.equal(both(IDS.expand(2, -1), Rows.one_each(both.keys)).float(), torch.cat(alone))
+    assert torch.equal(both(IDS.expand(2, -1), Rows.one_each(both.keys)).float(), torch.cat(separate))

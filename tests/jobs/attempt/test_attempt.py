@@ -67,7 +67,7 @@ def test_a_traceback_that_quotes_half_a_character_is_logged(servers: RunningWork
     assert "caf\\udce9" in log_path(servers.settings, job_id).read_text()
 
 
-def test_the_curve_of_a_done_job_is_whole(servers: RunningWorkbench, job_id: str) -> None:
+def test_the_curve_of_a_done_job_is_complete(servers: RunningWorkbench, job_id: str) -> None:
     list(run_here(job_id))
     with database.reading() as session:
         assert [point.step for point in rows.metrics(session, job_id, "loss")] == list(range(1, 101))
@@ -116,14 +116,14 @@ def test_an_error_of_our_own_fails_the_job_and_leaves_its_traceback(servers: Run
     assert "Traceback" in log.read_text()
 
 
-def test_a_full_disk_pauses_and_the_job_goes_on_once_there_is_room(
+def test_a_full_disk_pauses_and_the_job_continues_when_there_is_space(
     servers: RunningWorkbench, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(*_: object) -> None:
+    def disk_is_full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(JobError):
-        patch.setattr("tiny_kind.save", no_room)
+        patch.setattr("tiny_kind.save", disk_is_full)
         list(run_here(job_id))
     card = servers.card(job_id)
     assert (card.state, servers.num_effects(job_id)) == ("paused", 0)
@@ -265,7 +265,7 @@ def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
     servers.wait_for(job_id, "interrupted", seconds=servers.settings.lease_seconds)
 
 
-def test_a_job_can_be_submitted_and_run_at_the_terminal_alone(servers: RunningWorkbench) -> None:
+def test_a_job_can_be_submitted_and_run_with_only_a_terminal(servers: RunningWorkbench) -> None:
     job_id, events = submit.run_now(job_spec())
     assert servers.card(job_id).state == "running"
     assert sum(1 for _ in events) > 100
@@ -274,7 +274,7 @@ def test_a_job_can_be_submitted_and_run_at_the_terminal_alone(servers: RunningWo
 
 
 def test_the_seconds_between_two_looks_are_few(servers: RunningWorkbench, job_id: str) -> None:
-    """A cancel is noticed about a second later, even with the usual pulse."""
+    """A cancel is noticed about a second later, even with the default heartbeat."""
     slow = servers.settings.model_copy(update={"heartbeat_seconds": 10.0, "lease_seconds": 30.0})
     started: list[float] = []
 

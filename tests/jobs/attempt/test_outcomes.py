@@ -31,7 +31,7 @@ def test_a_bad_document_is_named_by_file_and_line(tmp_path: Path) -> None:
     assert ending(problem, tmp_path) == ("failed", "a.jsonl, line 7: The line must be JSON.", "Repair it.")
 
 
-def test_all_complaints_of_a_spec_are_told(tmp_path: Path) -> None:
+def test_all_complaints_of_a_spec_are_reported(tmp_path: Path) -> None:
     assert ending(BadSpec(["One.", "Two."]), tmp_path)[1] == "One. Two."
 
 

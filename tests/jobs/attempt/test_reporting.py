@@ -81,7 +81,7 @@ def test_progress_of_unknown_length_claims_no_share() -> None:
     assert (taken.note, taken.progress) == ("1,200 documents · reading", None)
 
 
-def test_work_that_still_runs_never_shows_the_whole() -> None:
+def test_work_that_still_runs_never_shows_full_progress() -> None:
     reporter = Reporter()
     reporter.add(Progress(10, 10, "documents"))
     progress = reporter.take().progress
@@ -128,7 +128,7 @@ def test_the_parts_of_a_training_are_kept_as_data_beside_their_sentence() -> Non
     assert message.text == "Its gates weigh the backbone and the parts court, kitchen."
 
 
-def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
+def test_an_early_end_completes_the_work_and_is_reported() -> None:
     reporter = Reporter()
     reporter.add(step(40))
     reporter.add(TrainingFinished(20, 40, 300, {"law": 4.0}))
@@ -141,7 +141,7 @@ def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
     assert reporter.take().messages[0].text.startswith("Made all 300 steps: the weights are those of step 280")
 
 
-def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:
+def test_an_end_with_the_last_weights_is_not_reported() -> None:
     reporter = Reporter()
     reporter.add(step(300))
     reporter.add(TrainingFinished(300, 300, 300, {"law": 4.0}))

@@ -80,7 +80,7 @@ def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers:
     assert (servers.num_effects(job_id), servers.row(job_id).fence) == (1, 2)
 
 
-def test_a_runner_that_wakes_while_another_works_leaves_it_alone(servers: RunningWorkbench) -> None:
+def test_a_runner_that_wakes_while_another_works_leaves_its_job_untouched(servers: RunningWorkbench) -> None:
     job_id = create(milliseconds=20)
     first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)

@@ -37,14 +37,14 @@ def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
     return written
 
 
-def test_pieces_have_the_number_of_the_first_and_whole_documents_their_own(tmp_path: Path) -> None:
+def test_pieces_have_the_number_of_the_first_and_full_documents_their_own(tmp_path: Path) -> None:
     write(tmp_path / "cut", {"test": [None, "novel", None, "novel", "poem"]})
     assert first_in_group(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
     write(tmp_path / "uncut", {"test": [None, "letter", None]})
     assert first_in_group(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
 
 
-def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(tmp_path: Path) -> None:
+def test_pieces_among_the_documents_of_a_clustering_are_matched_in_any_order(tmp_path: Path) -> None:
     ids = write(tmp_path / "a", {"train": ["novel", None, "novel"], "test": ["play", "play"]})
     ids += write(tmp_path / "b", {"train": [None, None]})
     sorted_ids = sorted(ids)
@@ -55,7 +55,7 @@ def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(
     assert len(set(complete.values())) == 5
 
 
-def test_stored_scores_are_told_the_whole_documents_of_their_own_split(tmp_path: Path) -> None:
+def test_stored_scores_are_given_the_full_documents_of_their_own_split(tmp_path: Path) -> None:
     write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
     scores = {("e", "law", split): Stored(ArtifactRef(tmp_path, ""), 8) for split in ("test", "dev")}
     result = with_wholes(scores, {"law": tmp_path / "law"})

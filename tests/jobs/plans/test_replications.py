@@ -129,7 +129,7 @@ def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) 
 
 
 @pytest.mark.parametrize("paper", ["demix", "cbtm", "mode"])
-def test_the_last_job_alone_writes_a_report(folder: Path, paper: str) -> None:
+def test_only_the_last_job_writes_a_report(folder: Path, paper: str) -> None:
     (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
     steps = plan(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
     assert [_facts(step, None).writes_report for step in steps] == [*(False for _ in steps[1:]), True]
@@ -193,7 +193,7 @@ def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: 
         assert len(jobs.list_jobs(session)) == len(plan(job_spec))
 
 
-def test_a_size_that_has_changed_since_changes_no_replication_that_was_begun(
+def test_a_size_that_has_changed_since_changes_no_started_replication(
     job_spec: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit_replication(job_spec)
@@ -248,7 +248,7 @@ def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(job_sp
         find_replication(session, "rep")
 
 
-def test_a_wish_of_an_import_is_found_whatever_else_was_imported(job_spec: Replicate) -> None:
+def test_the_spec_of_an_import_is_recognized_whatever_else_was_imported(job_spec: Replicate) -> None:
     submit_replication(job_spec)
     with reading() as session:
         other = ImportCorpus(name="books", path="/elsewhere")

@@ -78,12 +78,12 @@ def test_every_step_comes_after_what_it_needs(job_spec: ReplicateCbtm, has_shape
     assert set(steps[-1].after) == set(keys[:-1])
 
 
-def test_dense_and_the_clusters_looked_at_closely_come_first(job_spec: ReplicateCbtm) -> None:
+def test_dense_and_the_closely_examined_clusters_come_first(job_spec: ReplicateCbtm) -> None:
     mixtures = [step.spec.name for step in plan(job_spec) if isinstance(step.spec, MakeMixture)]
     assert mixtures[:4] == ["rep-s0-k1", "rep-s1-k1", "rep-s0-k2", "rep-s1-k2"]
 
 
-def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(job_spec: ReplicateCbtm) -> None:
+def test_every_model_is_the_full_seed_model_of_its_seed_trained_further(job_spec: ReplicateCbtm) -> None:
     trained = [step.spec for step in plan(job_spec) if isinstance(step.spec, TrainExpert)]
     assert all(one.full_model and not one.join for one in trained)
     assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
@@ -113,7 +113,7 @@ def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(job_spec: Re
     assert SIZES["small"].moe is None  # OPT
 
 
-def test_the_average_is_of_the_models_looked_at_closely(job_spec: ReplicateCbtm) -> None:
+def test_the_average_is_of_the_closely_examined_models(job_spec: ReplicateCbtm) -> None:
     run, main = CbtmRun("rep", 0), balanced(job_spec.budget.num_ablated)
     spec = {step.key: step.spec for step in plan(job_spec)}["s0 k2 average"]
     assert isinstance(spec, AverageExperts)
@@ -121,8 +121,8 @@ def test_the_average_is_of_the_models_looked_at_closely(job_spec: ReplicateCbtm)
     assert spec.expert == run.average_expert(main)
 
 
-def test_a_replication_begun_before_keeps_its_jobs_and_gets_what_is_new(job_spec: ReplicateCbtm) -> None:
-    """As its wish was stored then: without the knobs of the mixture of experts."""
+def test_a_replication_started_before_keeps_its_jobs_and_gets_what_is_new(job_spec: ReplicateCbtm) -> None:
+    """As its spec was stored then: without the knobs of the mixture of experts."""
     stored = job_spec.model_dump(mode="json")
     del stored["budget"]["moe"]
     again = parse_spec(stored)
@@ -142,7 +142,7 @@ def test_all_arms_of_a_budget_see_as_many_tokens_as_dense(size: str) -> None:
             assert training.num_steps == round(share * budget.training.num_steps)
 
 
-def test_one_cluster_trains_as_the_wish_says() -> None:
+def test_one_cluster_trains_as_the_spec_says() -> None:
     training = TrainingConfig(num_steps=100, sequences_per_domain=16)
     assert shared(training, DENSE.num_models) == training
     assert shared(training, balanced(8).num_models) == replace(training, sequences_per_domain=2)
@@ -159,7 +159,7 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(job_spec: 
         assert len(jobs_of(session, job_spec)) == len(first)
 
 
-def test_tasks_are_classified_once_all_models_that_answer_are_there(job_spec: ReplicateCbtm, tmp_path: Path) -> None:
+def test_tasks_are_classified_after_all_models_that_answer_are_there(job_spec: ReplicateCbtm, tmp_path: Path) -> None:
     before = submit_replication(job_spec)
     requested = changed(job_spec, tasks=str(tmp_path))
     steps = {step.key: step for step in plan(requested)}

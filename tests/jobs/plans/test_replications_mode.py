@@ -88,7 +88,7 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job
     assert all(set(one.domains) <= {"cs", "law"} for one in others)
 
 
-def test_a_replication_begun_when_each_seed_had_its_backbone_goes_on_with_them(job_spec: ReplicateMode) -> None:
+def test_a_replication_started_with_a_backbone_per_seed_continues_with_them(job_spec: ReplicateMode) -> None:
     started = changed(job_spec, budget=replace(job_spec.budget, shared_backbone=False))
     ids = submit_replication(started)
     with transaction() as session:
@@ -143,7 +143,7 @@ def starts_of(job_spec: Replicate) -> list[int]:
     return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
 
 
-def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(job_spec: ReplicateMode) -> None:
+def test_a_replication_started_with_shared_starts_continues_with_them(job_spec: ReplicateMode) -> None:
     started = changed(job_spec, budget=replace(job_spec.budget, own_starts=False))
     ids = submit_replication(started)
     with transaction() as session:

@@ -87,7 +87,7 @@ def test_what_waits_for_a_paused_job_is_not_waited_for(servers: RunningWorkbench
     assert [card.state for card in last] == ["paused", "queued", "queued", "done"]
 
 
-def test_all_cards_are_read_at_once_and_idle_runners_write_nothing(
+def test_all_cards_are_read_together_and_idle_runners_write_nothing(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [create(steps=150), *(create() for _ in range(3))]

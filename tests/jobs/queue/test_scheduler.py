@@ -108,7 +108,7 @@ def test_a_sweep_is_rare_and_spares_what_is_young(servers: RunningWorkbench) -> 
     assert time.monotonic() - reconciler._swept_at < 60
 
 
-def test_the_process_works_and_ends_when_asked(servers: RunningWorkbench) -> None:
+def test_the_process_works_and_ends_on_request(servers: RunningWorkbench) -> None:
     job_id = create()
     process = servers.start("jobs.queue.scheduler")
     eventually(lambda: num_calls(servers.settings) == 1)

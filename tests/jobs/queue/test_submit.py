@@ -50,7 +50,7 @@ def test_a_deleted_job_takes_its_log_and_checkpoints_along(servers: RunningWorkb
     assert not folder.exists()
 
 
-def test_a_bad_wish_leaves_no_row(servers: RunningWorkbench) -> None:
+def test_an_invalid_spec_leaves_no_row(servers: RunningWorkbench) -> None:
     with pytest.raises(BadSpec, match="max_tokens"):
         submit.submit({"kind": "evaluate", "mixture": "m", "max_tokens": 1})
     with pytest.raises(NotFound):
@@ -94,7 +94,7 @@ def test_a_queue_that_cannot_be_written_costs_no_job(servers: RunningWorkbench) 
     assert num_calls(servers.settings) == 1
 
 
-def test_a_job_is_submitted_once_even_when_the_registry_falters_after_it(
+def test_a_job_is_submitted_once_even_when_the_registry_fails_after_it(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def falter(*_: object) -> None:
@@ -110,7 +110,7 @@ def test_waiting_shows_each_change_and_ends_with_the_job(servers: RunningWorkben
     assert [card.state for card in submit.wait(job_id, 0.05)] == ["queued", "cancelled"]
 
 
-def test_a_stopped_job_is_called_for_again_when_asked(servers: RunningWorkbench) -> None:
+def test_a_stopped_job_is_queued_again_on_request(servers: RunningWorkbench) -> None:
     job_id = submit.submit(job_spec())
     with pytest.raises(JobError):
         submit.retry(job_id)

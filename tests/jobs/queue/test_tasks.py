@@ -93,7 +93,7 @@ def test_a_runner_that_cannot_start_fails_the_job_and_says_so(
     assert "no_such_module" in (servers.settings.jobs_folder / job_id / "log.txt").read_text()
 
 
-def test_an_ending_that_could_not_be_written_is_told_by_the_worker(servers: RunningWorkbench) -> None:
+def test_an_outcome_that_could_not_be_written_is_reported_by_the_worker(servers: RunningWorkbench) -> None:
     job_id = create("unwritable")
     tasks.run(job_id)
     card = servers.card(job_id)
@@ -108,6 +108,6 @@ def test_a_worker_that_stops_starts_nothing_more(servers: RunningWorkbench) -> N
     assert (servers.card(job_id).state, servers.num_starts(job_id)) == ("queued", 0)
 
 
-def test_exits_are_said_in_words() -> None:
+def test_exits_are_described_in_words() -> None:
     assert in_words(3) == "ended with code 3"
     assert in_words(-signal.SIGSEGV) == "was ended by SIGSEGV"

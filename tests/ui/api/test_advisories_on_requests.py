@@ -1,4 +1,4 @@
-"""Holes that were found in programs near to ours, by a request of a stranger's page or program: none is here.
+"""Vulnerabilities published for similar programs, by a request of another page or program: none applies here.
 
 Each test bears the number of the advisory. Those on files are in `tests/journeys/test_advisories_on_files.py`, the two
 on Streamlit's routes in `tests/ui/serving/test_studio_guard.py`.

@@ -77,7 +77,7 @@ def test_every_mixture_and_every_expert_is_a_model(api: TestClient) -> None:
     assert models[0]["experts"] == ["both/code", "both/law"]
 
 
-def test_a_model_is_found_by_a_name_with_a_slash(api: TestClient) -> None:
+def test_a_model_is_retrieved_by_a_name_with_a_slash(api: TestClient) -> None:
     assert api.get("/v1/models/both/law").json()["experts"] == ["both/law"]
 
 
@@ -106,7 +106,7 @@ def test_a_completion_says_which_files_and_weights_made_it(api: TestClient) -> N
     assert len(answer["manifest"]["experts"][0]["sha256"]) == 64
 
 
-def test_a_stream_joined_is_the_whole_answer(api: TestClient) -> None:
+def test_a_joined_stream_is_the_full_answer(api: TestClient) -> None:
     result = chunks(api)
 
     assert "".join(one["choices"][0]["text"] for one in result) == complete(api)["choices"][0]["text"]
@@ -116,7 +116,7 @@ def test_a_stream_joined_is_the_whole_answer(api: TestClient) -> None:
     assert len({one["id"] for one in result}) == 1
 
 
-def test_a_stream_counts_tokens_when_asked(api: TestClient) -> None:
+def test_a_stream_counts_tokens_on_request(api: TestClient) -> None:
     last = chunks(api, stream_options={"include_usage": True})[-1]
 
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
@@ -138,7 +138,7 @@ def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
     assert complete(api)["manifest"]["gate"] == asdict(PosteriorGateConfig())
 
 
-def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
+def test_the_controls_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
     with transaction() as session:
         mixtures.set_gate(session, "both", PosteriorGateConfig(top_k=2))
         card = mixtures.get_mixture(session, "both")
@@ -173,7 +173,7 @@ def test_log_probabilities_come_with_offsets(api: TestClient) -> None:
     assert result["text_offset"] == [0, 5, 10]
 
 
-def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
+def test_echo_without_generation_scores_the_prompt(api: TestClient) -> None:
     choice = complete(api, echo=True, max_tokens=0, logprobs=0)["choices"][0]
 
     assert choice["text"] == "the sea"
@@ -379,7 +379,7 @@ def test_an_unknown_field_is_refused_though_it_is_null(api: TestClient) -> None:
     assert refusal(api, no_such_field=None) == (400, "no_such_field is not a field this server knows.")
 
 
-def test_no_prompt_at_all_is_the_beginning_of_a_document() -> None:
+def test_no_prompt_at_all_is_the_start_of_a_document() -> None:
     assert CompletionRequest(model="both", prompt=None).prompt == [""]
 
 
@@ -395,7 +395,7 @@ def test_each_prompt_of_a_list_has_a_choice_of_its_own(api: TestClient, prompt: 
         assert number == sum(one["usage"][count] for one in by_itself)
 
 
-def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> None:
+def test_prompts_that_are_streamed_are_distinguished_by_index(api: TestClient) -> None:
     body = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
     *result, last = chunks(api, **body, stream_options={"include_usage": True})
     answer = complete(api, **body)
@@ -410,7 +410,7 @@ def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> N
     assert last["usage"] == answer["usage"]
 
 
-def test_an_echo_alone_counts_the_prompt(api: TestClient) -> None:
+def test_an_echo_without_generation_counts_the_prompt(api: TestClient) -> None:
     assert complete(api, echo=True, max_tokens=0)["usage"]["prompt_tokens"] == 2
 
 
@@ -432,7 +432,7 @@ def test_no_character_of_a_text_ends_a_line_of_the_stream(api: TestClient, end: 
     assert result[0]["choices"][0]["text"] == f"the{end}sea"
 
 
-def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
+def test_no_expert_left_is_reported_in_words(api: TestClient) -> None:
     assert refusal(api, active=[]) == (400, refusal(api, active=[])[1])
     assert "has no active expert" in refusal(api, active=[])[1]
 
@@ -481,7 +481,7 @@ def test_health_says_what_is_loaded(api: TestClient) -> None:
     assert (result["status"], result["loaded"], result["busy"]) == ("ok", [], 0)
 
 
-def test_health_names_the_device_that_computes_not_the_one_wished_for(
+def test_health_names_the_device_that_computes_not_the_one_requested(
     mixed: Path, host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_host, "_make_host", lambda _: host)
@@ -661,7 +661,7 @@ def test_logprobs_of_an_answer_have_the_most_probable_token_at_temperature_0(api
     ],
     ids=["list", "cut", "no type", "nothing", "deep"],
 )
-def test_a_body_that_is_no_json_object_is_told_so(api: TestClient, sent: dict[str, Any]) -> None:
+def test_a_body_that_is_not_a_json_object_is_refused(api: TestClient, sent: dict[str, Any]) -> None:
     error = api.post("/v1/completions", **sent).json()["error"]
     assert error["message"].count("Content-Type: application/json") == 1
     assert error["param"] is None

@@ -15,7 +15,7 @@ import uvicorn
 from workbench.settings import Settings
 
 TALK: Any = [{"role": "user", "content": "the sea"}]
-SAID = " 70 71 72"  # the fake host's template writes how long a message is
+OUTPUT = " 70 71 72"  # the fake host's template writes how long a message is
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_openai_gets_every_field_that_it_sends(client: openai.OpenAI, host: Any)
         service_tier="auto",
         user="me",
     )
-    assert [choice.message.content for choice in answer.choices] == [SAID, SAID]
+    assert [choice.message.content for choice in answer.choices] == [OUTPUT, OUTPUT]
     assert answer.choices[0].logprobs is not None
     assert answer.choices[0].logprobs.content is not None
     assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 5
@@ -83,13 +83,13 @@ def test_openai_streams_texts_with_their_log_probabilities(client: openai.OpenAI
     assert chunks[-1].usage.total_tokens == 5
 
 
-def test_openai_asks_for_several_at_the_same_time(url: str) -> None:
+def test_openai_requests_several_at_the_same_time(url: str) -> None:
     async def talk() -> list[str | None]:
         async with openai.AsyncOpenAI(base_url=url, api_key="s3cret") as client:
-            asked = (client.chat.completions.create(model="both", messages=TALK, max_tokens=3) for _ in range(6))
-            return [answer.choices[0].message.content for answer in await asyncio.gather(*asked)]
+            request = (client.chat.completions.create(model="both", messages=TALK, max_tokens=3) for _ in range(6))
+            return [answer.choices[0].message.content for answer in await asyncio.gather(*request)]
 
-    assert asyncio.run(talk()) == [SAID] * 6
+    assert asyncio.run(talk()) == [OUTPUT] * 6
 
 
 def test_openai_streams_in_an_event_loop(url: str) -> None:
@@ -98,7 +98,7 @@ def test_openai_streams_in_an_event_loop(url: str) -> None:
             stream = await client.chat.completions.create(model="both", messages=TALK, max_tokens=3, stream=True)
             return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-    assert asyncio.run(talk()) == SAID
+    assert asyncio.run(talk()) == OUTPUT
 
 
 def test_openai_knows_each_refusal_by_its_class(client: openai.OpenAI, url: str) -> None:
@@ -123,13 +123,13 @@ def test_litellm_completes_and_streams(url: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
-    asked: dict[str, Any] = {"model": "openai/both", "api_base": url, "api_key": "s3cret", "messages": TALK}
-    answer = litellm.completion(**asked, max_tokens=3, top_k=5, presence_penalty=0.5)
-    assert answer.choices[0].message.content == SAID
-    parts = litellm.completion(**asked, max_tokens=3, stream=True, stream_options={"include_usage": True})
-    assert "".join(part.choices[0].delta.content or "" for part in parts) == SAID
+    request: dict[str, Any] = {"model": "openai/both", "api_base": url, "api_key": "s3cret", "messages": TALK}
+    answer = litellm.completion(**request, max_tokens=3, top_k=5, presence_penalty=0.5)
+    assert answer.choices[0].message.content == OUTPUT
+    parts = litellm.completion(**request, max_tokens=3, stream=True, stream_options={"include_usage": True})
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == OUTPUT
     with pytest.raises(litellm.BadRequestError, match="min_tokens"):
-        litellm.completion(**asked, extra_body={"min_tokens": 3})
+        litellm.completion(**request, extra_body={"min_tokens": 3})
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -138,8 +138,8 @@ def test_langchain_invokes_streams_and_reads_log_probabilities(url: str) -> None
     from pydantic import SecretStr
 
     chat = ChatOpenAI(model="both", base_url=url, api_key=SecretStr("s3cret"), max_completion_tokens=3)
-    assert chat.invoke("the sea").content == SAID
-    assert "".join(str(part.content) for part in chat.stream("the sea")) == SAID
+    assert chat.invoke("the sea").content == OUTPUT
+    assert "".join(str(part.content) for part in chat.stream("the sea")) == OUTPUT
     read = chat.bind(logprobs=True, top_logprobs=2).invoke("the sea").response_metadata
     assert len(read["logprobs"]["content"]) == 3
 
@@ -151,11 +151,11 @@ def test_llm_prompts_and_streams(url: str, tmp_path: Any, monkeypatch: pytest.Mo
 
     model = Chat("ours", model_name="both", api_base=url)
     model.key = "s3cret"
-    assert model.prompt("the sea", stream=False, max_tokens=3).text() == SAID
-    assert "".join(model.prompt("the sea", stream=True, max_tokens=3, seed=1)) == SAID
+    assert model.prompt("the sea", stream=False, max_tokens=3).text() == OUTPUT
+    assert "".join(model.prompt("the sea", stream=True, max_tokens=3, seed=1)) == OUTPUT
 
 
-def test_open_webui_lists_models_chats_and_asks_for_a_title(url: str) -> None:
+def test_open_webui_lists_models_chats_and_requests_a_title(url: str) -> None:
     """Its calls as its source sends them: models, a streamed chat with a system message, a title without a stream."""
     headers = {"Authorization": "Bearer s3cret", "X-OpenWebUI-User-Name": "me"}
     with httpx.Client(base_url=url, headers=headers) as client:
@@ -172,4 +172,4 @@ def test_open_webui_lists_models_chats_and_asks_for_a_title(url: str) -> None:
     parts = [json.loads(event) for event in events[:-1]]
     assert "".join(part["choices"][0]["delta"]["content"] for part in parts if part["choices"]) == " 70 71 72"
     assert parts[-1]["usage"]["completion_tokens"] == 3
-    assert title.json()["choices"][0]["message"]["content"] == SAID
+    assert title.json()["choices"][0]["message"]["content"] == OUTPUT

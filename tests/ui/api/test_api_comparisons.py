@@ -111,11 +111,11 @@ def test_a_link_keeps_sampling_seeds_and_the_length_of_a_stopped_answer(api: Tes
     stopped = json.loads(json.dumps(answer))
     stopped["choices"][0] |= {"finish_reason": None, "token_ids": [0, 1]}
     id = api.post(PATH, json={"prompt": "the sea", "answers": [answer, stopped]}).json()["id"]
-    whole, part = (one["request"] for one in api.get(f"{PATH}/{id}/link").json()["answers"])
-    assert {name: whole[name] for name in sampling} == sampling
-    assert (whole["seed"], whole["presence_penalty"], whole["max_tokens"]) == (12, 0.5, 9)
+    full, part = (one["request"] for one in api.get(f"{PATH}/{id}/link").json()["answers"])
+    assert {name: full[name] for name in sampling} == sampling
+    assert (full["seed"], full["presence_penalty"], full["max_tokens"]) == (12, 0.5, 9)
     assert part["max_tokens"] == 2
-    assert api.post("/v1/completions", json=whole).status_code == 200
+    assert api.post("/v1/completions", json=full).status_code == 200
 
 
 def test_a_link_names_what_differs_today(api: TestClient, settings: Settings) -> None:
@@ -133,7 +133,7 @@ def test_a_link_names_what_differs_today(api: TestClient, settings: Settings) ->
     assert all("both" in problem for problem in problems)
 
 
-def test_a_link_to_a_conversation_asks_for_an_answer_in_it(api: TestClient) -> None:
+def test_a_link_to_a_conversation_requests_an_answer_in_it(api: TestClient) -> None:
     messages = [{"role": "user", "content": "where is the harbour"}]
     body = {"model": "both", "messages": messages, "max_tokens": 2, "return_token_ids": True}
     answer = api.post("/v1/chat/completions", json=body).json()

@@ -103,7 +103,7 @@ def test_a_browser_may_give_the_token_as_a_password(enter: Open) -> None:
         assert client.get("/healthz", headers={b"authorization": wrong}).status_code == 401
 
 
-def test_who_means_another_workbench_is_told_so_before_the_token_is_wanted(enter: Open) -> None:
+def test_a_caller_of_another_workbench_is_informed_before_the_token_is_checked(enter: Open) -> None:
     answer = enter(token="s3cret").get("/healthz", headers={"x-workbench-registry": "another"})
     assert answer.json()["error"]["code"] == "foreign_registry"
 
@@ -120,7 +120,7 @@ def test_a_login_at_the_studio_holds_here_too(enter: Open, mixed: Path) -> None:
     assert client.post("/v1/workbench/mix", json={}, headers=own).json()["error"]["code"] == "bad_request"
 
 
-def test_a_browser_logs_in_on_a_page_and_a_frame_is_asked_for_a_password(enter: Open) -> None:
+def test_a_browser_gets_a_login_page_and_a_frame_gets_a_password_prompt(enter: Open) -> None:
     client = enter(token="s3cret")
     page = client.get("/play/", headers={"accept": "text/html", "sec-fetch-dest": "document"})
     assert (page.status_code, "www-authenticate" in page.headers) == (401, False)
@@ -184,7 +184,7 @@ def test_no_more_is_named_than_can_take_part(enter: Open, many: dict[str, Any]) 
     assert f"at most {MAX_NAMED} items" in answer.json()["error"]["message"]
 
 
-def test_the_browser_is_told_to_load_nothing_from_elsewhere(enter: Open) -> None:
+def test_the_browser_is_ordered_to_load_nothing_from_elsewhere(enter: Open) -> None:
     policy = enter(studio_port=8777).get("/healthz").headers["content-security-policy"]
 
     assert "default-src 'self'" in policy

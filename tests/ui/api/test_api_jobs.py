@@ -94,7 +94,7 @@ def running(session: Any) -> tuple[str, int]:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_training_is_driven_by_http_alone(api: TestClient, settings: Settings, texts: Path) -> None:
+def test_a_training_is_driven_only_by_http(api: TestClient, settings: Settings, texts: Path) -> None:
     for name in ("law", "sea"):
         finished(api, settings, {"kind": "import-corpus", "name": name, "path": str(texts / f"{name}.jsonl")})
     assert [one["name"] for one in api.get("/v1/workbench/domains").json()["data"]] == ["law", "sea"]
@@ -191,7 +191,7 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_stream(api: TestClient, monkey
     assert stream[-1]["error"]["code"] == "job_not_found"
 
 
-def test_only_so_many_follow_at_once_and_each_place_becomes_free(api: TestClient) -> None:
+def test_only_so_many_follow_together_and_each_place_becomes_free(api: TestClient) -> None:
     job = submitted(api, {"kind": "selfcheck"})
     api.post(f"{JOBS}/{job}/cancel")
     followers = api.app.state.workbench.followers  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ def test_whoever_follows_a_job_is_let_go_when_the_server_stops(
 
 
 @pytest.mark.parametrize("path", ["", "/metrics", "/metrics?follow=true"])
-def test_a_job_that_is_not_there_is_not_found(api: TestClient, path: str) -> None:
+def test_a_missing_job_gives_404(api: TestClient, path: str) -> None:
     assert refused(api.get(f"{JOBS}/{'0' * 32}{path}"))[:2] == (404, "job_not_found")
     assert refused(api.get("/v1/workbench/experts/nobody"))[:2] == (404, "expert_not_found")
 

@@ -52,7 +52,7 @@ def test_a_reader_that_leaves_frees_its_slot(client: Client, host: Any, wait_unt
     wait_until(lambda: busy(client) == 0 and host.open == 0)
 
 
-def test_one_who_waits_for_the_whole_answer_and_leaves_frees_his_slot(
+def test_one_who_waits_for_the_full_answer_and_leaves_frees_his_slot(
     client: Client, settings: Settings, host: Any, wait_until: WaitUntil
 ) -> None:
     host.seconds = 0.005
@@ -104,7 +104,7 @@ def waiting(client: Client, host: Any, wait_until: WaitUntil) -> Iterator[list[h
 
 @pytest.mark.usefixtures("narrow", "waiting")
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_full_queue_is_told_with_a_time_to_come_back(client: Client, stream: bool) -> None:
+def test_a_full_queue_is_refused_with_a_time_to_retry(client: Client, stream: bool) -> None:
     refused = client._http.post("/v1/completions", json={**ENDLESS, "stream": stream})
     error = refused.json()["error"]
 
@@ -116,7 +116,7 @@ def test_a_full_queue_is_told_with_a_time_to_come_back(client: Client, stream: b
 
 
 @pytest.mark.usefixtures("narrow")
-def test_who_waited_and_left_makes_room_for_another(client: Client, host: Any, wait_until: WaitUntil) -> None:
+def test_one_who_waited_and_left_frees_a_place_for_another(client: Client, host: Any, wait_until: WaitUntil) -> None:
     host.seconds = 0.005
     with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
         next(first), next(second)
@@ -127,7 +127,7 @@ def test_who_waited_and_left_makes_room_for_another(client: Client, host: Any, w
             wait_until(lambda: client.health().waiting == 0)
 
 
-def test_who_waits_when_the_server_stops_is_told_so(
+def test_a_waiting_client_is_informed_when_the_server_stops(
     client: Client, server: uvicorn.Server, waiting: list[httpx.Response], wait_until: WaitUntil
 ) -> None:
     server.should_exit = True
@@ -143,7 +143,7 @@ def client_settings(client: Client) -> Settings:
     return Settings(api_port=client._http.base_url.port, token="s3cret")
 
 
-def test_many_at_once_each_get_their_own_answer(client: Client, host: Any) -> None:
+def test_many_concurrent_requests_each_get_their_own_answer(client: Client, host: Any) -> None:
     host.seconds = 0.001
     answers: dict[int, str] = {}
 
@@ -177,7 +177,7 @@ def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) 
             another.health()
 
 
-def test_no_server_is_said_with_the_command_to_run(free_port: int) -> None:
+def test_no_server_is_reported_with_the_command_to_run(free_port: int) -> None:
     with Client(Settings(api_port=free_port)) as client:
         with pytest.raises(ServerDown, match="workbench up"):
             client.health()
@@ -193,7 +193,7 @@ def test_a_registry_is_known_by_its_place_and_not_by_a_password(tmp_path: Path) 
     assert registry_id(bases[0]) == registry_id(bases[1])
 
 
-def test_another_workbenchs_server_is_not_asked(server: uvicorn.Server, settings: Settings, tmp_path: Path) -> None:
+def test_another_workbenchs_server_is_not_used(server: uvicorn.Server, settings: Settings, tmp_path: Path) -> None:
     elsewhere = settings.model_copy(update={"home": tmp_path / "elsewhere"})
     sentence = f"Another workbench's server listens on port {settings.api_port}"
     with Client(elsewhere) as client:
@@ -214,7 +214,7 @@ def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None
 
 
 @pytest.mark.parametrize("status", [200, 401, 404])
-def test_the_token_is_not_told_to_another_program(settings: Settings, status: int) -> None:
+def test_the_token_is_not_sent_to_another_program(settings: Settings, status: int) -> None:
     shown: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

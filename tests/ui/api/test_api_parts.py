@@ -1,4 +1,4 @@
-"""Parts of an expert of MoDE over HTTP: switched per request, told with every token, and never quietly ignored."""
+"""Parts of an expert of MoDE over HTTP: switched per request, given with every token, and never quietly ignored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_model_says_which_parts_its_experts_have(api: TestClient) -> None:
     assert models["both"] == models["both/law"] == {}
 
 
-def test_every_token_tells_the_gates_beside_the_weights(api: TestClient) -> None:
+def test_every_token_has_the_gates_beside_the_weights(api: TestClient) -> None:
     choice = complete(api)["choices"][0]
 
     assert choice["expert_weights"] == [{"apps/composed": 1.0}] * 2
@@ -67,7 +67,7 @@ def test_parts_are_switched_for_one_request(api: TestClient, parts: list[str] | 
     assert complete(api)["choices"][0]["gate_weights"][0] == {"apps/composed": ALL}
 
 
-def test_a_stream_tells_them_with_each_token(api: TestClient) -> None:
+def test_a_stream_has_them_with_each_token(api: TestClient) -> None:
     with api.stream("POST", "/v1/completions", json={**ASK, "stream": True, **of_parts(["code"])}) as response:
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
 

@@ -19,8 +19,8 @@ BODY = {"model": "both", "prompt": "the sea", "max_tokens": 2}
 
 def _ask(api: TestClient, times: int) -> None:
     for number in range(times):
-        asked = {**BODY, "stream": number % 2 == 0, "user": f"user {number}"}
-        assert api.post("/v1/completions", json=asked).status_code == 200
+        body = {**BODY, "stream": number % 2 == 0, "user": f"user {number}"}
+        assert api.post("/v1/completions", json=body).status_code == 200
         assert api.post("/v1/completions", json={**BODY, "model": f"absent {number}"}).status_code == 404
         assert api.get(f"/absent/{number}").status_code == 404
 

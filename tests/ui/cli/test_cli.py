@@ -129,7 +129,7 @@ def test_help_imports_only_the_command_of_the_help(arguments: list[str], importe
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "joint", "--help"], ["generate", "--help"]])
-def test_help_answers_at_once(arguments: list[str]) -> None:
+def test_help_answers_immediately(arguments: list[str]) -> None:
     """What takes a person's time is the import of libraries: help needs these alone."""
     script = f"import sys; from ui.cli.app import main; main({arguments}); print(*sys.modules)"
     message = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -147,7 +147,7 @@ def test_a_problem_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("home")
-def test_a_problem_as_json_stands_on_stdout_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_as_json_is_the_only_output_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["expert", "show", "nobody", "--json"]) == 2
 
     printed = capsys.readouterr()
@@ -172,7 +172,7 @@ def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: p
     assert "--help" in message
 
 
-def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_no_text_are_reported_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "both", "caf\udce9"]) == 2
 
     message = capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureF
     assert "Unicode" in message
 
 
-def test_the_perplexity_of_a_diverged_model_is_told_by_its_power_of_ten() -> None:
+def test_the_perplexity_of_a_diverged_model_is_shown_by_its_power_of_ten() -> None:
     assert [shown(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
         "0.00",
         "0.001",
@@ -191,7 +191,7 @@ def test_the_perplexity_of_a_diverged_model_is_told_by_its_power_of_ten() -> Non
 
 
 @pytest.mark.usefixtures("home")
-def test_a_wish_that_cannot_be_granted_lists_every_complaint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_spec_lists_every_complaint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["seed", "make", "x", "--domains", "a", "--vocab-size", "3", "--layers", "0"]) == 2
 
     message = capsys.readouterr().err

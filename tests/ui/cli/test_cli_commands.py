@@ -70,7 +70,7 @@ def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("home")
-def test_a_job_is_found_however_many_came_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_is_retrieved_however_many_came_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         first = create_job(session, SelfCheck())
         request_stop(session, first, "pause")
@@ -136,7 +136,7 @@ def test_a_field_that_is_not_there_says_which_option_names_another(
     assert "`--text-field`" in capsys.readouterr().err
 
 
-def test_a_mixture_without_scores_is_said_to_have_none_and_nothing_else(
+def test_a_mixture_without_scores_is_reported_to_have_none_and_nothing_else(
     mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mixed
@@ -233,7 +233,7 @@ def test_experts_are_disabled_renamed_and_noted(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("mixed")
-def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         create_job(session, Evaluate(mixture="both", experts=["both/law"]), "Score law, too")
     assert main(["expert", "rename", "both/law", "statutes"]) == 2
@@ -290,13 +290,13 @@ def test_what_others_depend_on_is_not_deleted(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("home")
-def test_a_seed_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_seed_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("show", "delete"):
         assert main(["seed", verb, "tiny"]) == 2
         assert "tiny" in capsys.readouterr().err
 
 
-def test_a_queue_that_nobody_works_off_is_said(
+def test_a_queue_without_a_worker_is_reported(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for is_here in (True, False):
@@ -325,7 +325,7 @@ def test_the_expert_that_has_no_scores_is_named(
     assert "workbench evaluate run both" in page_text
 
 
-def test_the_best_expert_alone_stands_with_its_perplexity(
+def test_the_best_single_expert_is_listed_with_its_perplexity(
     mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = MixedDomain(

@@ -62,7 +62,7 @@ def test_an_answer_goes_to_verify_and_all_are_verified(
     assert capsys.readouterr().out.count("all 3 tokens are the same") == 3
     fake.first_id = 1
     assert main(["comparison", "verify", id]) == 1
-    assert "Answer B:\nChoice 0: token 1 of 3 is another." in capsys.readouterr().out
+    assert "Answer B:\nChoice 0: token 1 of 3 differs." in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("fake")

@@ -32,7 +32,7 @@ def by_itself(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("by_itself")
-def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_server_the_model_is_loaded_here_and_that_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(SAY) == 0
 
     printed = capsys.readouterr()
@@ -50,7 +50,7 @@ def test_speculation_can_be_switched_on(host: Any) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_server_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--json"]) == 0
 
     result = json.loads(capsys.readouterr().out)
@@ -60,7 +60,7 @@ def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_server_of_another_registry_is_not_asked(
+def test_a_server_of_another_registry_is_not_used(
     mixed: Path, capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_DATABASE_URL", f"sqlite:///{mixed}/../home/registry.db")
@@ -73,7 +73,7 @@ def test_a_server_of_another_registry_is_not_asked(
 
 
 @pytest.mark.usefixtures("server")
-def test_here_and_there_the_same_is_said(
+def test_both_places_give_the_same(
     capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--off", "law", "--gate", "fixed", "--json"]
@@ -96,7 +96,7 @@ def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("by_itself")
 @pytest.mark.parametrize("arguments", [["generate", "nosuch", "x"], ["mixture", "perplexity", "nosuch"]])
-def test_a_name_that_nothing_has_is_told_with_mixtures_first(
+def test_an_unknown_name_is_reported_with_mixtures_first(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -105,7 +105,9 @@ def test_a_name_that_nothing_has_is_told_with_mixtures_first(
 
 
 @pytest.mark.usefixtures("by_itself")
-def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expert_that_is_off_in_the_mixture_can_be_switched_on_for_one_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with transaction() as session:
         mixtures.set_active(session, "both", "both/law", False)
 

@@ -52,7 +52,7 @@ def finding(name: str) -> Finding:
     return next(one for one in examine(get_settings()) if one.name == name)
 
 
-def test_a_lost_registry_is_told_and_rebuilt(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_registry_is_reported_and_rebuilt(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert finding("Artifacts").ok
     lose_registry(home)
     assert "workbench registry rebuild" in finding("Artifacts").next_step
@@ -74,7 +74,7 @@ def test_a_lost_registry_is_told_and_rebuilt(home: Path, seed: str, capsys: pyte
     assert health.artifacts_signs(get_settings()) == []
 
 
-def test_rows_that_an_older_registry_lacks_are_told(home: Path, seed: str) -> None:
+def test_rows_that_an_older_registry_lacks_are_reported(home: Path, seed: str) -> None:
     older = [(home / "registry.db").read_bytes()] if database.close_engines() is None else []
     with database.transaction() as session:
         World(session, get_storage()).artifact()
@@ -119,7 +119,7 @@ def test_what_is_not_in_the_trash_cannot_be_restored(
     assert "workbench registry trash list" in capsys.readouterr().err
 
 
-def test_of_an_empty_trash_nothing_is_said_to_be_restored(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_an_empty_trash_nothing_is_reported_as_restored(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["registry", "trash", "restore", "--all"]) == 0
     assert capsys.readouterr().out == "The trash is empty: there is nothing to restore.\n"
 
@@ -130,7 +130,7 @@ def test_no_demo_starts_beside_the_artifacts_of_a_lost_registry(home: Path, seed
     assert not is_fresh(get_settings())
 
 
-def test_a_backup_is_made_when_asked_and_told_of(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backup_is_made_on_request_and_reported(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not finding("Backup").ok
     assert Path(ask(capsys, "registry", "backup")["path"]).is_file()
     assert "made just now" in finding("Backup").finding
@@ -183,7 +183,7 @@ def test_a_registry_that_starts_anew_adopts_the_artifacts(
     assert len(ask(capsys, "registry", "trash", "list")) == 1
 
 
-def test_what_a_killed_job_left_is_swept_at_once(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_killed_job_left_is_swept_immediately(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with database.transaction() as session:
         job_id = jobs.create_job(session, MakeSeed(name="other", domains=["law"]))
         fence = leases.claim(session, job_id, "somebody", 30.0, 3)

@@ -37,7 +37,7 @@ def test_the_newest_certificate_is_printed_with_its_numbers(capsys: pytest.Captu
     assert len(json.loads(capsys.readouterr().out)) == 2
 
 
-def test_certificates_of_an_expert_that_is_gone_are_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificates_of_a_deleted_expert_are_retrieved_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         certify(session, "both/law", "both")
         mixtures.remove_member(session, "both", "both/law")
@@ -97,7 +97,7 @@ def test_a_certificate_that_does_not_hold_ends_with_code_1(
     assert "It says so." in capsys.readouterr().out
 
 
-def test_what_is_unknown_at_submission_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_unknown_at_submission_is_refused_immediately(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["expert", "certify-removal", "nobody", "--mixture", "moon", "--retrained", "sun"]
     assert main(arguments) == 2
     shown = capsys.readouterr().err

@@ -40,7 +40,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return shown
 
 
-def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_requested_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "demix-smoke"
     assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 1)))
@@ -75,7 +75,7 @@ def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys
     assert "was started with the size smoke" in capsys.readouterr().err
 
 
-def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
+def test_what_is_paused_is_shown_with_the_next_step_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
@@ -88,7 +88,7 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
     assert "workbench replicate demix --name rep" in shown
 
 
-def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_job_that_failed_is_named_with_the_next_step(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (job_id, *_) = ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "rep")["jobs"]
     with transaction() as session:
         fence = leases.claim(session, job_id, "test", 60.0, 3)
@@ -101,7 +101,7 @@ def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pyte
         assert {jobs.get_job(session, one).state for one in ids} == {"queued"}
 
 
-def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
+def test_another_paper_is_requested_likewise_and_listed_beside(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
@@ -162,7 +162,7 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
         (["show", "nobody"], "no report of “nobody” yet"),
     ],
 )
-def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
+def test_what_cannot_be_is_refused_with_words_and_submits_nothing(
     folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = [str(folder) if word == "FOLDER" else word for word in arguments]

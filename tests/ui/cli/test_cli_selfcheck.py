@@ -53,7 +53,7 @@ def test_laws_that_hold_are_a_table_and_exit_code_0(finds: Any, capsys: pytest.C
     assert "torch" in message
 
 
-def test_what_was_found_is_what_the_page_shows(home: Path, finds: Any) -> None:
+def test_the_results_are_what_the_page_shows(home: Path, finds: Any) -> None:
     assert home
     finds(HOLDS, FAILS)
     assert main(["selfcheck"]) == 1

@@ -50,7 +50,7 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_task_by_domain_is_of_held_out_text_alone(
+def test_a_task_by_domain_has_only_held_out_text(
     held_out: dict[str, set[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = ask(

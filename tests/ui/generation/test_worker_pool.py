@@ -32,14 +32,14 @@ def test_a_stream_gives_everything_in_order() -> None:
 
 
 def test_many_streams_are_never_mixed_up() -> None:
-    async def all_at_once() -> list[list[int]]:
+    async def together() -> list[list[int]]:
         slots = WorkerPool(4)
         return await asyncio.gather(*(collected(slots, last) for last in range(32)))
 
-    assert asyncio.run(all_at_once()) == [list(range(last)) for last in range(32)]
+    assert asyncio.run(together()) == [list(range(last)) for last in range(32)]
 
 
-def test_no_more_run_at_once_than_there_are_slots() -> None:
+def test_no_more_run_concurrently_than_there_are_slots() -> None:
     running, most, lock = 0, 0, threading.Lock()
 
     def one() -> Iterator[int]:
@@ -51,7 +51,7 @@ def test_no_more_run_at_once_than_there_are_slots() -> None:
         with lock:
             running -= 1
 
-    async def all_at_once() -> None:
+    async def together() -> None:
         slots = WorkerPool(2)
 
         async def follow() -> None:
@@ -60,7 +60,7 @@ def test_no_more_run_at_once_than_there_are_slots() -> None:
 
         await asyncio.gather(*(follow() for _ in range(8)))
 
-    asyncio.run(all_at_once())
+    asyncio.run(together())
 
     assert most == 2
 
@@ -142,11 +142,11 @@ def endless() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("number", "shown"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
-def test_a_refusal_tells_how_many_wait(number: int, shown: str) -> None:
+def test_a_refusal_says_how_many_wait(number: int, shown: str) -> None:
     assert shown in str(RateLimitExceeded(number))
 
 
-def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
+def test_no_more_wait_than_may_and_one_that_leaves_frees_a_place() -> None:
     async def crowd() -> None:
         slots = WorkerPool(1, max_waiting=2)
         async with aclosing(slots.stream(endless)) as first:

@@ -44,7 +44,7 @@ def test_the_parts_of_a_screen_have_no_default() -> None:
 
 def test_the_forms_of_the_page_train_have_an_order_and_known_needs() -> None:
     forms = train_forms()
-    assert [form.title for form in forms.values()][:3] == ["Seed model", "DEMix model", "New expert"]
+    assert [form.title for form in forms.values()][:3] == ["Seed model", "DEMix, LoRA, MoE or dense", "New expert"]
     assert len({form.position for form in forms.values()}) == len(forms)
     assert {need.kind for form in forms.values() for need in form.needs} <= set(known_kinds())
 

@@ -145,7 +145,7 @@ def test_wrong_options_are_refused_with_the_words_of_the_command_line(
     assert str(taken.value) == message(capsys, "mixture", "create", "small", "--experts", "small/court")
 
 
-def test_every_wrong_option_is_named_at_once(wb: Workbench) -> None:
+def test_every_wrong_option_is_named_together(wb: Workbench) -> None:
     with pytest.raises(BadSpec) as refused:
         wb.train("new", seed_model="seed", domains=[], num_step=3, training=3)
     complaints = refused.value.complaints
@@ -195,7 +195,7 @@ def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypa
         raise KeyboardInterrupt
 
     settings = {"seed_model": "seed", "domains": ["sea"], **TRAINING}
-    whole = wb.train("whole", **settings)
+    full = wb.train("whole", **settings)
     monkeypatch.setattr("ui.notebook.REDRAW_SECONDS", 0)
     with monkeypatch.context() as stopping:
         stopping.setattr(Job, "show_progress", interrupt)
@@ -205,7 +205,7 @@ def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypa
     assert job.card.state == "paused"
     assert raised.tb  # a notebook keeps it, and all its variables, to show it
     assert job.resume().card.state == "done"
-    assert job.curve()["loss"].to_list() == whole.curve()["loss"].to_list()
+    assert job.curve()["loss"].to_list() == full.curve()["loss"].to_list()
 
 
 def test_a_cancelled_job_says_how_to_retry_it(wb: Workbench) -> None:

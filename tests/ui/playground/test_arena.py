@@ -88,7 +88,7 @@ def test_a_blind_round_names_nobody_until_the_vote(state: Any, monkeypatch: pyte
     assert card.votes[0].is_blind
 
 
-class Asked:
+class Query:
     """A request for the page with a query."""
 
     def __init__(self, **query: str) -> None:
@@ -98,8 +98,8 @@ class Asked:
 def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
     memory, _ = stored(state, "both", "both/law")
     player = Player(state)
-    opened, mode, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Asked(r=memory.comparison))  # type: ignore[arg-type]
-    assert (mode, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
+    opened, answer_format, count, prompt, max_tokens, _, _, _, seed, *panes = player.load(Query(r=memory.comparison))  # type: ignore[arg-type]
+    assert (answer_format, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
     assert [panes[3 * place]["value"] for place in (0, 1)] == ["both", "both/law"]
     last = again(player, opened)
     assert all("The same text as stored." in one for one in last)
@@ -142,9 +142,9 @@ def again(player: Player, memory: Memory) -> list[str]:
 
 def test_the_history_is_searched_and_each_entry_is_a_link(state: Any) -> None:
     memory, _ = stored(state, "both", "both/law")
-    found = Arena(state).history("sea1")
-    assert f'href="?r={memory.comparison}"' in found
-    assert "1 comparison." in found
+    html = Arena(state).history("sea1")
+    assert f'href="?r={memory.comparison}"' in html
+    assert "1 comparison." in html
     assert "0 comparisons." in Arena(state).history("mountain")
 
 

@@ -60,7 +60,7 @@ def player(mixed: Path, host: Any) -> Player:
     return Player(create_app(Settings(home=mixed), host, playground=False).state.workbench)
 
 
-def asked(
+def form_values(
     player: Player,
     model: str | None,
     experts: list[str],
@@ -77,18 +77,18 @@ def asked(
 
 def frames(player: Player, model: str | None, experts: list[str], max_tokens: int = 3, *switches: Any) -> list[str]:
     async def collect() -> list[str]:
-        request = asked(player, model, experts, max_tokens, *switches)
+        request = form_values(player, model, experts, max_tokens, *switches)
         return [frame_html(frame) async for frame in player.answer(request, 0)]
 
     return asyncio.run(collect())
 
 
 def inputs(
-    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, mode: str = "Completion"
+    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, answer_format: str = "Completion"
 ) -> list[Any]:
     """The values of the page's components with these models in its panes."""
     panes = [value for model in models for value in (model, player.switches_of(model)[0], [])]
-    return [mode, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
+    return [answer_format, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
 
 
 def played(player: Player, memory: Memory, *values: Any) -> tuple[list[list[Any]], Memory]:
@@ -120,7 +120,7 @@ def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sen
     assert sentence in answer_html(answer_of(*weights))
 
 
-def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
+def test_a_full_queue_is_reported_in_a_sentence(mixed: Path, host: Any) -> None:
     servers = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.workbench
 
     def endless() -> Iterator[int]:
@@ -132,7 +132,7 @@ def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
         async with aclosing(servers.slots.stream(endless)) as other:
             await anext(other)
             player = Player(servers)
-            return [frame_html(one) async for one in player.answer(asked(player, "both", ["both/law"]), 0)]
+            return [frame_html(one) async for one in player.answer(form_values(player, "both", ["both/law"]), 0)]
 
     assert "The server is busy: every slot is taken. Try again in a moment." in asyncio.run(beside_another())[-1]
 
@@ -230,7 +230,7 @@ def by_itself(*gates: GateWeights) -> str:
     return answer_html(answer)
 
 
-def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part() -> None:
+def test_words_of_a_single_expert_with_parts_have_the_colour_of_backbone_or_part() -> None:
     drawn = by_itself(
         GateWeights((0.75, 0.5), {"code": (0.25, 0.0), HOSTILE: (0.0, 0.5)}),
         GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
@@ -293,7 +293,7 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
         ("both", ["both/law"], 0, "max_tokens must be at least 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_words(
+def test_what_cannot_be_done_is_refused_with_a_sentence(
     player: Player, model: str | None, experts: list[str], max_tokens: float, words: str
 ) -> None:
     assert words in frames(player, model, experts, max_tokens)[-1]
@@ -318,7 +318,7 @@ def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_u
     host.seconds = 0.005
 
     async def stop() -> None:
-        frames = player.answer(asked(player, "both", ["both/law"], 100_000), 0)
+        frames = player.answer(form_values(player, "both", ["both/law"], 100_000), 0)
         await anext(frames)
         await anext(frames)
         await frames.aclose()
@@ -328,7 +328,7 @@ def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_u
     wait_until(lambda: host.open == 0)
 
 
-def test_the_page_asks_nothing_of_other_servers(page: TestClient) -> None:
+def test_the_page_requests_nothing_from_other_servers(page: TestClient) -> None:
     answer = page.get("/play/")
 
     assert answer.status_code == 200
@@ -410,8 +410,8 @@ def test_what_comes_next_is_read_for_every_pane_while_one_types(player: Player) 
 
 
 def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
-    _, memory = played(player, Memory(), *inputs(player, "both", "both/law", mode="Chat"))
-    drawn, memory = played(player, memory, *inputs(player, "both", "both/law", mode="Chat"))
+    _, memory = played(player, Memory(), *inputs(player, "both", "both/law", answer_format="Chat"))
+    drawn, memory = played(player, memory, *inputs(player, "both", "both/law", answer_format="Chat"))
     assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
     last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
     assert last.count('class="turn"') == 3  # the first question and answer, and the second question

@@ -50,9 +50,9 @@ def test_the_pane_beside_ends_as_a_diff_of_words(player: Player, host: Any, monk
     stream = host.stream
 
     def without_code(plan: Any, prompt: Any, sampling: Any, stop: Any = ()) -> Any:
-        is_whole = len(plan.experts) == 2
-        for one in stream(plan, prompt if is_whole else "the hill", sampling, stop):
-            yield one if is_whole or isinstance(one, Done) else replace(one, id=one.id + 50)
+        is_full = len(plan.experts) == 2
+        for one in stream(plan, prompt if is_full else "the hill", sampling, stop):
+            yield one if is_full or isinstance(one, Done) else replace(one, id=one.id + 50)
 
     monkeypatch.setattr(host, "stream", without_code)
 

@@ -226,13 +226,13 @@ def test_an_expert_has_its_colour_in_every_chart_in_any_order(name: str) -> None
     for experts in (order, order[::-1], order[2:] + order[:2]):
         picture = CHARTS[name](experts)
         assert picture is not None
-        found = set(coloured(picture.figure))
-        assert found, name
-        for shown, colour in found:
+        pairs = set(coloured(picture.figure))
+        assert pairs, name
+        for shown, colour in pairs:
             expert = next((one for one in experts if shown.endswith((one, HOMES[one]))), None)
             if expert is not None:
                 assert colour == LOOKS.expert(expert).colour, (name, shown)
-        assert {colour for _, colour in found} & {look_of(number).colour for number in NUMBERS.values()}
+        assert {colour for _, colour in pairs} & {look_of(number).colour for number in NUMBERS.values()}
         assert "<b>" not in picture.figure.to_json()
 
 
@@ -259,8 +259,8 @@ def coloured(figure: Any) -> Iterator[tuple[str, str]]:
 
 def in_text(text: str) -> Iterator[tuple[str, str]]:
     """The colour before a name."""
-    if found := re.match(r'<span style="color:(#\w+)">■</span> (.*)', text.replace("<br>", " ")):
-        yield html.unescape(found[2]), found[1]
+    if pairs := re.match(r'<span style="color:(#\w+)">■</span> (.*)', text.replace("<br>", " ")):
+        yield html.unescape(pairs[2]), pairs[1]
 
 
 def test_the_map_and_the_words_have_the_same_colours() -> None:
@@ -296,7 +296,7 @@ def test_a_mark_is_no_markup() -> None:
     assert "<b" not in json.dumps(chip(Looks().expert("x")))
 
 
-def test_all_eyes_tell_the_eight_colours_apart() -> None:
+def test_the_eight_colours_are_distinct_to_all_eyes() -> None:
     pytest.importorskip("playwright", reason="docs/design/draw.py needs it")
     spec = importlib.util.spec_from_file_location("draw", ROOT / "docs" / "design" / "draw.py")
     assert spec is not None

@@ -51,7 +51,7 @@ def test_the_best_mixture_is_the_lowest_of_those_of_the_same_domains() -> None:
     assert best_of([]) is None
 
 
-def test_a_dense_model_is_compared_on_the_same_tokens_alone() -> None:
+def test_a_dense_model_is_compared_on_the_same_tokens_only() -> None:
     best = mean("m", law=20, sea=30)
     assert mean_of_model(best, [score("law", 30), score("sea", 40)]) == 35
     assert mean_of_model(best, [score("law", 30), score("sea", 40, num_tokens=5)]) is None

@@ -17,7 +17,7 @@ from workbench.settings import Settings, get_settings
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home", token="s3cret")
 
 
-def test_a_link_works_once_whichever_process_is_asked(settings: Settings) -> None:
+def test_a_link_works_once_whichever_process_gets_it(settings: Settings) -> None:
     code = Login(settings).new_link()
     assert Login(settings).use_link(code)
     assert not Login(settings).use_link(code)

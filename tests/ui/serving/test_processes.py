@@ -15,7 +15,7 @@ from workbench.settings import Settings
 LIKE_A_WORKER = [sys.executable, "-c", "input()", "-m", WORKER]
 
 
-def test_a_worker_counts_for_its_own_home_alone(tmp_path: Path) -> None:
+def test_a_worker_counts_only_for_its_own_home(tmp_path: Path) -> None:
     here, elsewhere = Settings(home=tmp_path / "here"), Settings(home=tmp_path / "elsewhere")
     environment = {"WORKBENCH_HOME": str(here.root)}
     with subprocess.Popen(LIKE_A_WORKER, env=environment, stdin=subprocess.PIPE):
@@ -28,5 +28,5 @@ def test_a_worker_counts_for_its_own_home_alone(tmp_path: Path) -> None:
     ("environment", "home"),
     [({}, "/desk/.workbench"), ({"WORKBENCH_HOME": "mine"}, "/desk/mine"), ({"WORKBENCH_HOME": "/a/b"}, "/a/b")],
 )
-def test_a_home_is_found_from_where_the_process_stands(environment: dict[str, str], home: str) -> None:
+def test_a_home_is_located_from_where_the_process_runs(environment: dict[str, str], home: str) -> None:
     assert home_of(environment, Path("/desk")) == Path(home).resolve()

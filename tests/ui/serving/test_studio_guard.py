@@ -147,7 +147,7 @@ def test_without_a_login_there_is_no_web_socket(studio: Settings, another: httpx
 
 
 @with_token
-def test_a_visitor_is_asked_for_the_token_in_words(another: httpx.Client) -> None:
+def test_a_visitor_is_prompted_for_the_token_in_words(another: httpx.Client) -> None:
     page = another.get("/train", headers=PAGE)
     assert page.status_code == 401
     assert "workbench login-link" in page.text
@@ -285,7 +285,7 @@ def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
     page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
     requested = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
 
-    async def all_at_once() -> list[int]:
+    async def together() -> list[int]:
         all_requests = asyncio.Event()
 
         async def receive() -> Message:
@@ -297,7 +297,7 @@ def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
         all_requests.set()
         return [(await task).status_code for task in tasks]
 
-    assert sorted(asyncio.run(all_at_once())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
+    assert sorted(asyncio.run(together())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
 
 
 def test_wrong_tokens_of_others_do_not_lock_out_a_program(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def heard(studio_port: int) -> Iterator[list[str]]:
     """The headers of what is asked of another program on the studio's port, which wants a login, too."""
     shown: list[str] = []
 
-    class Stranger(BaseHTTPRequestHandler):
+    class OtherProgram(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             shown.append(str(self.headers))
             self.send_response(401)
@@ -321,7 +321,7 @@ def heard(studio_port: int) -> Iterator[list[str]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", studio_port), Stranger) as server:
+    with HTTPServer(("127.0.0.1", studio_port), OtherProgram) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield shown
@@ -334,7 +334,7 @@ def studio_port() -> int:
     return free_port()
 
 
-def test_whoever_listens_on_the_port_is_not_told_the_token(tmp_path: Path, heard: list[str], studio_port: int) -> None:
+def test_a_program_at_the_port_does_not_get_the_token(tmp_path: Path, heard: list[str], studio_port: int) -> None:
     studio_answers(Settings(home=tmp_path, token=TOKEN, studio_port=studio_port))
     assert len(heard) == 1
     assert TOKEN not in heard[0]

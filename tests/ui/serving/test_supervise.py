@@ -39,7 +39,7 @@ def test_one_that_cannot_start_is_given_up(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "xxx"
 
 
-def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
+def test_a_request_to_end_ends_its_child_and_starts_no_other() -> None:
     command = [
         sys.executable,
         "-c",
@@ -59,7 +59,7 @@ def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_asked_to_end_between_two_lives_it_starts_no_other(tmp_path: Path) -> None:
+def test_a_request_to_end_between_two_lives_starts_no_other(tmp_path: Path) -> None:
     log = tmp_path / "log"
     patient = "from ui.serving.supervise import supervise; import sys; sys.exit(supervise(sys.argv[1:]))"
     command = [sys.executable, "-c", patient, sys.executable, "-c", CHILD, str(log), "dies"]

@@ -1,4 +1,4 @@
-"""One command starts the house, refuses what cannot work, and leaves nothing behind."""
+"""One command starts the workbench, refuses what cannot work, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
         up.check(Settings(api_port=free_port(), studio_port=taken))
 
 
-def test_a_port_that_is_not_ours_to_use_is_not_said_to_be_in_use() -> None:
+def test_a_port_that_is_not_ours_to_use_is_not_reported_as_in_use() -> None:
     with pytest.raises(PortTaken, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
         require_free_port(free_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
 
@@ -109,7 +109,7 @@ def test_two_servers_need_two_ports() -> None:
         up.check(Settings(api_port=8123, studio_port=8123))
 
 
-def test_the_studio_listens_here_whatever_the_api_does() -> None:
+def test_the_studio_binds_here_whatever_the_api_does() -> None:
     shown = options(Settings(host="0.0.0.0", token=LONG, studio_port=8777))
 
     assert shown["server.address"] == "127.0.0.1"
@@ -128,7 +128,7 @@ def test_the_studio_is_started_with_the_settings_of_its_file() -> None:
     assert set(shown) <= set(known)
 
 
-def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
+def test_a_short_token_is_refused_beyond_this_machine_with_the_command_that_makes_one() -> None:
     with pytest.raises(UnsafeAddress, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"):
         require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
     require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
@@ -170,7 +170,7 @@ def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str
     assert can_browse(environment, platform) is wanted
 
 
-def test_the_house_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp_path: Path) -> None:
     api, studio = free_port(), free_port()
     pages = {
         "ui.serving.studio_server": f"http://127.0.0.1:{studio}/_stcore/health",
@@ -259,7 +259,7 @@ def _answers(url: str, **headers: str) -> httpx.Response:
     raise AssertionError(f"{url} never answered")
 
 
-def test_a_demo_that_was_interrupted_is_said_to_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_demo_says_that_it_continues(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         create_job(session, SelfCheck())
     up.prepare(Settings(home=home), demo=True)

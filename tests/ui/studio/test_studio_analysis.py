@@ -1,4 +1,4 @@
-"""The rooms that explain: what they ask the server, what they say of its answer, and what a click takes up."""
+"""The analysis pages: what they request, how they describe the answer, and what a click selects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requested: list[dict[str, Any]] = []
-        for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior", "calibration"):
+        for name in ("mix", "inference_modes", "posteriors", "contrast", "estimate_prior", "calibration"):
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
@@ -69,7 +69,7 @@ class Answers:
         row = MixedDomain(domain="code", num_tokens=9, block_size=8, perplexity=4.0, **best)
         return MixedScores(experts=["first/code"], domains=[row], seconds=0.002)
 
-    def modes(self, **_: Any) -> InferenceModeComparison:
+    def inference_modes(self, **_: Any) -> InferenceModeComparison:
         variants = {
             "naive": 3.0,
             "label": 3.0,
@@ -158,7 +158,7 @@ def test_the_overlap_is_measured_at_a_click() -> None:
     assert named(app.run().button, "Measure the overlap").disabled
 
 
-def test_the_correlation_is_told_with_its_numbers() -> None:
+def test_the_correlation_is_shown_with_its_numbers() -> None:
     measured()
     app = open_page("specialization", specialization__view="Overlap")
     assert "Specialization ratio by overlap: if points fall" in output(app)
@@ -168,7 +168,7 @@ def test_the_correlation_is_told_with_its_numbers() -> None:
     assert "r = 0.40, t = 3.45" in output(app)  # the paper's
 
 
-def test_the_oracle_gap_is_told_in_nats(answers: Answers) -> None:
+def test_the_oracle_gap_is_shown_in_nats(answers: Answers) -> None:
     app = settled(open_page("specialization", specialization__view="Oracle gap"))
     assert answers.requested[-1]["mixture"] == "first"
     assert "The mixture loses most on code (0.69 nats/token)" in output(app)  # log(5 / 2.5)
@@ -246,7 +246,7 @@ def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) ->
     assert "Less than one full block: drops." in words
 
 
-def test_another_evidence_asks_again(answers: Answers) -> None:
+def test_another_evidence_sends_another_request(answers: Answers) -> None:
     open_page("posteriors", posterior__view="All domains", posteriors__evidence="last_token")
     assert answers.requested[-1]["evidence"] == "last_token"
 
@@ -301,7 +301,7 @@ def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers) -> None:
     assert "Evidence calibrated on dev text of code, prose" in output(again)
 
 
-def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Answers) -> None:
+def test_the_controls_are_saved_as_a_prior_and_a_prior_is_loaded_into_the_controls(answers: Answers) -> None:
     app = settled(open_page("mixtures"))
     app.text_input(key="prior.keep.name").set_value("even")
     settled(named(app.button, "Keep").click().run())
@@ -319,7 +319,7 @@ def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Ans
     assert [one.name for one in read(priors.list_priors)] == ["even"]
 
 
-def test_a_prior_for_other_experts_cannot_be_put_on_the_desk(answers: Answers) -> None:
+def test_a_prior_for_other_experts_cannot_be_loaded_into_the_controls(answers: Answers) -> None:
     with transaction() as session:
         priors.give_prior(session, "other", {"laws again": 1.0})
     app = settled(open_page("mixtures"))
@@ -327,7 +327,7 @@ def test_a_prior_for_other_experts_cannot_be_put_on_the_desk(answers: Answers) -
     assert named(app.button, "Apply to the mixture").disabled
 
 
-def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answers) -> None:
+def test_too_little_text_for_a_prior_is_reported_in_the_servers_words(answers: Answers) -> None:
     app = settled(open_page("mixtures"))
     app.text_input(key="prior.estimate.name").set_value("for code")
     named(app.button, "Estimate").click().run()
@@ -337,7 +337,7 @@ def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answe
         assert priors.list_priors(session) == []
 
 
-def test_a_training_tells_its_throughput() -> None:
+def test_a_training_reports_its_throughput() -> None:
     from workbench.tables import Job
 
     measured = {

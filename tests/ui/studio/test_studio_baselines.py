@@ -52,8 +52,8 @@ def dense(filled_home: object) -> None:
         )
 
 
-def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
-    app = open_page("train", train__what="DEMix model")
+def test_a_baseline_is_chosen_by_its_sentence_and_submitted() -> None:
+    app = open_page("train", train__what="DEMix, LoRA, MoE or dense")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
         "demix",
@@ -76,7 +76,7 @@ def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
 
 
 @pytest.mark.usefixtures("dense")
-def test_an_expert_of_several_domains_is_found_by_each_and_shows_all() -> None:
+def test_an_expert_of_several_domains_is_listed_under_each_and_shows_all() -> None:
     app = open_page("experts", experts__domain=["poems"], experts__chosen=["whole/dense"])
     assert not app.exception
     assert named(app.metric, "Domain").value == "2 domains"

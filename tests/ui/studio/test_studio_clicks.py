@@ -1,4 +1,4 @@
-"""Clicks do what they say, in the registry; and what cannot be done is told with its next step."""
+"""Clicks do what they say, in the registry; and what cannot be done is refused with its next step."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_an_expert_in_no_mixture_has_no_addition_to_certify() -> None:
     assert not [one for one in app.button if one.label == "Certify the addition"]
 
 
-def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
+def test_the_form_offers_to_train_the_full_model_and_to_watch_others() -> None:
     app = open_page("train", train__what=EXPERT)
     app.text_input(key="train-expert.name").set_value("dapt").run()
     app.selectbox(key="train-expert.domain").select("poems").run()
@@ -258,7 +258,7 @@ def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
     assert "The mean over 12 held-out blocks" in output(app)
 
 
-def test_the_train_form_asks_for_a_job() -> None:
+def test_the_train_form_submits_a_job() -> None:
     app = open_page("train", train__what=EXPERT)
     app.text_input(key="train-expert.name").set_value("poet").run()
     app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
@@ -276,7 +276,7 @@ def test_a_form_that_is_not_filled_in_says_what_is_missing() -> None:
     assert "train-expert.job" not in app.session_state
 
 
-def test_a_failed_job_tells_its_cause_and_is_retried() -> None:
+def test_a_failed_job_shows_its_cause_and_is_retried() -> None:
     failed = next(job for job in read(rows.list_jobs) if job.state == "failed")
     app = open_page("jobs_page", job=failed.id)
     assert "The loss is NaN at step 12." in output(app)
@@ -285,7 +285,7 @@ def test_a_failed_job_tells_its_cause_and_is_retried() -> None:
     assert read(rows.get_job, failed.id).state == "queued"
 
 
-def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
+def test_a_running_job_that_was_cancelled_is_shown_as_stopping() -> None:
     running = next(job for job in read(rows.list_jobs) if job.state == "running")
     app = open_page("jobs_page", job=running.id)
     named(app.button, "Cancel").click().run()
@@ -307,7 +307,7 @@ def mixed(_self: Client, **job_spec: Any) -> MixedScores:
     return MixedScores(experts=list(active), domains=[row], seconds=0.002)
 
 
-def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moving_a_toggle_saves_nothing_until_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)
     app = open_page("mixtures")
     assert "These are the saved settings." in output(app)
@@ -424,7 +424,7 @@ def test_a_text_that_was_read_stands_in_the_address_unless_it_is_too_long(monkey
     assert requested == ["from a link", "<i> & more", "é" * 1001]
 
 
-def test_no_text_is_said_to_be_missing() -> None:
+def test_no_text_is_reported_as_missing() -> None:
     app = open_page("posteriors")
     settled(named(app.button, "Show the posterior").click().run())
     assert "There is no text yet." in app.warning[0].value
@@ -434,7 +434,7 @@ def test_no_text_is_said_to_be_missing() -> None:
     ("choice", "button"),
     [
         ("Seed model", "Make the seed model"),
-        ("DEMix model", "Train the experts"),
+        ("DEMix, LoRA, MoE or dense", "Train the experts"),
         ("New expert", "Train the expert"),
         ("Evaluation", "Score the experts"),
         ("Average", "Average them"),

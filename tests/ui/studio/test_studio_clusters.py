@@ -1,4 +1,4 @@
-"""The Clusters room: a map to click and to draw on, lists, forms that ask for the jobs they say."""
+"""The Clusters page: a map to click and to draw on, lists, forms that submit the jobs they name."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("topics")
-def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     half = "0 -99 99 -99 99 99 0 99"
     select(monkeypatch, areas=[half])
     app = page()
@@ -223,7 +223,7 @@ def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("topics")
-def test_pictures_tell_sizes_and_overlap_in_words() -> None:
+def test_pictures_describe_sizes_and_overlap_in_words() -> None:
     assert "The largest is" in sizes_picture(card(), Looks()).words
     picture = overlap_picture(card(), Looks())
     shares = np.array(picture.figure.data[0].z)
@@ -265,7 +265,7 @@ def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_
 
 
 @pytest.mark.usefixtures("topics")
-def test_a_name_that_another_has_is_refused_whole() -> None:
+def test_a_name_that_another_has_is_refused_and_nothing_is_renamed() -> None:
     app = page("Words & documents")
     first, second = card().clusters[:2]
     app.text_input(key=f"clusters.name.{first.id}").set_value(second.name).run()
@@ -308,7 +308,7 @@ def test_deleting_is_refused_in_words_while_something_needs_it() -> None:
 
 
 @pytest.mark.usefixtures("topics")
-def test_finding_asks_only_what_is_not_implied_and_hands_the_plan_over() -> None:
+def test_the_form_has_only_what_is_not_implied_and_submits_the_plan() -> None:
     app = open_page("clusters", clusters__part="Find clusters")
     assert not [one for one in app.number_input if one.key == "find-clusters.max_tokens"]
     assert not [one for one in app.selectbox if one.key == "find-clusters.seed_model"]
@@ -324,7 +324,7 @@ def test_finding_asks_only_what_is_not_implied_and_hands_the_plan_over() -> None
 
 
 @pytest.mark.usefixtures("topics")
-def test_a_name_that_is_taken_is_told_at_once() -> None:
+def test_a_taken_name_is_reported_immediately() -> None:
     app = open_page("clusters", clusters__part="Find clusters")
     app.text_input(key="find-clusters.name").set_value("topics").run()
     named(app.button, "Find clusters").click().run()
@@ -333,7 +333,7 @@ def test_a_name_that_is_taken_is_told_at_once() -> None:
 
 
 @pytest.mark.usefixtures("topics")
-def test_one_button_asks_for_a_model_on_each_cluster() -> None:
+def test_one_button_submits_a_model_on_each_cluster() -> None:
     app = page("Train on them")
     app.text_input(key="train-clusters.name").set_value("elms").run()
     app.number_input(key="train-clusters.training.num_steps").set_value(40).run()
@@ -482,7 +482,7 @@ def test_the_temperature_of_dev_text_is_proposed_beside_the_gate_and_saved(monke
 
 
 @pytest.mark.usefixtures("topics")
-def test_the_grid_of_a_mixture_is_shown_in_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grid_of_a_mixture_is_shown_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No mixture weighs its experts by nearness" in everything(page("Temperature & top k"))
     _trained("elms", num_steps=10)
     with transaction() as session:

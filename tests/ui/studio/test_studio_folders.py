@@ -117,7 +117,7 @@ def test_a_data_set_is_not_the_name_of_a_folder(name: str) -> None:
     require_readable(ImportCorpus(name="x", dataset="wikitext:wikitext-2-raw-v1").local_paths())
 
 
-def test_a_spec_tells_every_path_that_its_work_reads() -> None:
+def test_a_spec_lists_every_path_that_its_work_reads() -> None:
     suspects = {"path", "folder", "file", "location", "tasks"}
     result = {(kind, name) for kind, spec in SPECS.items() for name in spec.model_fields if name in suspects}
     marked = {

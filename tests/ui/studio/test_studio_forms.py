@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 
 
 def requested(app: Any, kind: str) -> dict[str, Any]:
-    """The wish that a form sent."""
+    """The spec that a form sent."""
     assert not app.exception
     assert not app.error, app.error[0].value
     return read(jobs.get_job, app.session_state[f"{kind}.job"]).spec
@@ -42,7 +42,7 @@ def test_experts_are_averaged_with_weights_of_ones_own() -> None:
     assert (spec["experts"], spec["weights"]) == (["first/code", "first/prose"], [1.0, 3.0])
 
 
-@pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix model"])
+@pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix, LoRA, MoE or dense"])
 def test_a_field_stands_at_its_default_though_a_click_overtook_its_first_drawing(what: str) -> None:
     # What is written into the session is sent with one drawing alone; every drawing has a widget's own default.
     again = open_page("train", train__what=what).run()
@@ -61,7 +61,7 @@ def test_a_preset_stands_above_the_defaults() -> None:
 
 
 @pytest.mark.usefixtures("folders_named")
-def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
+def test_texts_are_classified_under_the_chosen_methods(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks"
     tasks.mkdir()
     app = open_page("train", train__what="Few-shot classification")
@@ -110,9 +110,7 @@ def test_names_leave_most_of_a_narrow_heatmap_to_its_cells() -> None:
 
 
 @pytest.mark.parametrize(("column", "formats"), [([5, 12_000], ["localized"]), ([5, 12], []), ([0.5, 12_000.0], [])])
-def test_large_whole_numbers_have_separators(
-    monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]
-) -> None:
+def test_large_integers_have_separators(monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
     monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)

@@ -1,4 +1,4 @@
-"""From one room to the next: what was chosen goes along, and each room opens on what there is to see."""
+"""From one page to the next: the selection is kept, and each page opens on what there is to see."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def beside(filled_home: object) -> None:
         add_composition(session, "both", *pair)
 
 
-def next_room(app: Any, button: str, page: str) -> Any:
-    """The room that a button leads to."""
+def next_page(app: Any, button: str, page: str) -> Any:
+    """The page that a button leads to."""
     named(app.button, button).click().run()
     assert not app.exception
     app.switch_page(f"app_pages/{page}.py").run()
@@ -51,7 +51,7 @@ def test_missing_scores_lead_to_the_form_that_makes_them(page: str, monkeypatch:
     monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
     key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[page]
     app = open_page(page, **{key: "p", f"{page.removesuffix('s')}.split": "dev"})
-    app = next_room(app, "Evaluate", "train")
+    app = next_page(app, "Evaluate", "train")
     assert app.selectbox(key="evaluate.mixture").value == "p"
     assert app.selectbox(key="evaluate.split").value == "dev"
 
@@ -77,7 +77,7 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
         ("train", "train-expert.mixture"),
     ],
 )
-def test_a_room_opens_on_the_newest_mixture_that_was_scored(
+def test_a_page_opens_on_the_newest_mixture_that_was_scored(
     page: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "mix", lambda _self, **_spec: MixedScores(experts=[], domains=[], seconds=0.0))

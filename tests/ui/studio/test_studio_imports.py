@@ -34,7 +34,7 @@ def test_an_empty_import_form_says_all_that_is_missing() -> None:
     assert "spec:" not in complaint
 
 
-def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
+def test_an_import_from_a_path_is_requested_by_its_full_path(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
     app = open_page("corpora", part="Import text")
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()

@@ -69,7 +69,7 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
     assert "2 more domains in the table" in picture.words
 
 
-def test_accuracy_at_home_is_told_in_percent_and_left_open_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
+def test_in_domain_accuracy_is_in_percent_and_left_blank_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain or "", 10.0, accuracy=0.25), scored(other.name, other.domain or "", 10.0)]
     assert [expert_row(one, scores, "test")["in-domain accuracy (%)"] for one in cards] == [25.0, None]
@@ -91,7 +91,7 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
 
 
 @pytest.mark.usefixtures("filled_home")
-def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missing(
+def test_the_command_line_shows_accuracies_and_how_to_learn_those_that_are_missing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def shown(forgotten: int) -> str:
@@ -119,7 +119,7 @@ def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(card
     assert (row["in-domain perplexity (per token)"], row["measured on"]) == (None, "test, on 1 domain")
 
 
-def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> None:
+def test_in_domain_perplexity_is_of_one_split_only(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
     shown = [

@@ -56,7 +56,7 @@ def command_of(app: Any) -> str:
     )
 
 
-def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
+def test_stage_one_is_requested_with_what_must_not_be_forgotten() -> None:
     app = open_page("train", train__what=MODE)
     assert [one.label for one in app.expander][:2] == [
         "Shape of the expert: blocks, layers, how it starts",
@@ -80,7 +80,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     )
 
 
-def test_what_cannot_be_is_said_before_a_job_exists() -> None:
+def test_what_cannot_be_is_refused_before_a_job_exists() -> None:
     app = open_page("train", train__what=MODE)
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
@@ -100,7 +100,7 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
     assert not app.error
 
 
-def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_and_option() -> None:
+def test_what_an_impossible_shape_takes_is_not_shown_and_its_refusal_names_field_and_option() -> None:
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     with pytest.raises(BadSpec, match="Blocks of the backbone"):
         next(forecast(spec))
@@ -114,7 +114,7 @@ def test_without_an_expert_of_mode_there_is_nothing_to_compose_yet() -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_stage_two_is_asked_for_and_offers_the_parts_to_leave_out() -> None:
+def test_stage_two_is_requested_and_offers_the_parts_to_leave_out() -> None:
     app = open_page("train", train__what=COMPOSITION)
     fill(app, "text_input", "Name", "more")
     fill(app, "multiselect", "Experts", ["both/composed", "alone/poems"])
@@ -166,7 +166,7 @@ def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> None:
+def test_what_only_mode_has_can_be_neither_copied_nor_averaged() -> None:
     with transaction() as session:
         for card in experts.list_experts(session):
             experts.expert_row(session, card.name).method = "mode"
@@ -175,7 +175,7 @@ def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> N
 
 
 @pytest.mark.usefixtures("beside")
-def test_an_average_is_offered_of_whole_models_alone() -> None:
+def test_an_average_is_offered_only_of_full_models() -> None:
     app = open_page("train", train__what=AVERAGE)
     assert not any(
         name in app.multiselect(key="average-experts.experts").options for name in ("c/code", "both/composed")
@@ -183,7 +183,7 @@ def test_an_average_is_offered_of_whole_models_alone() -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways(
+def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_inference_modes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     by_itself = (
@@ -200,7 +200,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways
 
 
 @pytest.mark.usefixtures("beside")
-def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
+def test_a_mixture_of_several_says_that_its_gate_weighs_full_models() -> None:
     with transaction() as session:
         pair = mixtures.create_mixture(session, MixtureSpec(name="pair", experts=["c/code", "alone/poems"]))
         assert inside_words(pair).startswith(
@@ -210,7 +210,7 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
     assert "Perplexity by inference mode" in output(open_page("mixtures", mixture="pair"))
 
 
-def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
+def test_what_a_token_costs_is_shown_for_one_model_with_parts() -> None:
     costs = MixtureCosts(
         context=256,
         num_experts=1,
@@ -243,7 +243,7 @@ def tables(app: Any) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("beside")
-def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> None:
+def test_the_card_of_a_composition_shows_its_parts_and_what_it_is_made_of() -> None:
     app = open_page("experts", experts__chosen=["both/composed"])
     assert not app.exception
     (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
@@ -315,7 +315,7 @@ def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
     assert picture.table[1] == {"domain": "code", "step": 10, "backbone": 0.5, "code": 0.4, "law": 0.1}
 
 
-def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
+def test_a_part_that_has_more_weight_elsewhere_is_not_called_in_domain() -> None:
     points = evaluated(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
     title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
     assert title.startswith("Gate shares: 0 of 2 parts weigh most on their own domain")
@@ -340,7 +340,7 @@ def test_a_difference_that_nobody_sees_is_no_say() -> None:
     )
 
 
-def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:
+def test_an_incomplete_evaluation_is_not_drawn() -> None:
     points = evaluated(code=[(1, 0), (0.5, 0.5)])
     assert looks_of(points[:-1]) == {"code": {0: [1, 0]}}
     assert looks_of([]) == {}

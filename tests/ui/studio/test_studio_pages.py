@@ -78,7 +78,7 @@ def test_an_empty_registry_says_why_and_what_to_do(page: str) -> None:
 
 @pytest.mark.parametrize("page", FILLED)
 @pytest.mark.usefixtures("filled_home")
-def test_a_full_registry_is_told_in_words(page: str) -> None:
+def test_a_full_registry_is_reported_in_words(page: str) -> None:
     app = open_page(page)
     assert not complaints(app)
     assert all(sentence in output(app) for sentence in FILLED[page].split("|"))
@@ -108,7 +108,7 @@ def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
 
 @pytest.mark.parametrize("page", ["experts", "mixtures", "specialization", "posteriors"])
 @pytest.mark.usefixtures("home")
-def test_an_empty_page_tells_the_job_that_will_fill_it(page: str) -> None:
+def test_an_empty_page_names_the_job_that_will_fill_it(page: str) -> None:
     with transaction() as session:
         create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
     assert "“Train 4 experts together” waits for its turn." in output(open_page(page))

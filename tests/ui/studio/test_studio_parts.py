@@ -64,7 +64,7 @@ def composed(filled_home: Path) -> Path:
 
 @pytest.fixture
 def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The wishes that the page sends; the second of three tokens comes without the expert."""
+    """The requests that the page sends; the second of three tokens comes without the expert."""
     specs: list[dict[str, Any]] = []
 
     def posterior(_self: Client, **job_spec: Any) -> PosteriorAnswer:
@@ -105,7 +105,7 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
 
 
 @pytest.mark.usefixtures("composed")
-def test_a_part_that_is_switched_off_is_not_asked_for_and_weighs_nothing(requested: list[dict[str, Any]]) -> None:
+def test_a_part_that_is_switched_off_is_not_requested_and_weighs_nothing(requested: list[dict[str, Any]]) -> None:
     app = open_page("posteriors", posterior__mixture="apps")
     app.text_area(key="posterior.text").set_value("<b>x y").run()
     named(app.pills, "Active parts of apps/composed").set_value([HOSTILE]).run()
@@ -124,7 +124,7 @@ def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("composed")
-def test_a_mixture_without_parts_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixture_without_parts_requests_none(monkeypatch: pytest.MonkeyPatch) -> None:
     specs: list[dict[str, Any]] = []
 
     def posterior(_self: Client, **job_spec: Any) -> PosteriorAnswer:

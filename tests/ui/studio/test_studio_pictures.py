@@ -55,12 +55,12 @@ def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
     assert specialization(scores(at_home=4.0), LOOKS).title.startswith("1 of 2 domains")
 
 
-def test_the_hover_tells_the_absolute_perplexity() -> None:
+def test_the_hover_shows_the_absolute_perplexity() -> None:
     hover = specialization(scores(), LOOKS).figure.data[0].customdata
     assert "perplexity 30.0 per token" in hover[0][1]
 
 
-def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
+def test_hover_and_table_show_the_accuracy_where_it_was_counted() -> None:
     known = replace(scores(), accuracy=[[0.3, 0.125, 0.1], [None, 0.2, None]])
     assert known.accuracy_is_known()
     assert not scores().accuracy_is_known()
@@ -114,13 +114,13 @@ def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
     assert second.items() <= first.items()
 
 
-def test_a_curve_tells_where_it_began_and_ended() -> None:
+def test_a_curve_says_where_it_started_and_ended() -> None:
     picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x", LOOKS)
     assert picture is not None
     assert "from 4.00 nats/token at step 1 to 2.00 nats/token at step 3" in picture.words
 
 
-def test_the_bars_of_a_mixture_tell_the_largest_change() -> None:
+def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
     def row(domain: str, perplexity: float) -> MixedDomain:
         return MixedDomain(
             domain=domain,
@@ -160,7 +160,7 @@ def test_text_and_names_are_no_markup_in_tinted_words() -> None:
     assert 'title="&quot;' in html
 
 
-def test_the_trajectory_tells_who_led_and_how_often_it_changed() -> None:
+def test_the_trajectory_names_who_led_and_how_often_it_changed() -> None:
     picture = posterior_lines(["a", "b", "c"], WEIGHTS, ["x", "y"], TWO)
     assert "x 67 %, y 33 %" in picture.words
     assert "changes 1 time." in picture.words
@@ -171,7 +171,7 @@ def test_the_mean_weights_stand_in_order() -> None:
     assert [row["expert"] for row in average_weights(WEIGHTS[2:], ["x", "y"], TWO).table] == ["y", "x"]
 
 
-def test_a_lineage_quotes_names_and_tells_the_way_in_words() -> None:
+def test_a_lineage_quotes_names_and_describes_the_path_in_words() -> None:
     nodes = [{"id": "1", "kind": "seed", "name": 's"];x['}, {"id": "2", "kind": "expert", "name": "e\\"}]
     lineage = {"nodes": nodes, "edges": [{"source": "1", "target": "2"}]}
     dot = lineage_dot(lineage, "e\\", LOOKS)
@@ -274,7 +274,7 @@ ROW = DomainPosterior(
 )
 
 
-def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
+def test_a_posterior_map_frames_homes_and_names_the_leader() -> None:
     at_home = posterior_heatmap(POSTERIOR, [ROW, ROW.model_copy(update={"domain": "a"})], "Training domains", LOOKS)
     assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in at_home.figure.layout.shapes] == [(0, 1)]
     assert f"{EVIL} 0.75" in at_home.words
@@ -312,7 +312,7 @@ def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
 @pytest.mark.parametrize(
     ("count", "words"), [(812, "812 FLOPs"), (852_000, "852 kFLOPs"), (3.4e12, "3.4 TFLOPs"), (2e18, "2,000 PFLOPs")]
 )
-def test_operations_are_told_in_a_unit_that_fits(count: float, words: str) -> None:
+def test_operations_are_shown_in_a_unit_that_fits(count: float, words: str) -> None:
     assert operations(count) == words
 
 
@@ -345,7 +345,7 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
 
 
 @pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "read better, too")])
-def test_what_was_not_forgotten_is_not_said_to_be(end: float, words: str) -> None:
+def test_what_was_not_forgotten_is_not_reported_as_forgotten(end: float, words: str) -> None:
     picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}, LOOKS)
     assert picture is not None
     assert words in picture.title
@@ -378,7 +378,7 @@ def test_a_training_of_mode_is_drawn_against_what_it_retains() -> None:
     assert [row["tokens"] for row in picture.table] == [2 * row["tokens"] for row in one.table]
 
 
-def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
+def test_the_parent_stands_out_among_the_requested_experts() -> None:
     picture = parent_picture({"m/a": 0.2, "m/b": 0.8}, "m/b", in_order(["m/a", "m/b"]))
     (bars,) = picture.figure.data
     assert list(bars.y) == [0.8, 0.2]
@@ -387,7 +387,7 @@ def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
     assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.words
 
 
-def test_pandas_is_whole_before_any_page_draws() -> None:
+def test_pandas_is_fully_imported_before_any_page_draws() -> None:
     """Plotly takes what it finds of it, half-read too, while another page is importing it."""
     requested = "import sys, ui.studio.app; print(hasattr(sys.modules.get('pandas'), 'Series'))"
     assert subprocess.run([sys.executable, "-c", requested], capture_output=True, text=True).stdout.strip() == "True"
@@ -417,7 +417,7 @@ def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_se
     assert all(shown.own_expert(domain) == f"e{domain[1:]}" for domain in shown.domains)
     assert shown.ratio("e198", "d197") == 198.0
 
-    found = many.at_most(50, " E7")
-    assert {"e7", "e70", "e79"} <= set(found.experts)
-    assert "d79" in found.domains
+    kept = many.at_most(50, " E7")
+    assert {"e7", "e70", "e79"} <= set(kept.experts)
+    assert "d79" in kept.domains
     assert scores().at_most(50) == scores()

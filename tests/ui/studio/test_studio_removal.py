@@ -53,7 +53,7 @@ def without_code() -> None:
         mixtures.create_mixture(session, MixtureSpec(name="no code", experts=["first/prose"]))
 
 
-def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
+def test_the_costs_are_a_chart_with_words_and_what_is_missing_is_reported(
     monkeypatch: pytest.MonkeyPatch, without_code: None
 ) -> None:
     monkeypatch.setattr(Client, "removal", costs)
@@ -88,7 +88,7 @@ def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_remov
     assert "Extraction: how much of its training text comes back" in output(app)
 
 
-def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: None) -> None:
+def test_the_button_submits_a_certificate_with_what_was_chosen(without_code: None) -> None:
     app = open_page("experts", experts__chosen=["first/code"])
     assert "Its removal has not been certified yet" in output(app)
     app.selectbox(key="certify-removal.retrained.first/code").select("no code").run()

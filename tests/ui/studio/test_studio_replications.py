@@ -41,7 +41,7 @@ def open_page(**chosen: Any) -> AppTest:
     return app.run().switch_page("app_pages/replications.py").run()
 
 
-def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(folder: Path) -> None:
+def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(folder: Path) -> None:
     app = open_page(replication__size="smoke")
     assert "No paper has been reproduced here yet." in output(app)
     app.text_input(key="replication.folder").set_value(str(folder)).run()
@@ -67,7 +67,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
     assert "C-BTM, smoke" in output(app)
 
 
-def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_is_refused_beside_its_field(tmp_path: Path) -> None:
     app = open_page(replication__folder=str(tmp_path / "none"))
     app.button(key="replication.submit").click().run()
     assert "There is no file or folder at this path" in app.error[0].value.replace("\\", "")
@@ -76,7 +76,7 @@ def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path)
     assert "give the path of a folder" in app.error[0].value.replace("\\", "")
 
 
-def test_its_jobs_are_followed_and_a_failure_is_told_with_the_way_on(job_spec: Replicate) -> None:
+def test_its_jobs_are_followed_and_a_failure_is_reported_with_the_next_step(job_spec: Replicate) -> None:
     first, *_ = submit_replication(job_spec)
     app = open_page()
     assert f"0 of {len(plan(job_spec))} jobs done" in output(app)

@@ -1,4 +1,4 @@
-"""Learned and kept: experts of any method side by side, in the room and on the command line, by stored scores alone."""
+"""Learning vs. forgetting: experts of any method side by side, on the page and the command line, by stored scores."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_comparison_of_experts_leads_there() -> None:
 
 
 @pytest.mark.usefixtures("counted_tokens")
-def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     job_spec = ["evaluate", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
     assert main(job_spec) in (0, None)
     printed = capsys.readouterr().out

@@ -55,7 +55,7 @@ def check(*checked: Checked, state: str = "done", **changed: Any) -> str:
     return job_id
 
 
-def test_nothing_checked_yet_says_so_and_the_button_asks_for_a_check() -> None:
+def test_nothing_checked_yet_says_so_and_the_button_requests_a_check() -> None:
     app = open_page()
     assert "Nothing has been checked on this machine yet." in shown(app)
     app.button(key="selfcheck.submit").click().run()
@@ -66,7 +66,7 @@ def test_nothing_checked_yet_says_so_and_the_button_asks_for_a_check() -> None:
     assert app.button(key="selfcheck.submit").disabled
 
 
-def test_laws_that_hold_are_told_with_their_numbers_and_place() -> None:
+def test_laws_that_hold_are_reported_with_their_numbers_and_place() -> None:
     check(HOLDS)
     app = open_page()
     assert not app.exception

@@ -108,6 +108,25 @@ def test_every_choice_can_be_undone() -> None:
     assert "kind" not in app.query_params
 
 
+@pytest.mark.parametrize(
+    ("title", "method"),
+    [
+        ("A cheaper expert", "lora"),
+        ("Several experts together", "demix"),
+        ("One model with a router", "moe"),
+        ("One model without experts", "dense"),
+    ],
+)
+def test_every_method_of_joint_training_has_a_row_of_its_own(title: str, method: str) -> None:
+    app = open_page("train")
+    named(app.button, "Continue with").click().run()
+    named(app.radio, "What do you want?").set_value(title).run()
+    named(app.button, f"Continue: {title[0].lower()}{title[1:]}").click().run()
+    assert not app.exception
+    assert app.query_params["kind"] == "train-joint"
+    assert app.selectbox(key="train-joint.method").value == method
+
+
 @pytest.mark.parametrize("kind", train_forms())
 def test_every_kind_has_an_address_and_a_button(kind: str) -> None:
     app = open_page("train")

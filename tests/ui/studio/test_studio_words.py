@@ -56,12 +56,12 @@ def job(state: str = "running", **shown: object) -> JobCard:
     return JobCard.model_validate(known | shown)
 
 
-def test_the_whole_belongs_to_a_job_that_is_done() -> None:
+def test_only_a_done_job_shows_full_progress() -> None:
     ends = [job("failed", progress=0.999), job("running", progress=0.999), job("done", progress=1.0)]
     assert [percent_of(one) for one in ends] == [99, 99, 100]
 
 
-def test_only_a_job_that_waits_is_said_to_wait_for_a_worker() -> None:
+def test_only_a_job_that_waits_is_shown_as_waiting_for_a_worker() -> None:
     done = job("done", progress=1.0)
     assert several_line([done, done]) == "2 of 2 jobs done"
     assert several_line([done, job("queued")]) == "1 of 2 jobs done · waiting for a worker"
@@ -90,14 +90,14 @@ def test_numbers_carry_their_unit() -> None:
     assert ago(0, now=3 * 86400) == "3 days ago"
 
 
-def test_a_form_asks_every_field_of_every_spec() -> None:
+def test_a_form_has_every_field_of_every_spec() -> None:
     for spec in (kind.spec for kind in known_kinds().values()):
         requested = {question.path[0] for question in questions_of(spec, OFFERS)}
         assert requested == set(spec.model_fields) - set(DERIVED_FIELDS)
         assert all(question.help for question in questions_of(spec, OFFERS))
 
 
-def test_answers_make_the_spec_they_were_asked_for() -> None:
+def test_answers_make_the_matching_spec() -> None:
     questions = questions_of(TrainExpert, OFFERS)
     answers = {q.path: q.default for q in questions} | {("name",): "n", ("domain",): "d", ("mixture",): "m"}
     answers["training", "num_steps"] = 7
@@ -106,7 +106,7 @@ def test_answers_make_the_spec_they_were_asked_for() -> None:
     assert set(changed(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
 
 
-def test_asked_to_stop_is_not_stopped() -> None:
+def test_a_requested_stop_is_not_stopped_yet() -> None:
     assert style_of(job(stop_requested="cancel")).word == "stopping (cancel requested)"
     assert "only when its process has ended" in sentence_of(job(stop_requested="cancel"))
     assert actions_of(job(stop_requested="cancel")) == ()
@@ -131,7 +131,7 @@ def test_a_job_that_nobody_takes_names_the_command() -> None:
 
 
 @pytest.mark.parametrize(("is_seen", "is_well"), [(True, True), (False, None)])
-def test_an_idle_worker_is_said_to_be_alive_only_when_it_is_seen(
+def test_an_idle_worker_is_shown_as_alive_only_when_it_is_seen(
     is_seen: bool, is_well: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "worker_is_running", lambda: is_seen)
@@ -144,7 +144,7 @@ def test_what_to_try_next_follows_what_there_is() -> None:
     assert len(suggestions(Holdings(9, 9, 9, 9, 9))) == 3
 
 
-def test_nothing_is_suggested_that_is_on_its_way() -> None:
+def test_nothing_pending_is_suggested() -> None:
     seed = job("running", kind="make-seed", title="Seed", eta_seconds=70.0)
     demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
     shown = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
@@ -159,7 +159,7 @@ def test_an_expert_without_scores_is_named_with_what_to_do() -> None:
     assert "1 expert without scores: poet. Evaluate" in shown[0]
 
 
-def test_a_failure_is_told_with_its_own_next_step() -> None:
+def test_a_failure_is_shown_with_its_own_next_step() -> None:
     taken = job("failed", title="Import", next_step="Choose another name.")
     assert suggestions(Holdings(failed=[taken]))[0].sentence == "“Import” has failed. Choose another name."
 
@@ -210,7 +210,7 @@ def test_a_fault_in_an_upload_that_any_kind_of_job_read_names_the_persons_own_fi
 
 
 @pytest.mark.usefixtures("home")
-def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
+def test_a_broken_record_may_be_left_out_and_one_sentence_says_so() -> None:
     shown = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
     shown["failure"] = {"code": "corpus_error", "line": 2}
     assert "--skip-bad" in next_step_of(job("failed", **shown, spec={"skip_bad": False}))
@@ -231,7 +231,7 @@ def test_durations_to_minutes_are_rounded(seconds: float, words: str) -> None:
     assert duration(seconds, to_minutes=True) == words
 
 
-def test_what_came_of_a_job_is_told_with_its_reason() -> None:
+def test_the_outcome_of_a_job_is_shown_with_its_reason() -> None:
     result = {"expert": "e", "parent": "m/a", "parent_posterior": {"m/b": 0.25, "m/a": 0.75}}
     done = job("done", kind="train-expert", result=result)
     assert result_sentence(done) == (
@@ -251,7 +251,7 @@ def test_a_job_that_has_not_ended_has_no_result() -> None:
     assert result_place(job("failed")) is None
 
 
-def test_a_posterior_is_told_after_as_many_blocks_as_were_used() -> None:
+def test_a_posterior_is_described_after_as_many_blocks_as_were_used() -> None:
     assert posterior_title(posterior_after(31, 10)).startswith("Posterior after 10 to 31 blocks of dev text")
     assert posterior_title(posterior_after(1)).startswith("Posterior after 1 block of dev text")
     assert posterior_title(posterior_after()).startswith("Posterior after 100 blocks")

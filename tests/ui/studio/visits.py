@@ -1,4 +1,4 @@
-"""Visits to the studio's rooms: open one, wait for its answers, find what it says."""
+"""Visits to the studio's pages: open one, wait for its answers, find what it shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 
 def open_page(name: str, **state: Any) -> AppTest:
-    """A room with its answers; in the names of what is chosen already, "__" stands for a dot."""
+    """A page with its answers; in the names of what is chosen already, "__" stands for a dot."""
     app = AppTest.from_file(STUDIO, default_timeout=30)
     for key, value in state.items():
         app.session_state[key.replace("__", ".")] = value

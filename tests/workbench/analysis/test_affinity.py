@@ -65,7 +65,7 @@ def test_the_correlation_is_that_of_the_cells_away_from_home(world: World) -> No
     assert result.changed == result.unmeasured == []
 
 
-def test_before_the_first_measurement_there_are_ratios_alone(world: World) -> None:
+def test_before_the_first_measurement_there_are_only_ratios(world: World) -> None:
     scored(world)
     result = affinity(world.session, "mix")
     assert (result.report, result.without_homes) == (None, None)

@@ -46,9 +46,9 @@ def test_three_surfaces_compare_the_same_text(world: World, case: str) -> None:
     (mixed,) = scored_domains(world.session, cast(Any, planned), "test").values()
     shared = shared_scores(world.session, rows, corpora.get_domain(world.session, "law").id, "test")
     assert shared is not None
-    for found in (mixed, list(shared.values())):
-        assert {(one.num_tokens, one.block_size) for one in found} == {(num_tokens, block_size)}
-        assert len(found) == 3
+    for matched in (mixed, list(shared.values())):
+        assert {(one.num_tokens, one.block_size) for one in matched} == {(num_tokens, block_size)}
+        assert len(matched) == 3
 
 
 def test_what_not_all_were_scored_on_is_no_comparison(world: World) -> None:

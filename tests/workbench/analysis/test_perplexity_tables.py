@@ -123,7 +123,7 @@ def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) ->
     assert newest.perplexity == [[pytest.approx(4)], [pytest.approx(5)]]
 
 
-def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world: World) -> None:
+def test_a_mixture_is_scored_like_its_stored_scores_unless_set_otherwise(world: World) -> None:
     world.experts("law", "news")
     mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
     usual = (perplexity_tables.USUAL_BLOCK, perplexity_tables.USUAL_TOKENS)
@@ -166,7 +166,7 @@ def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world
 # artifacts -------------------------------------------------------------------------------------------
 
 
-def test_an_artifact_is_found_by_what_it_was_made_from(world: World) -> None:
+def test_an_artifact_is_retrieved_by_what_it_was_made_from(world: World) -> None:
     row = world.artifact("tokens", key="tokens:law:hash")
     assert artifacts.find_artifact(world.session, "tokens:law:hash") is row
     assert artifacts.find_artifact(world.session, "tokens:law:other") is None

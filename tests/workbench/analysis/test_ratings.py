@@ -86,7 +86,7 @@ def test_a_model_that_won_every_vote_has_no_number(session: Session) -> None:
     assert pair.low == pytest.approx(0.025 ** (1 / 12))  # Clopper and Pearson
 
 
-def test_a_model_linked_by_wins_alone_is_left_out_and_the_others_rated(session: Session) -> None:
+def test_a_model_linked_only_by_wins_is_left_out_and_the_others_rated(session: Session) -> None:
     cast(session, "first", 9)
     cast(session, "second", 9)
     cast(session, "first", 12, models=("best", "dense"), setups=("3", "2"))
@@ -110,7 +110,7 @@ def test_each_domain_has_a_table_of_its_own(session: Session) -> None:
     assert code == tables["code"]
 
 
-def test_blind_votes_can_be_read_alone(session: Session) -> None:
+def test_blind_votes_can_be_read_separately(session: Session) -> None:
     cast(session, "first", 3, is_blind=True)
     cast(session, "first", 4)
     assert overall(session).num_blind == 3

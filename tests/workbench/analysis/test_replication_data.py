@@ -50,7 +50,7 @@ def test_only_experts_of_its_jobs_count(world: World, job_id: str) -> None:
     assert stored_scores(world.session, world.storage, SIZE, TEXTS, []) == {}
 
 
-def test_the_longest_text_counts_that_its_size_asks_for(world: World, job_id: str) -> None:
+def test_the_longest_text_counts_that_its_size_requests(world: World, job_id: str) -> None:
     for num_tokens in (512, 1024, 2048):
         score(world, "law", num_tokens)
     result = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])

@@ -45,6 +45,6 @@ def test_no_value_is_a_dash(form_of: object) -> None:
     assert form_of(None) == "—"  # type: ignore[operator]
 
 
-def test_what_a_diverged_model_has_is_said_as_it_is() -> None:
+def test_what_a_diverged_model_has_is_reported_as_it_is() -> None:
     assert form.perplexity(math.inf) == "inf"
     assert form.perplexity(math.nan) == "nan"

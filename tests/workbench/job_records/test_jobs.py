@@ -139,7 +139,7 @@ def test_waiting_for_one_that_failed_and_one_that_was_cancelled_is_failing(sessi
     assert (state(session, last), "“Broken”" in jobs.get_job(session, last).error) == ("failed", True)
 
 
-def test_waiting_for_two_that_were_cancelled_is_told_once(session: Session) -> None:
+def test_waiting_for_two_that_were_cancelled_is_reported_once(session: Session) -> None:
     before = [new_job(session), new_job(session)]
     for one in before:
         jobs.request_stop(session, one, "cancel")
@@ -176,7 +176,7 @@ def test_a_hint_is_repeated_only_after_a_while(session: Session) -> None:
 
 
 @pytest.mark.parametrize(("how", "final"), [("cancel", "cancelled"), ("pause", "paused")])
-def test_a_waiting_job_stops_at_once(session: Session, how: Any, final: str) -> None:
+def test_a_waiting_job_stops_immediately(session: Session, how: Any, final: str) -> None:
     job = new_job(session)
     for _ in range(2):  # asking twice is fine
         jobs.request_stop(session, job, how)
@@ -184,7 +184,7 @@ def test_a_waiting_job_stops_at_once(session: Session, how: Any, final: str) -> 
     assert jobs.due(session, time.time()) == []
 
 
-def test_a_running_job_is_asked_and_says_so_itself(session: Session) -> None:
+def test_a_running_job_gets_the_request_and_reports_it_itself(session: Session) -> None:
     job = new_job(session)
     fence = start(session, job)
     jobs.request_stop(session, job, "cancel")
@@ -268,7 +268,7 @@ def test_trying_again_leaves_cancelled_what_was_cancelled_by_itself(session: Ses
     assert (state(session, first), state(session, second)) == ("queued", "cancelled")
 
 
-def test_trying_again_brings_back_once_what_waited_in_two_ways(session: Session) -> None:
+def test_a_retry_brings_back_once_what_waited_for_two_jobs(session: Session) -> None:
     first = new_job(session)
     left, right = new_job(session, after=[first]), new_job(session, after=[first])
     last = new_job(session, after=[first, left, right])
@@ -277,7 +277,7 @@ def test_trying_again_brings_back_once_what_waited_in_two_ways(session: Session)
     assert [state(session, one) for one in (first, left, right, last)] == ["queued"] * 4
 
 
-def test_trying_again_leaves_alone_what_failed_by_itself_or_waits_for_more(session: Session) -> None:
+def test_a_retry_leaves_what_failed_by_itself_or_waits_for_more(session: Session) -> None:
     first, other = new_job(session), new_job(session, title="Other")
     both = new_job(session, after=[first, other])
     end(session, first, "failed")
@@ -321,7 +321,7 @@ def test_jobs_are_listed_newest_first_and_in_pages(session: Session) -> None:
     assert [card.id for card in jobs.list_jobs(session, limit=2, offset=1)] == [made[3], made[2]]
 
 
-def test_a_card_holds_the_wish(session: Session) -> None:
+def test_a_card_holds_the_spec(session: Session) -> None:
     card = jobs.get_job(session, new_job(session))
     assert MakeSeed.model_validate(card.spec) == SPEC
     assert (card.kind, card.title) == ("make-seed", "Make seed seed")
@@ -342,6 +342,6 @@ def test_jobs_are_called_after_what_they_do(spec: Any, title: str) -> None:
 
 
 @pytest.mark.parametrize("ask", [jobs.get_job, jobs.events, jobs.metrics, jobs.resume, jobs.retry, jobs.delete_job])
-def test_an_unknown_job_is_not_found(session: Session, ask: Any) -> None:
+def test_an_unknown_job_gives_404(session: Session, ask: Any) -> None:
     with pytest.raises(NotFound, match=r"There is no job called “nothing”\. There is no job yet\."):
         ask(session, "nothing")

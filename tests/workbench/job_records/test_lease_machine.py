@@ -37,7 +37,7 @@ SPEC = MakeSeed(name="seed", domains=["law"])
 
 
 class Leases(RuleBasedStateMachine):
-    """Workers that may be alive, dead, or asleep, at one registry whose clock may be set."""
+    """Workers that may be alive, dead, or suspended, at one registry whose clock may be set."""
 
     held = Bundle("held")  # (job, fence) of every claim ever given; its worker may write at any later moment
     empty_registry: Path
@@ -152,7 +152,7 @@ class Leases(RuleBasedStateMachine):
             pass
 
     @invariant()
-    def a_job_takes_effect_once(self) -> None:
+    def a_job_takes_effect_only_one_time(self) -> None:
         assert all(count <= 1 for count in self.effects.values())
         for job_id in self.ids:
             assert (self.state(job_id) == "done") == (self.effects.get(job_id, 0) == 1)

@@ -127,7 +127,7 @@ def test_a_late_sign_of_life_counts_while_nobody_took_over(session: Session, clo
     assert state(session, job) == "running"
 
 
-def test_each_renewal_holds_for_a_whole_lease(session: Session, clock: Callable[[float], None]) -> None:
+def test_each_renewal_holds_for_a_full_lease(session: Session, clock: Callable[[float], None]) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
@@ -151,7 +151,7 @@ def test_a_job_that_never_answers_fails_after_its_attempts(session: Session, clo
     assert "retry the job" in card.next_step
 
 
-def test_a_released_job_is_claimed_at_once_and_only_so_often(session: Session) -> None:
+def test_a_released_job_is_claimed_immediately_and_only_so_often(session: Session) -> None:
     job = new_job(session)
     for number in range(ATTEMPTS):
         fence = claim(session, job)
@@ -248,7 +248,7 @@ def test_numbers_that_are_none_have_no_place_in_a_curve(session: Session) -> Non
     assert [one.step for one in jobs.metrics(session, job)] == [3]
 
 
-def test_text_of_any_kind_can_be_told(session: Session) -> None:
+def test_text_of_any_kind_can_be_an_event(session: Session) -> None:
     job = new_job(session, title="half \ud800")
     fence = claim(session, job)
     assert fence
@@ -316,7 +316,7 @@ def test_the_living_are_not_taken_back(session: Session) -> None:
 
 
 @pytest.mark.parametrize(("how", "final"), [("cancel", "cancelled"), ("pause", "paused")])
-def test_a_stop_outlives_the_worker_that_was_asked(
+def test_a_stop_outlives_the_worker_that_got_it(
     session: Session, clock: Callable[[float], None], how: Any, final: str
 ) -> None:
     job = new_job(session)
@@ -408,12 +408,12 @@ def test_a_clock_that_is_set_back_keeps_no_dead_job_running_and_no_waiting_one_u
     assert leases.expire(session, database_clock.now(session), ATTEMPTS, LEASE) == [dead]
 
 
-def test_equal_priorities_start_in_the_order_asked_whatever_the_clocks_say(
+def test_equal_priorities_start_in_order_of_submission_whatever_the_clocks_say(
     session: Session, machine_clock: Callable[[float], None]
 ) -> None:
-    asked = []
+    submitted = []
     for ahead in (0, 60, -60, -60, 3600, 0):
         machine_clock(ahead)
-        asked.append(new_job(session))
+        submitted.append(new_job(session))
     machine_clock(0)
-    assert jobs.due(session, database_clock.now(session)) == asked
+    assert jobs.due(session, database_clock.now(session)) == submitted

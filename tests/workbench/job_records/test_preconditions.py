@@ -1,4 +1,4 @@
-"""A wish that cannot be granted is refused at the click, with every reason."""
+"""A spec that cannot be run is refused at the click, with every reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = __file__  # a path that leads somewhere
 
 
 def chain() -> list[Spec]:
-    """From nothing to an evaluated mixture: each wish needs those before it."""
+    """From nothing to an evaluated mixture: each spec needs those before it."""
     return [
         ImportCorpus(name="law", path=HERE),
         MakeSeed(name="seed", domains=["law"]),
@@ -48,7 +48,7 @@ def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Ses
 
 
 @pytest.mark.parametrize("number", range(1, 7))
-def test_a_wish_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
+def test_a_spec_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
     with pytest.raises(BadSpec, match=r"There is no .* called “"):
         validate_against_registry(session, chain()[number])
 
@@ -61,7 +61,7 @@ def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: i
         validate_against_registry(session, chain()[number])
 
 
-def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_domain(session: Session) -> None:
+def test_a_full_model_takes_a_mixtures_name_and_names_its_expert_after_the_domain(session: Session) -> None:
     for spec in [*chain(), TrainExpert(name="dapt", domain="law", mixture="one", full_model=True)]:
         create_job(session, spec)
     validate_against_registry(session, Evaluate(mixture="dapt"))
@@ -94,7 +94,7 @@ def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
         validate_against_registry(session, FindClusters(name="x", embedder="hidden_states", seed_model="moon"))
 
 
-def test_all_complaints_come_at_once(session: Session) -> None:
+def test_all_complaints_come_together(session: Session) -> None:
     with pytest.raises(BadSpec) as caught:
         validate_against_registry(session, TrainJoint(name="m", seed_model="no-seed", domains=["x", "y"]))
     assert len(caught.value.complaints) == 3

@@ -55,7 +55,7 @@ def test_what_is_unknown_lists_what_is_known(world: World) -> None:
         corpora.get_domain(world.session, "lwa")
 
 
-def test_documents_can_be_looked_at(world: World) -> None:
+def test_documents_can_be_viewed(world: World) -> None:
     from engine.text.corpus import Document
     from engine.text.split import store_documents
 

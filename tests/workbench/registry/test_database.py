@@ -392,7 +392,7 @@ DISTANCES = {"clustering": "c" * 32, "temperature": 0.3, "distance_power": 4.0, 
         ),
     ],
 )
-def test_gates_of_before_keep_their_own_settings_alone(
+def test_gates_of_before_keep_only_their_own_settings(
     home: Path, old: dict[str, object], new: dict[str, object]
 ) -> None:
     assert home
@@ -485,13 +485,13 @@ def test_migrating_twice_changes_nothing(home: Path) -> None:
 
 
 @pytest.mark.parametrize("home", ["file", "file/below"])
-def test_a_home_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path, home: str) -> None:
+def test_a_home_that_cannot_be_written_is_reported_in_a_sentence(tmp_path: Path, home: str) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageError, match="is not writable"):
         database.migrate(Settings(home=tmp_path / home))
 
 
-def test_processes_may_migrate_at_once(tmp_path: Path) -> None:
+def test_processes_may_migrate_concurrently(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "new" / "home")
     others = [fork.Process(target=database.migrate, args=(settings,)) for _ in range(4)]
     for one in others:
@@ -509,7 +509,7 @@ def test_a_home_without_a_registry_says_what_to_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_an_older_registry_is_migrated_and_a_newer_one_is_left_alone() -> None:
+def test_an_older_registry_is_migrated_and_a_newer_one_is_left_unchanged() -> None:
     for version, advice in (("0000", "Run `workbench migrate`"), ("9999", "Install the newer workbench")):
         with transaction() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
@@ -618,7 +618,7 @@ def _die_writing() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_writer_that_waits_too_long_is_told_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_waits_too_long_is_refused_with_advice_to_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     with transaction() as session:
         session.add(Mixture(name="slow"))

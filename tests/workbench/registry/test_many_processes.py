@@ -95,7 +95,7 @@ def race(number: int, job_id: str) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_each_fence_is_given_once(tmp_path: Path) -> None:
+def test_each_fence_is_issued_once(tmp_path: Path) -> None:
     assert tmp_path
     (job,) = new_jobs(1)
     run_together(race, job)
@@ -119,7 +119,7 @@ def test_many_writers_lose_nothing() -> None:
         assert len(session.scalars(select(Mixture)).all()) == NUM_PROCESSES * 15
 
 
-def make_once(_number: int, storage: Storage) -> None:
+def make_one(_number: int, storage: Storage) -> None:
     id = uuid.uuid4().hex
     with storage.new(id) as folder:
         (folder / "tokens").write_text("the same for everybody")
@@ -130,7 +130,7 @@ def make_once(_number: int, storage: Storage) -> None:
 @pytest.mark.usefixtures("registry")
 def test_of_what_many_made_for_one_key_the_first_is_registered() -> None:
     storage = get_storage()
-    run_together(make_once, storage)
+    run_together(make_one, storage)
     with reading() as session:
         (row,) = session.scalars(select(Artifact)).all()
         storage.kept(row).check()

@@ -63,7 +63,7 @@ def test_a_copy_stays_as_the_mixture_was(world: World) -> None:
             mixtures.copy_mixture(world.session, "mix", name)
 
 
-def test_strangers_do_not_mix_and_all_reasons_are_told(world: World) -> None:
+def test_incompatible_experts_do_not_mix_and_all_reasons_are_reported(world: World) -> None:
     world.experts("law", "news")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)
     with pytest.raises(BadSpec) as caught:
@@ -136,7 +136,7 @@ def test_a_request_reads_its_mixture_once(world: World) -> None:
     assert planned.gate == PosteriorGateConfig(evidence="last_token")
 
 
-def test_a_stranger_cannot_join(world: World) -> None:
+def test_an_incompatible_expert_cannot_join(world: World) -> None:
     world.experts("law")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)
     mix(world, "law")

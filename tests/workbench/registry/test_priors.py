@@ -87,7 +87,7 @@ def scored(home: Path) -> None:
                     )
 
 
-def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored: None) -> None:
+def test_a_prior_is_estimated_on_exactly_the_requested_blocks_and_says_so(scored: None) -> None:
     with transaction() as session:
         card = priors.keep_estimate(
             session, "on law", estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
@@ -106,7 +106,7 @@ def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored
         assert priors.list_priors(session) == [card]
 
 
-def test_fewer_blocks_than_asked_is_refused_and_nothing_is_kept(scored: None) -> None:
+def test_fewer_blocks_than_requested_is_refused_and_nothing_is_kept(scored: None) -> None:
     with pytest.raises(MixtureError, match="needs 21 blocks; there are 20"), reading() as session:
         estimate_shares(session, get_storage(), "both", "law", num_blocks=21)
     with reading() as session:
@@ -156,7 +156,7 @@ def test_a_parent_that_is_best_in_most_blocks_and_far_off_in_the_others_is_shown
     assert "disagrees" not in proposal_words(agreed)
 
 
-def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(scored: None) -> None:
+def test_without_scores_no_parent_is_proposed_and_how_to_get_them_is_named(scored: None) -> None:
     with transaction() as session:
         session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
     with reading() as session:
@@ -172,7 +172,7 @@ def test_a_prior_for_other_experts_is_refused(scored: None) -> None:
         priors.weights_under(session, "half", ["both/law", "both/sea"])
 
 
-def test_a_prior_by_hand_is_scaled_and_names_are_taken_once(scored: None) -> None:
+def test_a_prior_by_hand_is_scaled_and_names_are_unique(scored: None) -> None:
     with transaction() as session:
         card = priors.give_prior(session, "mine", {"both/law": 3.0, "both/sea": 1.0})
         assert card.shares == {"both/law": 0.75, "both/sea": 0.25}

@@ -11,7 +11,7 @@ from workbench.registry.database import reading, transaction
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_report_is_found_by_its_kind_its_subject_and_the_beginning_of_its_id() -> None:
+def test_a_report_is_retrieved_by_its_kind_its_subject_and_the_start_of_its_id() -> None:
     with transaction() as session:
         kept = reports.register_report(session, "addition", "Adding law", {"unchanged": True}, about_id="e" * 32)
         reports.register_report(session, "removal", "Removing law", {})

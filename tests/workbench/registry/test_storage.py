@@ -94,7 +94,7 @@ def swap(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, cut, lose, lose_all, swap])
-def test_damage_is_found_before_use(storage: Storage, damage: object) -> None:
+def test_damage_is_detected_before_use(storage: Storage, damage: object) -> None:
     artifact = keep(storage)
     assert callable(damage)
     damage(storage.path(artifact.id))
@@ -148,7 +148,7 @@ def test_a_sweep_puts_back_what_its_writer_had_moved_aside(storage: Storage) -> 
     storage.kept(artifact).check()
 
 
-def test_a_sweep_leaves_strangers_alone(storage: Storage, tmp_path: Path) -> None:
+def test_a_sweep_leaves_unknown_files_untouched(storage: Storage, tmp_path: Path) -> None:
     keep(storage)
     (tmp_path / "precious").mkdir()
     (storage.folder / ("b" * 32)).symlink_to(tmp_path / "precious")
@@ -191,7 +191,7 @@ def test_the_first_claim_counts(storage: Storage, has_links: bool, monkeypatch: 
     assert os.listdir(storage.folder) == [OWNER]
 
 
-def test_a_claim_that_the_disk_has_no_room_for_leaves_no_claim(
+def test_a_claim_that_does_not_fit_on_the_disk_leaves_no_claim(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -211,7 +211,7 @@ def test_nobody_owns_what_a_damaged_file_claims(storage: Storage) -> None:
     assert storage.set_owner("a" * 32, replace=True)
 
 
-def test_threads_may_write_one_record_at_once(storage: Storage) -> None:
+def test_threads_may_write_one_record_concurrently(storage: Storage) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: storage.records.write("a" * 32, {"n": n}), range(400)))
     assert storage.records.is_live("a" * 32)
@@ -311,7 +311,7 @@ def test_a_full_disk_destroys_nothing_and_says_where(tiny_disk: Path, write: obj
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_no_room_and_no_quota_are_a_full_disk(tmp_path: Path, number: int) -> None:
+def test_no_space_and_no_quota_are_a_full_disk(tmp_path: Path, number: int) -> None:
     with pytest.raises(DiskFull), noticing_full_disk(tmp_path):
         raise OSError(number, os.strerror(number))
 
@@ -322,5 +322,5 @@ def test_other_failures_stay_what_they_are(tmp_path: Path) -> None:
     assert not is_full_disk(OSError("odd"), tmp_path)
 
 
-def test_room_is_known_of_folders_that_are_not_there_yet(tmp_path: Path) -> None:
+def test_free_space_is_known_of_folders_that_are_not_there_yet(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "not" / "yet") > 0

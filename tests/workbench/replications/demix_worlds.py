@@ -36,7 +36,7 @@ def evidence_of(
 
 
 def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:
-    """A belief whose updating prior is the posterior itself; each block is a document unless told otherwise."""
+    """A belief whose updating prior is the posterior itself; each block is a document unless set otherwise."""
     num_blocks = posterior_EN.shape[1]
     of_N = np.arange(num_blocks) * (num_documents or num_blocks) // num_blocks
     return Belief(tuple(DOMAINS[: len(posterior_EN)]), posterior_EN, posterior_EN, of_N)

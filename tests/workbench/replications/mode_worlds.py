@@ -22,7 +22,7 @@ ROWS = arms.table_1(SIZE)
 
 
 def as_printed() -> dict[Arm, Accuracies]:
-    """Accuracies of every arm in the order of the paper, far enough apart to be told."""
+    """Accuracies of every arm in the order of the paper, far enough apart to be distinguished."""
     result: dict[Arm, Accuracies] = {
         BACKBONE: (30, 30, 52),
         ROWS["full"]: (45.0, 45.0, 43.0),

@@ -153,7 +153,7 @@ def test_who_is_right_more_often_is_judged_over_draws(changed: dict[tuple[str, i
     ("shown", "why"),
     [({"apart": 0.0}, "every draw of demonstrations gives the same"), ({"num_test": 30}, "too few examples")],
 )
-def test_draws_that_cannot_tell_a_difference_are_undecided(shown: dict[str, Any], why: str) -> None:
+def test_draws_that_show_no_difference_are_undecided(shown: dict[str, Any], why: str) -> None:
     for shares in (RIGHT, {**RIGHT, ("cluster", None): 0.4}):
         verdict = next(
             one for one in judge(evidence_of({}, None, answers(shares, **shown))) if "Table 1" in one.claim.where
@@ -260,7 +260,7 @@ def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     assert above <= 5
 
 
-def test_equal_numbers_of_clusters_are_seldom_said_to_grow_with_the_tokens() -> None:
+def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens() -> None:
     """One is best at the smaller budget, and at the whole one all are as good: growth would be chance."""
     numbers = (1, 2, 4, 8)
     subject = replace(SUBJECT, size=replace(SUBJECT.size, clusters_at_less=numbers))
@@ -273,7 +273,7 @@ def test_equal_numbers_of_clusters_are_seldom_said_to_grow_with_the_tokens() -> 
     assert sum(verdict.mark == REPRODUCED for verdict in result) <= 5
 
 
-def test_as_many_best_at_both_budgets_is_no_growth_and_tells_nothing_where_they_are_the_most() -> None:
+def test_as_many_best_at_both_budgets_is_no_growth_and_decides_nothing_where_they_are_the_most() -> None:
     one, most = ({System(balanced(4, at_less=at_less)): nats for at_less in (True, False)} for nats in (3.4, 2.6))
     verdicts = [_moves(world(changed)) for changed in (one, most)]
     assert [verdict.mark for verdict in verdicts] == [UNDECIDED, UNTESTABLE]
@@ -290,7 +290,7 @@ def test_a_family_without_a_mixture_of_experts_says_so() -> None:
     assert by_budget(without) == []
 
 
-def test_labels_of_texts_that_were_cut_are_drawn_by_whole_texts() -> None:
+def test_labels_of_texts_that_were_cut_are_drawn_by_full_texts() -> None:
     counts = [[60, 20, 10, 10], [30, 25, 25, 20]]
     full = groupings(counts, [100] * 4, [10, 20, 70, 300])
     cut = {place: replace(one, wholes_D=_wholes(one)) for place, one in full.items()}
@@ -323,7 +323,7 @@ def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() ->
     assert routes(evidence) == [{"task": task, "1st": "a, b, c", "2nd": "e"} for task in ("news", "mood")]
 
 
-def test_one_stranger_at_home_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
+def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
     losses = homes(2.5, 3.0)
     assert marks(evidence_of(losses))[f"Figure 15: {clusters.DIAGONAL.sentence}"] == REPRODUCED
     broken = {**losses, **{place: one for place, one in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}

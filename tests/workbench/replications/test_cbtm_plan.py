@@ -101,7 +101,7 @@ def test_every_arm_has_a_model_of_each_domain_and_mixes_them_by_its_clustering()
     assert result == in_every_run(ARMS)
 
 
-def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -> None:
+def test_what_is_no_cluster_model_is_made_of_the_full_text_and_the_main_arm() -> None:
     result = {}
     for step in steps(SPEC):
         run, seed = step.key[:2], int(step.key[1])
@@ -158,8 +158,10 @@ def test_what_costs_most_is_of_fewer_seeds_and_divisions_of_the_smaller_budget()
     assert {key for key in made if "dev" in key} == {
         f"s{seed} dev {key}" for seed in range(3) for key in ("k2", "k2-less", "metadata3")
     }
-    found = [one.name for one in made.values() if isinstance(one, FindClusters)]
-    assert len(found) == len(set(found)) == 3 * 6 + 2  # each clustering once, whichever of its arms came first
+    clusterings = [one.name for one in made.values() if isinstance(one, FindClusters)]
+    assert (
+        len(clusterings) == len(set(clusterings)) == 3 * 6 + 2
+    )  # each clustering once, whichever of its arms came first
 
 
 def test_smaller_experts_are_of_the_same_clusters_and_of_a_seed_of_their_own() -> None:

@@ -54,7 +54,7 @@ def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
     return findings_of(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
 
 
-def test_the_best_number_of_clusters_is_said_beside_dense() -> None:
+def test_the_best_number_of_clusters_is_named_beside_dense() -> None:
     assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
     worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
     assert best_words(findings(worse)).startswith("Dense is best at equal tokens")

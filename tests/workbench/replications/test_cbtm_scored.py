@@ -152,7 +152,7 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
     assert len({losses[system, 0, "law"].perplexity for system in systems}) == 3
 
 
-def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
+def test_one_cluster_is_its_model_and_each_single_model_is_listed_at_every_home(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
     result = measured(scores, distances)
@@ -167,7 +167,7 @@ def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
     assert result.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
 
 
-def test_the_pieces_of_a_document_are_one_and_whole_documents_stay_what_they_are(
+def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
     stored = np.repeat(np.arange(5), 2)  # two blocks of each row of the split

@@ -71,7 +71,7 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
-def test_a_mark_needs_the_whole_interval_and_every_seed(result: Estimate | None, mark: Mark, why: str) -> None:
+def test_a_mark_needs_the_full_interval_and_every_seed(result: Estimate | None, mark: Mark, why: str) -> None:
     verdict = is_below(CLAIM, result)
     assert verdict.mark == mark
     assert why in verdict.why
@@ -101,7 +101,9 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
         (None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
-def test_little_effect_is_one_within_the_border_whichever_way(result: Estimate | None, mark: Mark, why: str) -> None:
+def test_little_effect_is_one_within_the_border_in_either_direction(
+    result: Estimate | None, mark: Mark, why: str
+) -> None:
     verdict = is_within(CLAIM, result, 1.0)
     assert verdict.mark == mark
     assert why in verdict.why
@@ -175,14 +177,14 @@ def verdict_on(evidence: DemixEvidence, claim: Claim) -> Mark:
     return next(one.mark for one in affinity.judge_affinity(evidence) if one.claim == claim)
 
 
-def test_one_stranger_at_home_elsewhere_breaks_the_diagonal() -> None:
+def test_one_out_of_domain_expert_that_wins_breaks_the_diagonal() -> None:
     assert verdict_on(evidence_of(at_home(3.0, 3.4)), affinity.DIAGONAL) == REPRODUCED
     broken = at_home(3.0, 3.4, {("sea", "code"): 2.9})
     assert verdict_on(evidence_of(broken), affinity.DIAGONAL) == CONTRADICTED
 
 
 def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> None:
-    """One stranger is a little worse on every document, another much worse on most and better on some."""
+    """One out-of-domain expert is a little worse on every document, another much worse on most and better on some."""
     losses = at_home(3.0, 3.4)
     for seed in range(2):
         home = losses[single_expert("law"), seed, "law"]
@@ -264,7 +266,7 @@ def settling(at: int, num_domains: int) -> DemixEvidence:
     return evidence_of({}, beliefs=result)
 
 
-def test_posteriors_are_stable_where_the_next_fifty_blocks_say_what_the_first_said() -> None:
+def test_posteriors_are_stable_where_the_next_fifty_blocks_agree_with_the_first() -> None:
     assert affinity.moved(belief_of(STEADY)) == 0.0
     assert affinity.moved(belief_of(STEADY[:, :99])) is None
     assert verdict_on(settling(70, 0), affinity.STABLE) == REPRODUCED

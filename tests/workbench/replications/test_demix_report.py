@@ -70,7 +70,7 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
     assert "claims that need it are marked not testable here: Train (failed), Score (queued)." in markdown(result)
 
 
-def test_the_reports_own_job_is_known_in_findings_of_before_jobs_said_that_they_write_it() -> None:
+def test_the_reports_own_job_is_known_in_findings_of_before_jobs_recorded_that_they_write_it() -> None:
     jobs = (JobFacts("Train", "train-joint", "failed", 1.0), JobFacts("Report", "replicate-demix", "running", None))
     result = findings({}, jobs=jobs)
     assert summary(result).endswith(" 2 jobs are not done: 1 failed, 1 running.")  # both say that they do not write it
@@ -124,7 +124,7 @@ def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing(
         assert text.index(output) < text.index("claims reproduced")
 
 
-def test_a_crossing_and_its_absence_are_said_in_words() -> None:
+def test_a_crossing_and_its_absence_are_reported_in_words() -> None:
     early = [training("demix", 0, 3.5, 3.0, 2.5), training("dense", 0, 3.4, 3.1, 2.9)]
     assert "is below Dense from 200,000 tokens on" in markdown(findings({}, *early))
     never = [training("demix", 0, 3.5, 3.0, 3.0), training("dense", 0, 3.4, 3.1, 2.9)]
@@ -236,7 +236,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     assert "Cached priors of fewer than 100 blocks, because the text is too short: sea." in text
 
 
-def test_what_the_time_leaves_out_is_said() -> None:
+def test_what_the_time_leaves_out_is_reported() -> None:
     jobs = (
         JobFacts("Train", "train-joint", "done", 90.0),
         JobFacts("Import", "import-corpus", "done", 600.0, is_own=False),
@@ -263,7 +263,7 @@ def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
     assert row.replace("\\|", "").count("|") == 5
 
 
-def test_the_page_asks_nobody_for_anything() -> None:
+def test_the_page_makes_no_requests() -> None:
     html = page(findings({}, training("demix", 0, 3.0)))
     assert 'src="http' not in html
     assert "<link" not in html

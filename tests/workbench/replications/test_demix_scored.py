@@ -95,7 +95,7 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
     assert result[System("naive"), 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
 
 
-def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
+def test_each_single_expert_is_listed_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
     result = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
     assert [result[single_expert(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(
@@ -121,7 +121,7 @@ def shortened(scores: dict[ScoreKey, Stored], domain: str, num_tokens: int) -> d
     }
 
 
-def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_the_others_alone(
+def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_the_others_unchanged(
     scores: dict[ScoreKey, Stored],
 ) -> None:
     before = measured(scores)
@@ -134,7 +134,7 @@ def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_
     assert result.losses[cached, 0, "sea"].perplexity == pytest.approx(perplexity(expected))
 
 
-def test_a_development_text_without_a_whole_block_is_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
+def test_a_development_text_without_a_full_block_gives_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
     result = measured(shortened(scores, "law", BLOCK - 1))
     assert (0, "law") not in result.beliefs
     names = {name for name, _, domain in result.losses if domain == "law"}

@@ -133,7 +133,7 @@ def test_what_turns_round_turns_its_claim(changed: Mapping[Arm, Accuracies], whe
     assert {mark for shown, mark in result.items() if shown.startswith(where)} in ({CONTRADICTED}, {UNDECIDED})
 
 
-def test_equal_models_are_seldom_told_apart_by_the_best_of_several() -> None:
+def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
     """One in forty may look so by chance; of many, chosen and judged on the same documents, it is far more."""
     many = {rank: Arm("lora", on="second", lora=replace(SIZE.lora, rank=rank)) for rank in range(1, 25)}
     other, alike = SHAPES[3, 2], (45.0, 45.0, 45.0)
@@ -237,8 +237,8 @@ def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:
     ]
 
 
-def verdict_of(evidence: ModeEvidence, beginning: str) -> Verdict:
-    return next(one for one in judge(evidence) if f"{one.claim.where}: {one.claim.sentence}".startswith(beginning))
+def verdict_of(evidence: ModeEvidence, start: str) -> Verdict:
+    return next(one for one in judge(evidence) if f"{one.claim.where}: {one.claim.sentence}".startswith(start))
 
 
 def test_an_arm_that_ended_below_the_untouched_backbone_is_no_result() -> None:

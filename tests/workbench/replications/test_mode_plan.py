@@ -1,4 +1,4 @@
-"""MoDE's plan trains every arm as the paper's table or figure asks for it, and scores it on the texts told there."""
+"""MoDE's plan trains every arm as the paper's table or figure asks for it, and scores it on the texts named there."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_every_arm_is_trained_as_its_table_says_in_every_seed(
     assert result == in_every_seed(TRAINED, apart)
 
 
-def test_some_seeds_of_a_size_may_have_table_1_and_equal_steps_alone() -> None:
+def test_some_seeds_of_a_size_may_have_only_table_1_and_equal_steps() -> None:
     job_spec = SPEC.model_copy(update={"budget": replace(SPEC.budget, ablation_seeds=1)})
     of_seeds = [[key[3:] for step, _ in trainings(job_spec) if (key := step.key).startswith(f"s{n}")] for n in (0, 1)]
     assert of_seeds == [list(TRAINED), list(TRAINED)[1:13]]

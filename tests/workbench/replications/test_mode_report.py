@@ -55,7 +55,7 @@ def shown(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
     return findings_of(evidence, Circumstances("mode", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
 
 
-def test_the_best_row_of_table_1_is_said_beside_full_fine_tuning() -> None:
+def test_the_best_row_of_table_1_is_named_beside_full_fine_tuning() -> None:
     assert best_words(findings()).startswith(
         "Best on average over both targets and what is retained: MoDE with 2 train"
     )
@@ -136,7 +136,7 @@ def test_amounts_of_text_grow_along_the_axis_whichever_method_comes_first() -> N
         assert (amounts, last) == (sorted(amounts, key=int), "all")
 
 
-def test_methods_are_told_by_a_legend_and_alike_in_both_charts() -> None:
+def test_methods_have_a_legend_and_the_same_colours_in_both_charts() -> None:
     drawn = charts(findings())
     methods = {one.name: (one.marker.color, one.marker.symbol) for one in drawn["methods"].figure.data}
     assert len(set(methods.values())) == len(methods)

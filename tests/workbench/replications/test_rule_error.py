@@ -58,10 +58,10 @@ def test_one_seed_says_reproduced_too_often_where_seeds_differ_so_it_is_flagged(
     assert (verdict.mark, verdict.is_one_seed) == (REPRODUCED, True)
 
 
-def test_what_differs_is_found_the_more_surely_the_more_seeds_there_are() -> None:
-    found = [marks(number, 1.0, -5.0).count(REPRODUCED) / TRIALS for number in (2, 3, 5)]
-    assert found == sorted(found)
-    assert found[-1] > 0.9
+def test_what_differs_is_detected_the_more_surely_the_more_seeds_there_are() -> None:
+    shares = [marks(number, 1.0, -5.0).count(REPRODUCED) / TRIALS for number in (2, 3, 5)]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.9
 
 
 def test_the_documentation_prints_these_rates() -> None:

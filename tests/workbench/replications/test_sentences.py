@@ -58,7 +58,7 @@ def test_a_sentence_that_cannot_be_tested_is_a_claim_that_is_not_testable_here(p
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_each_sentence_stands_once_and_in_one_form(paper: str) -> None:
+def test_each_sentence_appears_once_and_in_one_form(paper: str) -> None:
     sentences = PAPERS[paper]
     for parts in ([one.key for one in sentences], [plain(one.quote) for one in sentences]):
         assert len(set(parts)) == len(parts)
@@ -72,13 +72,13 @@ def _holds(one: Sentence, other: Sentence) -> bool:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_claim_that_judges_no_sentence_judges_numbers_of_a_table_or_figure(paper: str) -> None:
-    alone = [
+    unlinked = [
         one.claim
         for one in verdicts_of(paper)
         if not one.claim.sentence.startswith("“") and not any(each.is_judged_by(one.claim) for each in PAPERS[paper])
     ]
-    assert len(alone) <= 8
-    assert all(claim.where.startswith(("Table", "Figure")) and claim.paper for claim in alone)
+    assert len(unlinked) <= 8
+    assert all(claim.where.startswith(("Table", "Figure")) and claim.paper for claim in unlinked)
 
 
 def test_findings_list_each_sentence_with_the_marks_of_its_claims() -> None:

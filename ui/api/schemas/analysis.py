@@ -28,7 +28,7 @@ class MixRequest(RequestBody):
     weights: dict[str, float] | None = Field(
         None,
         max_length=MAX_NAMED,
-        description="Weights instead of the mixture's own; what is not named weighs nothing.",
+        description="Weights instead of the mixture's own; experts that are not listed get weight 0.",
     )
     gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")
@@ -71,7 +71,7 @@ class NearestRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
     domain: str = Field(description="Domain that a new expert is to learn.")
-    num_blocks: int = Field(100, ge=1, description="Scored blocks at most (paper: 100).")
+    num_blocks: int = Field(100, ge=1, description="Maximum number of scored blocks (paper: 100).")
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
@@ -100,7 +100,7 @@ class PosteriorMapRequest(RequestBody):
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
-    num_blocks: int = Field(100, ge=1, description="Blocks of each domain at most (paper: 100).")
+    num_blocks: int = Field(100, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
 
 
@@ -127,7 +127,7 @@ class ContrastRequest(RequestBody):
 
 
 class InferenceModesRequest(RequestBody):
-    """POST /v1/workbench/modes."""
+    """POST /v1/workbench/inference-modes."""
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])

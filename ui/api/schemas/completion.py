@@ -24,7 +24,7 @@ class CompletionRequest(Generating):
         None,
         ge=0,
         le=MAX_CANDIDATES,
-        description="Send the log-probability of every token, with those of this many most probable ones in its place.",
+        description="N: send the log-probability of every token, and of the N most likely alternatives.",
     )
     best_of: int | None = Field(None, description="Only 1, or as many as n.")
     suffix: str | None = Field(None, description="Only empty.")

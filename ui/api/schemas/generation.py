@@ -86,7 +86,7 @@ def _declare_neutral(schema: dict[str, Any]) -> None:
 
 
 class Generating(Nullable, Mixed):
-    """What requests for a completion and for an answer in a conversation have in common."""
+    """The fields that requests for a completion and for an answer in a conversation have in common."""
 
     model_config = ConfigDict(json_schema_extra=_declare_neutral)
 
@@ -114,7 +114,7 @@ class Generating(Nullable, Mixed):
     stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
     expert_weights: bool | Annotated[int, Field(ge=0, le=MAX_NAMED)] = Field(
-        True, description="The weights of experts at each token: true: of all, a number: of so many leading ones."
+        True, description="The weights of experts at each token: `true` returns all weights; N returns the N largest."
     )
     gate_weights: bool = Field(True, description="The weights inside experts of MoDE at each token.")
     return_token_ids: bool = Field(

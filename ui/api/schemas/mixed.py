@@ -30,7 +30,7 @@ class GateChange(RequestBody):
     """Settings of a gate; one that is left out stays as it is."""
 
     def changes(self) -> dict[str, Any]:
-        """What was given, null included: it clears."""
+        """The fields that were given, null included: it clears."""
         return self.model_dump(exclude_unset=True)
 
 

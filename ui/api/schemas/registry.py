@@ -8,7 +8,7 @@ from ui.api.schemas.base import RequestBody
 
 
 class MixtureCopy(RequestBody):
-    """What a copy of a mixture shall be called."""
+    """The request to copy a mixture under a new name."""
 
     name: str = Field("", max_length=200, description="Left out: the next free name, such as duo.2.")
 

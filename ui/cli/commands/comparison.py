@@ -31,7 +31,7 @@ _EXCERPT = 60  # characters of a prompt in a list
 
 
 class Better(StrEnum):
-    """What a vote says."""
+    """The outcome of a vote."""
 
     A = "a"
     B = "b"

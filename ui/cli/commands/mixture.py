@@ -236,8 +236,8 @@ def perplexity(
     print_json(answer) if as_json else _print_scores(answer, name, request.active or members.active, split)
 
 
-@app.command("modes")
-def modes(
+@app.command("inference-modes")
+def inference_modes(
     name: MixtureName,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
@@ -251,7 +251,7 @@ def modes(
 ) -> None:
     """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
 
-    The modes are naive, label, average, uniform, updating and cached. The oracle uses the best expert of each block.
+    These are naive, label, average, uniform, updating and cached. The oracle uses the best expert of each block.
     """
     from workbench.analysis.scores import compare_modes
     from workbench.registry.database import reading
@@ -290,7 +290,7 @@ def modes(
 def calibrate(
     name: MixtureName,
     save: Annotated[
-        bool, typer.Option("--save/--no-save", help="Save the proposal in the mixture, if it gains, and what it gains.")
+        bool, typer.Option("--save/--no-save", help="Save the fitted evidence in the mixture if it lowers perplexity.")
     ] = True,
     as_json: Json = False,
 ) -> None:

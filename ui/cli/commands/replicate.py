@@ -296,7 +296,7 @@ def compare_two(
     ]
     names = comparison.names
     columns = ["Table", "Claim", f"Mark in {names[0]}", f"Mark in {names[1]}", "First", "Second", "Moved", "Unit"]
-    print_table(columns, rows, empty="No mark differs, and no estimate left its first interval.")
+    print_table(columns, rows, empty="All marks agree; every estimate is within the first report's interval.")
     say(compare_words(comparison))
 
 

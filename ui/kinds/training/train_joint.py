@@ -1,4 +1,4 @@
-"""Training a DEMix model or one of its baselines."""
+"""Training experts or one model on all domains together: DEMix, LoRA, MoE, dense, or a method of a plug-in."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ SCREEN = Screen(
     link=ResultLink(EXPERTS, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
     form=TrainForm(
         title=JOINT,
-        about="One expert for each domain, everything else shared; the experts make a mixture (DEMix §3). "
-        "Or one of the baselines that the paper compares it with (§4.2).",
+        about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
+        "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
         draw=_draw,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
@@ -69,9 +69,26 @@ SCREEN = Screen(
             Outcome(
                 "Several experts together",
                 "one base, one feed-forward network for each domain",
-                "DEMix, MoE, dense",
+                "DEMix",
                 "new base",
+                lambda _: {("method",): "demix"},
                 position=40,
+            ),
+            Outcome(
+                "One model with a router",
+                "copies of its feed-forward networks, of which a router chooses for each token",
+                "MoE",
+                "new base",
+                lambda _: {("method",): "moe"},
+                position=44,
+            ),
+            Outcome(
+                "One model without experts",
+                "all parameters learn from the text of all domains",
+                "dense",
+                "new base",
+                lambda _: {("method",): "dense"},
+                position=48,
             ),
         ),
         position=20,

@@ -20,7 +20,7 @@ _MODES: dict[InferenceMode, str] = {
 
 
 def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
-    """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
+    """Bars for each domain (rows of `/v1/workbench/inference-modes`): nats per token above the oracle."""
     figure = new_figure("domain", "above the oracle (nats/token)", better="lower")
     own = [looks.domain(row.domain) for row in rows]
     places = name_axis(figure, "x", [row.domain for row in rows], looks=own)
@@ -35,7 +35,7 @@ def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
 
 
 def gap(row: InferenceModeDomain, mode: InferenceMode) -> float | None:
-    """log(perplexity / the oracle's) in nats per token; None where the mode has no number."""
+    """log(perplexity / the oracle's) in nats per token; None where the inference mode has no number."""
     perplexity = row.by_mode()[mode]
     return None if perplexity is None else math.log(perplexity / row.oracle)
 

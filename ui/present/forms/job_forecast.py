@@ -76,7 +76,7 @@ def _at(content: Any, path: tuple[str, ...]) -> Any:
 
 
 def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
-    """What a job will take, as rows of a table."""
+    """The forecast of a job, as rows of a table."""
     measured = forecast.measured
     if measured is None:
         return
@@ -98,7 +98,7 @@ def _disk(measured: Measured) -> str:
 
 
 def row_words(row: BatchRow, number: int) -> str:
-    """What a sequence of the first batch is."""
+    """The description of a sequence of the first batch."""
     counted = "all but the first" if row.num_in_loss == row.num_tokens - 1 else f"{row.num_in_loss:,}"
     return f"Sequence {number}, of {row.domain}: {row.num_tokens:,} tokens, of which {counted} count in the loss."
 

@@ -18,7 +18,7 @@ HOW_TO_READ = (
 
 
 def verdict_words(answer: EvidenceCalibration) -> str:
-    """What is proposed, and why."""
+    """The proposed evidence and the reason, in words."""
     now, best = (setting_words(one) for one in (answer.now, answer.best))
     if not answer.keeps:
         return f"Proposed: {best}, instead of {now}. {gain_words(answer)}"

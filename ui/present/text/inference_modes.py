@@ -28,7 +28,7 @@ _GROUPS = {True: "that trained its experts", False: "that did not"}
 
 
 class Mean(NamedTuple):
-    """The mean perplexity of every mode over a group of domains; None where a domain has no number."""
+    """The mean perplexity of every inference mode over a group of domains; None where a domain has no number."""
 
     title: str
     by_mode: ByMode
@@ -52,12 +52,12 @@ def trained_words(answer: InferenceModeComparison) -> str:
 
 
 def legend() -> list[str]:
-    """What each mode is, a line each."""
+    """What each inference mode is, a line each."""
     return [f"{'As saved' if mode == 'mixture' else mode.capitalize()}: {words}." for mode, words in ALL_WORDS.items()]
 
 
 def best_mode(by_mode: ByMode) -> InferenceMode | None:
-    """The mode with the lowest perplexity among those that do not use the test text (naive does)."""
+    """The inference mode with the lowest perplexity among those that do not use the test text (naive does)."""
     known: dict[InferenceMode, float] = {
         mode: value for mode in MODE_WORDS if mode != "naive" and (value := by_mode[mode]) is not None
     }

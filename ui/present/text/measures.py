@@ -48,7 +48,7 @@ def measure_text(score: EvaluationCard) -> str:
 
 
 def comparable(scores: Sequence[EvaluationCard]) -> list[EvaluationCard]:
-    """Of each domain the scores of one text: the one that most experts share, and of these the newest."""
+    """The scores of each domain on one text: the one that most experts share, and of these the newest."""
     by_measure: dict[tuple[str, str, int, int], list[EvaluationCard]] = {}
     for one in scores:
         by_measure.setdefault((one.domain, one.split, one.block_size, one.num_tokens), []).append(one)

@@ -31,7 +31,7 @@ def perplexity_rows(rows: Iterable[DomainRemoval]) -> list[dict[str, Any]]:
 
 
 def change(row: DomainRemoval) -> float | None:
-    """By how much perplexity rises without the expert, in percent."""
+    """The rise of perplexity without the expert, in percent."""
     before, after = row.with_expert, row.without_expert
     return None if before is None or after is None else (after / before - 1) * 100
 

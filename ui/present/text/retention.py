@@ -19,7 +19,7 @@ HOW_TO_READ = (
 
 
 def number_of(answer: Retention) -> Metric:
-    """What to compare by: accuracy where every comparable expert has it, else perplexity."""
+    """The measure to compare by: accuracy where every comparable expert has it, else perplexity."""
     known = {metric: sum(row.is_ahead[metric] is not None for row in answer.rows) for metric in _METRICS}
     return "accuracy" if known["accuracy"] and known["accuracy"] == known["perplexity"] else "perplexity"
 

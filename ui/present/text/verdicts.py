@@ -30,7 +30,7 @@ def summary(findings: Mapping[str, Any]) -> str:
 
 
 def place(findings: Mapping[str, Any]) -> str:
-    """Where it was measured, and how long that took."""
+    """The machine on which it was measured, and how long that took."""
     versions = ", ".join(f"{name} {version}" for name, version in findings["versions"].items())
     return f"Measured in {duration(findings['seconds'])} on {findings['device']}, {versions}."
 

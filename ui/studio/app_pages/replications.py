@@ -130,7 +130,7 @@ def _draw_domains() -> dict[str, Any]:
 
 
 def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
-    """Those of the role first: any domain may be taken for either."""
+    """The names of the domains, those of the role first: any domain may be taken for either."""
     return [card.name for card in sorted(cards, key=lambda card: card.role != role)]
 
 

@@ -59,7 +59,7 @@ def show_removal_of(card: ExpertCard) -> None:
 
 
 def _draw_retrained(card: MixtureCard) -> dict[str, str]:
-    """By domain, the first of the mixtures chosen that has never seen it."""
+    """Draws the choice of mixtures trained without a domain; returns the first one chosen for each domain."""
     with reading() as session:
         offers = {one.domain: candidates(session, one.expert) for one in card.members if one.domain}
     names = sorted({name for offered in offers.values() for name in offered})
@@ -91,7 +91,7 @@ def _show_costs(answer: RemovalTable, mixture: str) -> None:
 
 
 def _show_missing(rows: Sequence[DomainRemoval]) -> None:
-    """What keeps a number from being known."""
+    """Shows why a number is unknown."""
     for row in rows:
         if row.why:
             st.caption(plain(f"{row.domain}: {row.why}"))

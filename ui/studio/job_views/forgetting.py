@@ -116,7 +116,7 @@ def _targets(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _others(spec: Mapping[str, Any]) -> list[str]:
-    """What is looked at and not trained on."""
+    """The domains that are evaluated and not trained on."""
     return list(spec.get("watch") or spec.get("retain") or ())
 
 

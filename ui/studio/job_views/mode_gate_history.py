@@ -111,7 +111,7 @@ def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place:
 
 
 def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
-    """By how much a part's share differs between domains."""
+    """The difference of a part's share between domains."""
     shares = [look[place] for look in last.values()]
     return max(shares) - min(shares)
 

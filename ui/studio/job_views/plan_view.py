@@ -45,7 +45,7 @@ def _live(key: str, ids: Sequence[str]) -> None:
 
 
 def _read(ids: Sequence[str]) -> list[JobCard]:
-    """Those that have not been deleted since."""
+    """The jobs that have not been deleted since."""
     cards = []
     with reading() as session:
         for id in ids:

@@ -25,7 +25,7 @@ from workbench.settings import get_settings
 def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
     """How much evidence should count, fitted on stored scores; for a gate without evidence how to get one."""
     if "evidence" not in gate_type(mixture.gate["kind"]).settings:
-        st.caption("This gate looks at no evidence. Choose a posterior in the gate settings and save it first.")
+        st.caption("This gate does not use evidence. Choose a posterior in the gate settings and save it first.")
         return
     if state := mixture.notes or calibration_words(mixture):
         st.caption(plain(state))

@@ -36,7 +36,7 @@ from workbench.settings import get_settings
 
 
 def show_modes(saved: MixtureRequest, split: str) -> None:
-    """Perplexities of a saved mixture on every domain under each mode, and their means."""
+    """Perplexities of a saved mixture on every domain under each inference mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = choose_evidence(left, "modes.evidence", saved.gate)
     blocks = right.number_input(
@@ -55,7 +55,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
     st.download_button(
         "Download as CSV",
         as_csv(list(table_rows(answer))),
-        file_name="modes.csv",
+        file_name="inference_modes.csv",
         mime="text/csv",
         key="modes_download",
         on_click="ignore",
@@ -63,7 +63,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
         type="tertiary",
     )
     st.caption(
-        "Perplexity per token, lower is better; bold is the lowest of the modes that do not use the answers. "
+        "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
         + " ".join(f"*{'as saved' if mode == 'mixture' else mode}*: {words}." for mode, words in MODE_WORDS.items())
         + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)} {plain(trained_words(answer))}"
     )
@@ -80,10 +80,10 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
 def _fetch(saved: MixtureRequest, split: str, evidence: Any, blocks: int = 100) -> InferenceModeComparison | None:
     def fetch() -> InferenceModeComparison:
         with Client(get_settings()) as client:
-            return client.modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
+            return client.inference_modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
 
     request = (saved, split, evidence, blocks)
-    return fetch_in_background("modes", request, fetch, "Comparing the modes on the stored scores")
+    return fetch_in_background("inference_modes", request, fetch, "Comparing the inference modes on the stored scores")
 
 
 def _is_empty(answer: InferenceModeComparison, mixture: str, split: str) -> bool:

@@ -20,7 +20,7 @@ from workbench.settings import get_settings
 
 
 def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
-    """Nothing for a gate that looks at no clusters."""
+    """Offers a temperature from dev text; draws nothing for a gate that does not use clusters."""
     if "temperature" not in mixture.gate:
         return
     key = f"temperature.{mixture.id}"

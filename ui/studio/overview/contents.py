@@ -65,7 +65,7 @@ class Contents:
 
 
 def read_contents() -> Contents:
-    """What the registry holds now."""
+    """The contents of the registry now."""
     unfinished = unfinished_jobs()
     known = _known_experts()
     with reading() as session:
@@ -84,7 +84,7 @@ def read_contents() -> Contents:
 
 @dataclass(frozen=True)
 class _Known:
-    """What takes long to read where there are many experts, and the state of the registry that it is of."""
+    """Results that take long to read where there are many experts, and the state of the registry that they are of."""
 
     state: object
     read_at: float

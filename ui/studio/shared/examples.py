@@ -30,7 +30,7 @@ def show_example_experts() -> None:
 
 
 def show_example_mixture() -> None:
-    """What switching an expert off changes."""
+    """Shows an example of what switching an expert off changes."""
     with example("a mixture without first/medicine", "Switch an expert off, and see at once what it was worth."):
         _show(rows.MIXTURE)
 

@@ -38,7 +38,7 @@ def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
 
 
 def api_signs(settings: Settings) -> tuple[Sign, Sign]:
-    """Of the API server, and of the device that it computes on."""
+    """The health of the API server, and of the device that it computes on."""
     try:
         answer = kept_client(settings).health()
     except (ServerDown, ServerRefused) as problem:
@@ -86,7 +86,7 @@ def worker_is_running() -> bool:
 
 
 def disk_sign(settings: Settings) -> Sign:
-    """Of the disks that hold the home and the artifacts: the fuller one counts."""
+    """The health of the disks that hold the home and the artifacts: the fuller one counts."""
     free, folder = least_free(settings)
     if free < ENOUGH_BYTES:
         trash = _trashed_bytes(settings)
@@ -102,7 +102,7 @@ def _trashed_bytes(_settings: Settings) -> int:
 
 
 def artifacts_signs(settings: Settings) -> list[Sign]:
-    """Of artifacts that do not belong to this registry, or that it lost the rows of."""
+    """A sign for artifacts that do not belong to this registry, or whose rows it lost; empty if there are none."""
     finding = _artifacts_finding(settings)
     return [] if finding.ok else [Sign("Artifacts", False, finding.finding, finding.next_step)]
 

@@ -32,7 +32,7 @@ class Drawn(TypedDict):
 
 
 class TokenData(TypedDict, total=False):
-    """What the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
+    """The data that the script draws. Either `weights` with `leads` and `shares`, or `differences`, is given."""
 
     label: str  # what the text is, for screen readers
     parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token

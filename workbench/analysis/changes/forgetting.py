@@ -57,7 +57,7 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
 def _shared(
     session: Session, plans: Sequence[GenerationPlan], split: str
 ) -> dict[Measure, tuple[list[Evaluation], ...]]:
-    """Of each domain the scores of both on their longest common text, by domain, tokens and block size."""
+    """The scores of both experts on their longest common text, by domain, tokens and block size."""
     ours, theirs = (scored_sets(session, one, split) for one in plans)
     best: dict[str, Measure] = {}
     for measure in sorted(ours.keys() & theirs.keys()):

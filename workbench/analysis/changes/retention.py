@@ -127,7 +127,7 @@ def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
 
 
 def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert]]:
-    """Those that share the most common tokenizer, of equally common ones that of the newest expert; and the rest."""
+    """The experts that share the most common tokenizer (of equally common ones the newest expert's), and the rest."""
     counts = Counter(row.tokenizer_sha256 for row in rows)
     common = max(rows, key=lambda row: (counts[row.tokenizer_sha256], row.created_at), default=None)
     chosen = [row for row in rows if common is not None and row.tokenizer_sha256 == common.tokenizer_sha256]

@@ -105,7 +105,7 @@ def clustering_names(session: Session) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ClusterWords:
-    """What a cluster is called, and its terms, the strongest first."""
+    """The name of a cluster, and its terms, the strongest first."""
 
     name: str
     terms: tuple[str, ...]

@@ -162,14 +162,14 @@ def _row(evidence: CbtmEvidence, system: System, columns: Row) -> Row:
 
 
 def tokens_seen(evidence: CbtmEvidence, *, at_less: bool) -> int:
-    """What all models of an arm see together after branching."""
+    """The number of tokens that all models of an arm read together after branching."""
     size = evidence.subject.size
     share = size.less if at_less else 1.0
     return int(share * size.training.num_steps * size.training.sequences_per_domain * size.block_size)
 
 
 def seeding_tokens(evidence: CbtmEvidence) -> int:
-    """What the seed model saw before all branched from it; its batches take as many sequences of each domain."""
+    """The number of tokens the seed model read before branching; batches take as many sequences of each domain."""
     seeding = evidence.subject.size.seeding
     return seeding.num_steps * seeding.sequences_per_domain * len(evidence.subject.domains) * seeding.block_size
 

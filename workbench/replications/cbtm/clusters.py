@@ -172,7 +172,7 @@ def _sizes(evidence: CbtmEvidence) -> list[Verdict]:
 
 
 def held_out(evidence: CbtmEvidence) -> list[Counted]:
-    """In each seed, the held-out documents by balanced cluster and unbalanced one [B, U]."""
+    """The held-out documents of each seed by balanced and unbalanced cluster [B, U]."""
     subject = evidence.subject
     balanced, unbalanced = (evidence.groupings(subject.ablated(one).clustering) for one in _DIVISIONS[::2])
     tables = []

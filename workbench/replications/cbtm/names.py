@@ -34,7 +34,7 @@ class Arm:
 
     @property
     def clustering(self) -> str:
-        """What its clustering is called within a run."""
+        """The name of its clustering within a run."""
         return f"{_SHORT[self.division]}{self.num_models}{'' if self.scaling == HEADLINE else f'-{self.scaling}'}"
 
     @property

@@ -49,7 +49,7 @@ DistanceKey = tuple[str, str]  # clustering, domain
 
 @dataclass(frozen=True)
 class Grouping:
-    """What a clustering is like: its documents in the order of their ids, and its words.
+    """A clustering's documents in the order of their ids, and its words.
 
     `wholes_D` says which document each is a piece of, by the number of the first piece.
     """
@@ -103,7 +103,7 @@ class CbtmSubject(Subject):
 
     @property
     def reference(self) -> Arm:
-        """As many balanced clusters at the budget of the ablations."""
+        """The arm with as many balanced clusters at the budget of the ablations."""
         return self.ablated("balanced")
 
     @property

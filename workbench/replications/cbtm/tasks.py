@@ -140,13 +140,13 @@ def _difference(evidence: CbtmEvidence, better: Variant, other: Variant) -> Esti
 
 
 def _accuracies(evidence: CbtmEvidence, seed: int, variant: Variant) -> list[float]:
-    """In %, of each draw of demonstrations, averaged over tasks; nothing where it was not measured."""
+    """The accuracy in % of each draw of demonstrations, averaged over tasks; empty where it was not measured."""
     tasks = _tasks(evidence, seed, variant).values()
     return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in tasks), strict=True)]
 
 
 def _tasks(evidence: CbtmEvidence, seed: int, variant: Variant) -> Mapping[str, Any]:
-    """What was found of each task; nothing where it was not measured."""
+    """The results of each task; empty where it was not measured."""
     rows = evidence.measured.answers[seed]["rows"]
     return next((row["tasks"] for row in rows if _variant(evidence, seed, row) == variant), {})
 

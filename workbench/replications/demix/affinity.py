@@ -193,7 +193,7 @@ def _varied(evidence: DemixEvidence) -> Verdict:
 
 
 def _entropy(belief: Belief) -> float:
-    """In nats, of the mean posterior."""
+    """The entropy of the mean posterior, in nats."""
     mean_E = belief.posterior_EN.mean(1)
     return float(-(mean_E * np.log(np.maximum(mean_E, 1e-12))).sum())
 

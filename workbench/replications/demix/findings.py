@@ -133,7 +133,7 @@ def _perplexity(evidence: DemixEvidence, name: System, domain: str) -> float | N
 
 
 def _modes(evidence: DemixEvidence, reading: Reading) -> list[Row]:
-    """The modes of table 5 under one reading."""
+    """The inference modes of table 5 under one reading."""
     modes: tuple[Variant, ...] = ("naive", "average", "uniform", "updating", "cached")
     results = {mode: evidence.resampled.average(system(mode, reading), evidence.subject.novel) for mode in modes}
     return [{"reading": str(reading), "system": WORDS[mode], **interval_columns(one)} for mode, one in results.items()]

@@ -85,7 +85,7 @@ def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
 
 
 def _from_dense(reading: Reading, adapted: Sequence[str]) -> list[Change]:
-    """From dense-DAPT to DEMix-DAPT on each target."""
+    """The change from dense-DAPT to DEMix-DAPT on each target."""
     return [Change(demix_dapt(novel, reading), dense_dapt(novel), novel) for novel in adapted]
 
 

@@ -125,7 +125,7 @@ def judge_order(evidence: DemixEvidence, order: Order, reading: Reading) -> Verd
 
 
 def judge_each(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
-    """What the paper says of every domain: the least certain one is judged."""
+    """Judges a sentence on every domain by the least certain one."""
     subject = evidence.subject
     cached, naive, dense = (system(one, reading) for one in ("cached", "naive", "dense"))
     return [
@@ -148,7 +148,7 @@ def _on_each(
 
 
 def judge_most(evidence: DemixEvidence) -> list[Verdict]:
-    """What the paper says of most training domains: domains are the sample."""
+    """Judges a sentence on most training domains: domains are the sample."""
     return [_on_most(evidence, claim, variant) for claim, variant in MOST]
 
 

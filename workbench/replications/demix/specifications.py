@@ -32,7 +32,7 @@ class TrainedModel:
 
     @property
     def num_parameters(self) -> int:
-        """Of the base and all experts; networks that are an expert's own stand in the place of the seed model's."""
+        """The number of parameters of the base and all experts, whose networks replace the seed model's."""
         own = sum(self.expert_parameters)
         replaced = self.expert_parameters[0] if get_method(self.method).is_full_model else 0
         return self.seed_parameters - replaced + own

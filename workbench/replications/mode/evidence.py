@@ -25,7 +25,7 @@ class ModeEvidence(Evidence):
         return Accuracies(self.measured.hits)
 
     def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
-        """In %, averaged over domains and seeds."""
+        """The accuracy in %, averaged over domains and seeds."""
         return self.accuracies.estimate([arm], domains, lambda own: 100 * own)
 
     def lead(self, arm: Arm, other: Arm, domains: Sequence[str]) -> Estimate | None:
@@ -33,7 +33,7 @@ class ModeEvidence(Evidence):
         return self.accuracies.estimate([arm, other], domains, lambda one, two: 100 * (one - two))
 
     def num_parameters(self, arm: Arm) -> int | None:
-        """What an arm learnt, in the first seed that has it: what it added to the backbone, or all of it."""
+        """The number of parameters that an arm trained, in the first seed that has it."""
         is_complete = arm.method in ("backbone", "full")
         names = [run.backbone if is_complete else run.expert(arm, self.subject.targets) for run in self.subject.runs]
         return next((result for name in names if (result := self.measured.num_parameters.get(name))), None)

@@ -33,7 +33,7 @@ class Arm:
 
     @property
     def key(self) -> str:
-        """What it is called within a run."""
+        """The name of the arm within a run."""
         label = (
             self._what,
             "" if self.on == "mixed" else self.on,
@@ -74,7 +74,7 @@ class Arm:
 
 
 def _where(lora: LoraConfig) -> str:
-    """What is changed beside attention."""
+    """The layers that are adapted beside attention."""
     if lora.targets == "ffn":
         return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
     more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]
@@ -111,7 +111,7 @@ class ModeRun(Run):
         return f"{self.seed_model}-{arm.key}"
 
     def expert(self, arm: Arm, targets: Sequence[str]) -> str:
-        """What an arm's model is called."""
+        """The name of an arm's model."""
         own = {"backbone": "dense", "full": "dense", "lora": "mixed", "frozen": "composed", "composed": "composed"}
         domains = trained_on(arm, targets)
         mode = domains[0] if len(domains) == 1 else "mixed"

@@ -51,7 +51,7 @@ class ModeSubject(Subject):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """What else the backbone was trained on."""
+        """The other domains that the backbone was trained on."""
         return tuple(one for one in self.domains if one not in self.judged)
 
 

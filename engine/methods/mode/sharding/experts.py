@@ -79,7 +79,7 @@ class _Server:
         learning: bool,
         bf16: bool,
     ) -> None:
-        """One forward pass."""
+        """Runs one forward pass."""
         rows = [self.model.branches(key) for key in keys]
         device = rows[0][0].slope.device
         like, *_ = tensors = [tensor.to(device) for tensor in tensors]

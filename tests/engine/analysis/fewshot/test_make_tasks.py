@@ -51,14 +51,14 @@ def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The hub with rows sorted by their label, some without one; what it was asked for."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def dataset_info(_: Any, name: str, revision: str | None) -> Any:
-        asked.append((name, revision))
+        requests.append((name, revision))
         return SimpleNamespace(sha="c0ffee")
 
     def load_dataset(place: str, config: str | None, *, split: str, revision: str, streaming: bool) -> Iterator[Any]:
-        asked.append((place, config, split, revision))
+        requests.append((place, config, split, revision))
         assert streaming
         (task,) = [one for one in PUBLIC_TASKS.values() if one.dataset.split("@")[0].split(":")[0] == place]
         for label in (-1, *range(len(task.words))):
@@ -68,7 +68,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize("name", PUBLIC_TASKS)
@@ -77,7 +77,7 @@ def test_a_public_task_is_read_at_one_commit_and_as_classification_reads_it(
 ) -> None:
     source = download_task(name, tmp_path / name, most=30)
     assert source.revision == "c0ffee"
-    assert all(asked[-1] == "c0ffee" for asked in hub[1:])
+    assert all(requests[-1] == "c0ffee" for requests in hub[1:])
     (task,) = read_tasks(tmp_path)
     assert len(task.labels) == len(set(task.words)) == NUM_LABELS[name]
     assert (len(task.train), len(task.test)) == (30, 30)

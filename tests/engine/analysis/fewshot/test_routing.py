@@ -105,7 +105,7 @@ def test_updating_knows_only_what_came_before() -> None:
     assert weights_EN[:, 7].exp().tolist() == pytest.approx(expected_E.tolist())
 
 
-def test_of_equal_experts_those_stay_that_found_the_right_options_likelier_and_else_all() -> None:
+def test_of_equal_experts_those_with_likelier_right_options_stay_and_else_all() -> None:
     same_EN = torch.tensor([[0.2], [0.4], [0.4]]).double().log()
     kept = keep_best(same_EN, torch.tensor([[0.0], [-3.0], [-2.0]]), 1)
     assert kept.exp()[:, 0].tolist() == pytest.approx([0, 0, 1])

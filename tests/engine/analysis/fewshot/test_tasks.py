@@ -101,7 +101,7 @@ def test_links_are_not_followed_and_nothing_is_chosen_between_two(write: Write, 
 
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty"])
-def test_where_no_task_is_the_layout_is_told(tmp_path: Path, what: str) -> None:
+def test_where_no_task_is_the_layout_is_shown(tmp_path: Path, what: str) -> None:
     place = tmp_path / what
     if what == "file":
         place.write_text("{}", encoding="utf-8")
@@ -161,7 +161,7 @@ def test_too_few_examples_to_draw_from_are_refused(tokenizer: Tokenizer, num_tra
         episode_of(task_of(num_train), tokenizer)
 
 
-def test_a_prompt_that_is_too_long_loses_whole_demonstrations_and_at_last_its_beginning(tokenizer: Tokenizer) -> None:
+def test_a_prompt_that_is_too_long_loses_full_demonstrations_and_finally_its_start(tokenizer: Tokenizer) -> None:
     task = task_of(length=3)
     full = len(episode_of(task, tokenizer).test[0].ids)
     cut = episode_of(task, tokenizer, page=full // 2).test[0]
@@ -189,7 +189,7 @@ def test_words_of_which_one_begins_as_the_other_are_refused(tokenizer: Tokenizer
             encode_options(Task("m", ("0", "1"), words, task.template, task.train, task.test), tokenizer)
 
 
-def test_options_that_leave_no_room_are_refused(tokenizer: Tokenizer) -> None:
+def test_options_that_leave_no_space_are_refused(tokenizer: Tokenizer) -> None:
     options = encode_options(task_of(), tokenizer)
     longest = max(map(len, options))
     assert max_prompt_tokens(task_of(), options, 50) == 51 - longest

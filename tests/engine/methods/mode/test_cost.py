@@ -110,7 +110,7 @@ def test_each_merge_costs_messages() -> None:  # Fig. 4c
     assert seconds[-1] > 1.01 * seconds[0]
 
 
-def test_a_cost_is_of_the_whole_step() -> None:
+def test_a_cost_is_of_the_full_step() -> None:
     some = work(2)
     cost: Cost = step_cost(some, mpmd(1, (1, (0,))), FREE)
     assert sum(cost.waits.values()) < cost.seconds

@@ -1,4 +1,4 @@
-"""MoDE experts on disk: what comes back is what was saved, only what was added is saved, and strangers are refused."""
+"""MoDE experts on disk: what is loaded is what was saved, only what was added is saved, other models are refused."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_only_what_was_added_is_saved(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_switching_domain_reads_an_expert_alone(tmp_path: Path) -> None:
+def test_switching_domain_reads_a_single_expert(tmp_path: Path) -> None:
     base, experts = save(tmp_path, ONE_EACH)
     hosted = load_base(base, {"law": experts["law"]})
     (tmp_path / "backbone/model.safetensors").unlink()
@@ -151,7 +151,7 @@ def test_switching_domain_reads_an_expert_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["backbone/model.safetensors", "law/part-0.safetensors", "law/expert.json"])
-def test_a_folder_cut_short_is_found_before_use(tmp_path: Path, victim: str) -> None:
+def test_a_truncated_folder_is_detected_before_use(tmp_path: Path, victim: str) -> None:
     base, experts = save(tmp_path, ONE_EACH)
     file = tmp_path / victim
     file.write_bytes(file.read_bytes()[:-10])
@@ -215,7 +215,9 @@ def test_an_expert_remembers_what_it_was_made_with(tmp_path: Path) -> None:
     assert (part.name, part.shape) == ("fresh", config)
 
 
-def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_expert_that_cannot_be_added_completely_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base, experts = save(tmp_path, BOTH)
     hosted, add, calls = LoadedBase(base), ModeModel.add_expert, []
 
@@ -234,7 +236,7 @@ def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, m
         assert torch.equal(ask(hosted.view(["both"]), "both"), by_itself("law", "code"))
 
 
-def test_loading_an_expert_leaves_the_dice_of_others_alone(tmp_path: Path) -> None:
+def test_loading_an_expert_leaves_the_random_generators_of_others_unchanged(tmp_path: Path) -> None:
     base, experts = save(tmp_path, BOTH)
     before = torch.random.get_rng_state()
     seen = []

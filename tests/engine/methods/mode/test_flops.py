@@ -62,13 +62,13 @@ def test_passes_cost_what_is_counted(family: str, config: ModeConfig, num_expert
     )
 
 
-def test_an_update_of_stage_one_costs_less_than_one_of_the_whole_backbone() -> None:
+def test_an_update_of_stage_one_costs_less_than_one_of_the_full_backbone() -> None:
     active = active_experts("llama", ModeConfig(2, 1), 1, frozen=False)
     full = training_flops(Shape.of(active.lm.config.to_dict()), TOKENS)
     assert active.training_flops(TOKENS, experts_only=True) < 0.9 * full
 
 
-def test_a_training_tells_its_operations(make_texts, tmp_path) -> None:
+def test_a_training_reports_its_operations(make_texts, tmp_path) -> None:
     active = active_experts("llama", ModeConfig(2, 1), 1, frozen=False)
     active.keys[0] = "law"
     config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=2)

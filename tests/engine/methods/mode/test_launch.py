@@ -1,4 +1,4 @@
-"""What the processes of a training of MoDE are told, and what is refused before one starts."""
+"""What the processes of a MoDE training receive, and what is refused before one starts."""
 
 from __future__ import annotations
 

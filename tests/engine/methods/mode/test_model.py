@@ -64,7 +64,7 @@ def test_it_can_start_with_equal_weights_instead(family: str) -> None:
 
 @every_family
 @torch.no_grad()
-def test_an_expert_that_copies_a_whole_block_says_what_the_backbone_says_whatever_its_weight(family: str) -> None:
+def test_an_expert_that_copies_a_full_block_gives_the_backbones_output_whatever_its_weight(family: str) -> None:
     model, ids = ModeModel(backbone(family), 1), some_ids()
     model.add_expert("twin", ModeConfig(1, LAYERS))
     model.gate_parameters("twin")["twin:blocks.0.odds"].fill_(0.01)
@@ -301,7 +301,7 @@ def test_tensors_that_do_not_fit_are_refused_and_nothing_is_added() -> None:
     assert not any("code" in name for name in model.state_dict())
 
 
-def test_strangers_and_twins_are_refused() -> None:
+def test_unknown_experts_and_duplicates_are_refused() -> None:
     model = mode_model(["law", "code"])
     with pytest.raises(ModelError, match="no expert “news”"):
         model(some_ids(), ["law", "news"])

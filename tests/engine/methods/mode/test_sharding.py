@@ -177,7 +177,7 @@ def test_backbone_and_experts_compute_at_the_same_time_there_and_back(tmp_path: 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A training of these experts on these texts by the house's loop."""
+    """A training of these experts on these texts by the project's training loop."""
 
     active: Sequence[str]
     texts: Sequence[DomainText]
@@ -417,7 +417,7 @@ def test_experts_elsewhere_go_on_with_a_text_from_their_own_caches(tmp_path: Pat
     torch.testing.assert_close(torch.cat(in_turn), expected["plain"], atol=1e-5, rtol=1e-5)
 
 
-def test_a_process_that_dies_while_text_is_generated_is_named_at_once(tmp_path: Path) -> None:
+def test_a_process_that_dies_while_text_is_generated_is_named_immediately(tmp_path: Path) -> None:
     shown = together(Plan(decoded, tmp_path / "many", [["law"], ["code"]], ["law", "code"], dies=1))
     assert shown.errors[0].startswith("LostRank: Process 1 is gone")
 

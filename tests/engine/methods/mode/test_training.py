@@ -1,4 +1,4 @@
-"""MoDE's two stages by the house's training: what learns, what does not, and that it does learn."""
+"""MoDE's two stages by the project's training loop: what learns, what does not, and that it does learn."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_stage_one_changes_every_tensor_of_the_expert_and_none_of_the_backbone(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_expert_that_copies_its_whole_block_starts_as_the_backbone_and_learns_at_once(family: str) -> None:
+def test_an_expert_that_copies_its_full_block_starts_as_the_backbone_and_learns_immediately(family: str) -> None:
     lm, config = backbone(family), ModeConfig(5, 1)
     model, ids = ModeModel(copy.deepcopy(lm), 5), some_ids()
     model.add_expert("law", config)
@@ -102,7 +102,7 @@ def test_an_expert_that_copies_its_whole_block_starts_as_the_backbone_and_learns
 
 
 @pytest.mark.parametrize("learning", ["experts", "gates"])
-def test_what_learns_alone_is_in_training_mode(learning: Learning) -> None:
+def test_what_learns_separately_is_in_training_mode(learning: Learning) -> None:
     model = mode_model(["law", "code"])
     active = ActiveExperts(model, ["law"], "law", learning).train()
     modes = {name for name, one in model.named_modules() if one.training}
@@ -207,7 +207,7 @@ def test_composing_trains_the_gates_and_the_experts_unless_frozen(make_texts, tm
     assert changed(model, before) == (wanted - layers if frozen else wanted)
 
 
-def test_gates_alone_learn_to_choose(tmp_path: Path) -> None:
+def test_gates_trained_separately_learn_to_choose(tmp_path: Path) -> None:
     model, texts = ModeModel(backbone(), 2), rounds()
     for text, key in zip(texts, ("law", "code"), strict=True):
         model.add_expert(key, SHAPE)

@@ -181,7 +181,7 @@ def begin_from_a_copy(world: World, expert: str) -> None:
     world.session.flush()
 
 
-def test_a_comparison_is_likely_to_be_asked_for_what_was_retained_else_for_what_the_seed_knew(trained: World) -> None:
+def test_a_comparison_is_suggested_for_what_was_retained_else_for_what_the_seed_knew(trained: World) -> None:
     names = ["mode/code", "whole/code"]
     assert suggest_defaults(trained.session, names) == RetentionDefaults(
         retain=["general", "law", "code"], targets=["code"]

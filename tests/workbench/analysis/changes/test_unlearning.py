@@ -86,7 +86,7 @@ def test_an_expert_that_was_added_on_a_domain_of_the_base_leaves_what_the_base_k
     assert "not unlearning" in left_after(world, "law again", "code")
 
 
-def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(world: World) -> None:
+def test_of_a_full_model_nothing_is_shared_and_what_started_from_it_is_named(world: World) -> None:
     elm = world.expert("law", "law", base=trained_base(world, "law", method="dense"), method="dense")
     world.expert("code", "code", base=trained_base(world, "code", method="dense"), method="dense")
     by_itself = left_after(world, "law", "code")
@@ -102,7 +102,7 @@ def test_of_a_whole_model_nothing_is_shared_and_what_began_from_it_is_named(worl
     assert shown.endswith("Remaining experts trained on “law”, or started from one that was: “dapt/sea”.")
 
 
-def test_what_was_copied_onto_the_base_of_a_whole_adaptation_shares_what_that_learned(world: World) -> None:
+def test_what_was_copied_onto_the_base_of_a_full_adaptation_shares_what_that_learned(world: World) -> None:
     parent = world.expert("code", "code", base=trained_base(world, "code"))
     base = trained_base(world, "sea")
     base.job_id = jobs.create_job(world.session, TrainExpert(name="dapt", domain="sea", mixture="any", full_model=True))
@@ -122,7 +122,7 @@ def test_of_an_adapter_nothing_stays(world: World) -> None:
     assert "before it was imported" not in shown
 
 
-def test_what_an_imported_seed_had_read_is_said_to_be_unknown(world: World) -> None:
+def test_what_an_imported_seed_had_read_is_reported_as_unknown(world: World) -> None:
     row = seeds.seed_row(world.session, "seed")
     row.source = "hub:someone/model"
     for name in ("law", "code"):
@@ -130,7 +130,7 @@ def test_what_an_imported_seed_had_read_is_said_to_be_unknown(world: World) -> N
     assert "What “seed” had read before it was imported is not recorded." in left_after(world, "law", "code")
 
 
-def test_of_a_seed_that_is_a_copy_of_nobody_knows_whom_nothing_is_claimed(world: World) -> None:
+def test_of_a_seed_copied_from_an_unknown_one_nothing_is_claimed(world: World) -> None:
     row = seeds.seed_row(world.session, "seed")
     row.source = "expert:gone"
     for name in ("law", "code"):
@@ -224,7 +224,7 @@ def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(w
     assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is removed")
 
 
-def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
+def test_a_name_that_no_domain_has_any_more_reports_nothing(world: World) -> None:
     base = trained_base(world, "law", "code")
     parent = world.expert("code", "code", base=base, job_id=base.job_id)
     renamed(world, "law", "law.2")
@@ -256,7 +256,7 @@ def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world:
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
-def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: bool) -> None:
+def test_an_expert_of_several_domains_is_identified_by_their_text(world: World, kept: bool) -> None:
     names = ["law", "code"]
     config = {"domains": names, **({OWN: shown_sources(world, *names)} if kept else {})}
     dense = trained_base(world, *names, method="dense")
@@ -272,7 +272,7 @@ def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: 
         retrained_without(world.session, "rest", expert_row(world.session, "law"))
 
 
-def test_what_an_imported_seed_of_the_whole_models_that_stay_had_read_is_said_to_be_unknown(world: World) -> None:
+def test_what_an_imported_seed_of_the_remaining_full_models_had_read_is_reported_as_unknown(world: World) -> None:
     row = seeds.seed_row(world.session, "seed")
     row.source = "folder:/models/some"
     for name in ("law", "code"):

@@ -84,7 +84,7 @@ def test_a_part_whose_numbered_name_another_cluster_has_is_counted_on(world: Wor
     assert [one.name for one in edit(world, *parts).clusters] == ["law court", "law court #2", "law court #2.2"]
 
 
-def test_a_cluster_is_found_by_number_and_name(world: World) -> None:
+def test_a_cluster_is_retrieved_by_number_and_name(world: World) -> None:
     clustering(world)
     files = clustering_files(world.session, world.storage, "topics")
     assert [files.number(one) for one in ("0", "1", "vote party")] == [0, 1, 1]
@@ -116,7 +116,7 @@ def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> No
     assert rename_cluster(world.session, "topics", "b", "second").clusters[1].id == second.id
 
 
-def test_a_cluster_told_by_its_id_is_that_one_whatever_its_number_is_by_now(world: World) -> None:
+def test_a_cluster_named_by_its_id_is_that_one_whatever_its_number_is_now(world: World) -> None:
     _, second, third = clustering(world, facts("a"), facts("b"), facts("c")).clusters
     edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2))
     card = describe_cluster(world.session, third.id, "third", "mine")

@@ -44,4 +44,4 @@ def print_verification(result: Verification) -> None:
         if choice.first_difference is None:
             say(f"Choice {choice.index}: all {choice.num_tokens} tokens are the same.")
         else:
-            say(f"Choice {choice.index}: token {choice.first_difference + 1} of {choice.num_tokens} is another.")
+            say(f"Choice {choice.index}: token {choice.first_difference + 1} of {choice.num_tokens} differs.")

@@ -81,7 +81,7 @@ def another_requests(models: ModelCache, disk: Disk, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("read", [scored, generated])
 @pytest.mark.parametrize("page", [3, 1])
-def test_an_answer_under_way_is_the_one_alone_whatever_others_load_and_evict(
+def test_a_running_answer_is_the_single_one_whatever_others_load_and_evict(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, read, page: int
 ) -> None:
     base, experts = disk

@@ -1,4 +1,4 @@
-"""What the gates inside an expert of MoDE weighed is told at every token, as one plain pass would have it."""
+"""The weights of the gates inside a MoDE expert are given at every token, as one plain pass computes them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokeni
 
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
-def test_a_text_that_is_read_tells_them_too_in_whatever_pieces(
+def test_a_scored_text_has_them_too_in_any_chunks(
     tokenizer: Tokenizer, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.inference.generate._CHUNK_ELEMENTS", chunk * 300)
@@ -89,7 +89,7 @@ def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
                 assert len(weights) == 1 + len(active)
 
 
-def test_beside_experts_without_parts_theirs_alone_are_told(tokenizer: Tokenizer) -> None:
+def test_beside_experts_without_parts_only_theirs_are_shown(tokenizer: Tokenizer) -> None:
     layers = model_with(["news", "verse"])
     mixed = CompositeModel([layers, both()])
     ids, tokens = shown(mixed, ["both", "news", "verse"], tokenizer)

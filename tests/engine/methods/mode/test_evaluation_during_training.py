@@ -1,4 +1,4 @@
-"""What a training of MoDE looks at on the way: one pass over held-out text tells its loss and whom the gates chose."""
+"""Evaluations during a MoDE training: one pass over held-out text gives its loss and the experts the gates chose."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def evaluated(active: ActiveExperts, training_data: TrainingData, folder: Path) 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
+def test_an_evaluation_reports_which_experts_the_gates_chose_on_every_domain(
     training_data: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     training_data = replace(training_data, config=replace(training_data.config, precision=precision))
@@ -67,7 +67,7 @@ def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_is_retained_is_looked_at_in_the_precision_of_what_is_trained(
+def test_what_is_retained_is_evaluated_in_the_precision_of_what_is_trained(
     training_data: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     """The held-out text of a domain trained on, under the name of another, has the same loss and gates."""
