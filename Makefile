@@ -3,8 +3,10 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
+LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
+PYTHONS ?= python3.12 python3.13
 
-.PHONY: run test install install-test system lint types layers tests crash-points lowest bench pins clean
+.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench pins clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -44,11 +46,20 @@ tests:  ## Two processes of one thread each (more wait for each other on two cor
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py
 
-lowest: install-test  ## The screens, the API and the command line on the lowest versions that pyproject.toml promises
+lowest: install-test  ## Screens, API, command line, registry, text and methods on the lowest versions that pyproject.toml promises
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$(echo .venv/lowest/lib/python3.*/site-packages)/libraries.pth
 	.venv/lowest/bin/pip install --quiet --requirement constraints-lowest.txt
 	.venv/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+
+pythons:  ## The command line, the registry and the methods on other Pythons, those that this machine has: about 2 GB each
+	@for python in $(PYTHONS); do \
+		$$python --version >/dev/null 2>&1 || { echo "$$python is not here, so it is not tried."; continue; }; \
+		test -x .venv/$$python/bin/python || $$python -m venv .venv/$$python || exit 1; \
+		.venv/$$python/bin/pip install --quiet --constraint constraints.txt torch==2.13.0 && \
+		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' && \
+		.venv/$$python/bin/python -m pytest -p no:cacheprovider tests/ui/cli/test_cli.py tests/workbench/registry tests/engine/methods/test_conformance.py || exit 1; \
+	done
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done

@@ -45,15 +45,22 @@ def specs(training: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "dense": {**joint, "name": "dense", "method": "dense"},
         "LoRA": {**joint, "name": "lora", "domains": ["a"], "method": "lora"},
         "one more expert": {
-            "kind": "train-expert", "name": "more", "domain": "c", "mixture": "demix", "training": training
+            "kind": "train-expert",
+            "name": "more",
+            "domain": "c",
+            "mixture": "demix",
+            "training": training,
         },
         "MoDE": {**mode, "name": "mode", "domains": ["a"]},
         "MoDE, another": {**mode, "name": "other", "domains": ["b"]},
         "composition": {
-            "kind": "compose-mode", "name": "both", "experts": ["mode/a", "other/b"], "domains": ["a"],
+            "kind": "compose-mode",
+            "name": "both",
+            "experts": ["mode/a", "other/b"],
+            "domains": ["a"],
             "training": training,
         },
-    }  # fmt: skip
+    }
 
 
 def fill(folder: Path, width: int) -> None:

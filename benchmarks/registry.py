@@ -52,10 +52,21 @@ def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -
     with transaction(settings) as session:
         job_ids = [f"job{number:029}" for number in range(num_jobs)]
         states = ("done",) * 17 + ("failed", "cancelled", "queued")
-        add(session, Job, [
-            {"id": one, "kind": "evaluate" if number % 3 else "train-expert", "title": f"Job {number}", "spec": {},
-             "state": states[number % 20], "created_at": float(number)} for number, one in enumerate(job_ids)
-        ])  # fmt: skip
+        add(
+            session,
+            Job,
+            [
+                {
+                    "id": one,
+                    "kind": "evaluate" if number % 3 else "train-expert",
+                    "title": f"Job {number}",
+                    "spec": {},
+                    "state": states[number % 20],
+                    "created_at": float(number),
+                }
+                for number, one in enumerate(job_ids)
+            ],
+        )
         add(session, JobEvent, [{"job_id": one, "at": 0.0, "message": "Queued."} for one in job_ids])
         for one in job_ids[:num_curves]:
             points = range(NUM_POINTS)
@@ -68,40 +79,90 @@ def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -
         add(session, Artifact, [{"id": name, "kind": "any", "sha256": "0" * 64, "size_bytes": 1000} for name in names])
         session.add(Corpus(id="corpus", name="corpus", source="x"))
         session.flush()
-        add(session, Domain, [
-            {"id": f"d{number}", "corpus_id": "corpus", "name": f"domain {number}", "num_documents": 1, "num_words": 1,
-             "num_bytes": 1, "data_sha256": "0" * 64, "artifact_id": f"d{number}"} for number in range(NUM_DOMAINS)
-        ])  # fmt: skip
+        add(
+            session,
+            Domain,
+            [
+                {
+                    "id": f"d{number}",
+                    "corpus_id": "corpus",
+                    "name": f"domain {number}",
+                    "num_documents": 1,
+                    "num_words": 1,
+                    "num_bytes": 1,
+                    "data_sha256": "0" * 64,
+                    "artifact_id": f"d{number}",
+                }
+                for number in range(NUM_DOMAINS)
+            ],
+        )
         session.add(
             SeedModel(
-                id="seed", name="seed", source="fresh", family="llama", artifact_id="base", tokenizer_sha256="0" * 64,
-                num_parameters=1_000_000, config={**SHAPE, "vocab_size": 2048},
+                id="seed",
+                name="seed",
+                source="fresh",
+                family="llama",
+                artifact_id="base",
+                tokenizer_sha256="0" * 64,
+                num_parameters=1_000_000,
+                config={**SHAPE, "vocab_size": 2048},
             )
-        )  # fmt: skip
+        )
         session.flush()
-        add(session, Expert, [
-            {"id": f"e{number}", "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}", "method": "demix",
-             "domain_id": f"d{number % NUM_DOMAINS}", "seed_id": "seed", "base_id": "base", "artifact_id": f"e{number}",
-             "parent_id": f"e{number - 1}" if number % 2 else None, "tokenizer_sha256": "0" * 64,
-             "data_sha256": "0" * 64, "num_parameters": 500_000, "colour_number": number,
-             "mark": f"{number:03x}", "job_id": job_ids[number % num_jobs]}
-            for number in range(num_experts)
-        ])  # fmt: skip
+        add(
+            session,
+            Expert,
+            [
+                {
+                    "id": f"e{number}",
+                    "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}",
+                    "method": "demix",
+                    "domain_id": f"d{number % NUM_DOMAINS}",
+                    "seed_id": "seed",
+                    "base_id": "base",
+                    "artifact_id": f"e{number}",
+                    "parent_id": f"e{number - 1}" if number % 2 else None,
+                    "tokenizer_sha256": "0" * 64,
+                    "data_sha256": "0" * 64,
+                    "num_parameters": 500_000,
+                    "colour_number": number,
+                    "mark": f"{number:03x}",
+                    "job_id": job_ids[number % num_jobs],
+                }
+                for number in range(num_experts)
+            ],
+        )
         num_mixtures = num_experts // NUM_DOMAINS
         add(
             session,
             Mixture,
             [{"id": f"m{one}", "name": f"mix{one}", "gate": {"kind": "fixed"}} for one in range(num_mixtures)],
         )
-        add(session, MixtureMember, [
-            {"mixture_id": f"m{number // NUM_DOMAINS}", "expert_id": f"e{number}", "position": number % NUM_DOMAINS}
-            for number in range(num_mixtures * NUM_DOMAINS)
-        ])  # fmt: skip
-        add(session, Evaluation, [
-            {"expert_id": f"e{number}", "domain_id": f"d{domain}", "split": "test", "block_size": 512,
-             "num_tokens": 1000, "log_likelihood": -5000.0, "artifact_id": f"e{number}"}
-            for number in range(num_experts) for domain in range(NUM_DOMAINS)
-        ])  # fmt: skip
+        add(
+            session,
+            MixtureMember,
+            [
+                {"mixture_id": f"m{number // NUM_DOMAINS}", "expert_id": f"e{number}", "position": number % NUM_DOMAINS}
+                for number in range(num_mixtures * NUM_DOMAINS)
+            ],
+        )
+        add(
+            session,
+            Evaluation,
+            [
+                {
+                    "expert_id": f"e{number}",
+                    "domain_id": f"d{domain}",
+                    "split": "test",
+                    "block_size": 512,
+                    "num_tokens": 1000,
+                    "log_likelihood": -5000.0,
+                    "artifact_id": f"e{number}",
+                }
+                for number in range(num_experts)
+                for domain in range(NUM_DOMAINS)
+            ],
+        )
 
 
 def add(session: Session, table: type, rows: list[dict[str, object]]) -> None:

@@ -3,19 +3,120 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from ui import request_fields
 from ui.api.app import create_app
+from ui.api.schemas import analysis
+from ui.api.schemas.analysis import InferenceModesRequest
+from ui.api.schemas.completion import CompletionRequest
+from workbench.mixture_request import RequestChanges
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-# JSON whose fields depend on what is installed or given: the stored form of a gate, and the body of a request.
+PACKAGES = ("engine", "workbench", "jobs", "ui")
+UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]|\bJsonObject\b")
+# JSON whose fields depend on what is installed: the stored form of a gate.
 JSON_FORMS = {
     "workbench/gate_configs.py:dump_gate",
     "workbench/gate_configs.py:upgraded_gate",
-    "workbench/mixture_request.py:changes",
+}
+
+# Objects whose fields belong to somebody else, by what they are (docs/decisions/0031-json-objects.md).
+FREE_FORM = {
+    "config of a method, of a gate or of a model: the fields of a plug-in or of transformers": {
+        "engine.methods.base:Method.config_from",
+        "engine.methods.base:Method.opens",
+        "engine.methods.base:Method.parameters",
+        "engine.methods.base:StoredExpert.config",
+        "engine.methods.recipe:Recipe.from_json",
+        "engine.methods.registry:method_of_card",
+        "engine.mixing.evidence:named",
+        "engine.models.flops:Shape.of",
+        "workbench.answers.posteriors:Manifest.gate",
+        "workbench.gate_configs:changed_gate",
+        "workbench.gate_configs:dump_gate",
+        "workbench.gate_configs:load_gate",
+        "workbench.mixture_request:MixtureRequest.gate",
+        "workbench.mixture_request:RequestChanges.gate",
+        "workbench.mode_composition:ModePart.shape",
+        "workbench.registry.cards:ClusteringCard.config",
+        "workbench.registry.cards:ExpertCard.config",
+        "workbench.registry.cards:ExpertCard.metrics",
+        "workbench.registry.cards:MixtureCard.gate",
+        "workbench.registry.cards:SeedCard.config",
+        "workbench.registry.experts:register_expert",
+        "workbench.registry.packed_experts:PackedExpert.config",
+        "workbench.registry.packed_experts:PackedExpert.metrics",
+        "workbench.registry.seeds:register_seed",
+        "workbench.store.artifact_files:config_of_card",
+    },
+    "spec, result, or event of a job: its kind validates the spec, and its screen reads the result": {
+        "jobs.plans.replications:changed",
+        "jobs.queue.submit:keep_done",
+        "jobs.queue.submit:run_now",
+        "jobs.queue.submit:submit",
+        "workbench.job_records.leases:add_event",
+        "workbench.job_records.leases:finish",
+        "workbench.papers.catalog:Paper.defaults",
+        "workbench.registry.cards:EventCard.data",
+        "workbench.registry.cards:JobCard.result",
+        "workbench.registry.cards:JobCard.spec",
+        "workbench.replications.mode.names:roles",
+        "workbench.specs:parse_as",
+        "workbench.specs:parse_spec",
+        "workbench.specs:paths_read",
+    },
+    "findings of a kind of report, stored on users' disks": {
+        "workbench.analysis.changes.removal:verdict",
+        "workbench.papers.page:page",
+        "workbench.registry.cards:ReportCard.findings",
+        "workbench.registry.reports:register_report",
+        "workbench.replications.cbtm.scored:CbtmMeasured.answers",
+        "workbench.replications.demix.specifications:TrainedModel.throughput",
+        "workbench.replications.findings:Circumstances.budget",
+        "workbench.replications.findings:Circumstances.samples",
+        "workbench.replications.report:mark_words",
+        "workbench.replications.report:with_interval",
+    },
+    "measurements of a clustering, with what an embedder or a map adds": {
+        "workbench.registry.cards:ClusteringCard.metrics",
+        "workbench.registry.clusters.clusterings:register_clustering",
+        "workbench.registry.clusters.clusterings:replace_clusters",
+        "workbench.registry.clusters.clusterings:unequal_lengths",
+    },
+    "records of a file or a data set that somebody else wrote": {
+        "engine.packed_file:Packed.about",
+        "engine.packed_file:write_packed",
+        "engine.text.dataset_source:DatasetSource.rows",
+        "engine.text.records:Record.values",
+        "workbench.registry.packed_experts:read_packed",
+    },
+    "arguments of Plotly, of pydantic and of a sampler": {
+        "workbench.answers.posteriors:Manifest.sampling",
+        "workbench.formatting.chart_template:fill_of",
+        "workbench.formatting.chart_template:line_of",
+        "workbench.formatting.chart_template:new_subplots",
+        "workbench.errors:validation_message",
+    },
+    "JSON columns, which cards and answers type": {
+        "workbench.registry.corpora:register_corpus",
+        "workbench.tables:Clustering.config",
+        "workbench.tables:Clustering.metrics",
+        "workbench.tables:Corpus.report",
+        "workbench.tables:Domain.splits",
+        "workbench.tables:Expert.config",
+        "workbench.tables:Expert.metrics",
+        "workbench.tables:Job.failure",
+        "workbench.tables:Job.result",
+        "workbench.tables:Job.spec",
+        "workbench.tables:Mixture.calibration",
+        "workbench.tables:Mixture.gate",
+        "workbench.tables:SeedModel.config",
+    },
 }
 
 
@@ -32,6 +133,110 @@ def test_services_and_the_client_return_no_untyped_dicts() -> None:
     files = [path for path in (ROOT / "workbench").rglob("*.py") if "replications" not in path.parts]
     untyped = {name for path in [*files, ROOT / "ui" / "client.py"] for name in untyped_results(path)}
     assert untyped == JSON_FORMS
+
+
+def test_no_untyped_object_crosses_a_package_boundary_without_a_reason() -> None:
+    assert crossing_untyped() == {name for names in FREE_FORM.values() for name in names}
+
+
+def crossing_untyped() -> set[str]:
+    """Public functions and classes with untyped objects that another of our packages imports."""
+    trees = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    imported = {pair for module, tree in trees.items() for pair in imported_from_others(module, tree, trees)}
+    found = set()
+    for module, name in imported:
+        body = trees[module].body if module in trees else []
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name and is_untyped(node):
+                found.add(f"{module}:{name}")
+            elif isinstance(node, ast.ClassDef) and node.name == name:
+                found |= {f"{module}:{name}.{one}" for one in untyped_members(node)}
+    return found
+
+
+def imported_from_others(module: str, tree: ast.Module, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Module and name of what a module takes from our other packages, by name or as an attribute of a module."""
+    aliases = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and is_other(node.module, module):
+            for alias in node.names:
+                aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                yield node.module, alias.name
+    for node in ast.walk(tree):
+        name = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+        if isinstance(node, ast.Attribute) and aliases.get(name) in modules:
+            yield aliases[name], node.attr
+
+
+def is_other(imported: str, module: str) -> bool:
+    """Whether a module is in another of our packages."""
+    package = imported.split(".")[0]
+    return package in PACKAGES and package != module.split(".")[0]
+
+
+def is_untyped(node: ast.AST) -> bool:
+    """Whether an argument, a result or a field is annotated as an object whose fields nobody knows."""
+    return bool(UNTYPED.search(" ".join(ast.unparse(one) for one in annotations(node))))
+
+
+def annotations(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.AnnAssign):
+        yield node.annotation
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = node.args
+        several = [arguments.vararg, arguments.kwarg]
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *filter(None, several)]
+        yield from (one.annotation for one in every if one.annotation)
+        if arguments.kwarg and ast.unparse(arguments.kwarg.annotation or ast.Name("Any")) == "Any":
+            yield ast.Name("JsonObject")  # `**options: Any` is one by another name
+        if node.returns:
+            yield node.returns
+
+
+def untyped_members(node: ast.ClassDef) -> Iterator[str]:
+    for one in node.body:
+        name = ast.unparse(one.target) if isinstance(one, ast.AnnAssign) else getattr(one, "name", "_")
+        if (not name.startswith("_") or name == "__init__") and is_untyped(one):
+            yield name
+
+
+def test_an_untyped_object_in_any_place_is_seen() -> None:
+    module = """
+class Card:
+    fields: JsonObject
+    typed: dict[str, int]
+    def method(self, **request: Any) -> None: ...
+    def typed_method(self, **request: int) -> None: ...
+"""
+    function = "def read(values: Mapping[str, Any], *, other: int = 0) -> int: ..."
+    [card], [read] = ast.parse(module).body, ast.parse(function).body
+    assert isinstance(card, ast.ClassDef)
+    assert list(untyped_members(card)) == ["fields", "method"]
+    assert is_untyped(read)
+    taken = ast.parse("from workbench import a\nfrom workbench.b import c\nfrom ui.d import e\nprint(a.f)")
+    assert set(imported_from_others("ui.x", taken, {"workbench.a"})) == {
+        ("workbench", "a"),
+        ("workbench.b", "c"),
+        ("workbench.a", "f"),
+    }
+
+
+def test_the_fields_of_the_clients_requests_are_those_that_the_api_accepts() -> None:
+    of_changes = RequestChanges.__annotations__.keys()  # a page that sends them chooses those that its route has
+    checked = 0
+    for name, fields in vars(request_fields).items():
+        if name.endswith("Fields"):
+            body = getattr(analysis, name.replace("Fields", "Request"), None)
+            body = body or {"CompletionFields": CompletionRequest, "ModesFields": InferenceModesRequest}[name]
+            needed = {one for one, field in body.model_fields.items() if field.is_required()}
+            assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, name
+            assert needed <= fields.__required_keys__, name
+            checked += 1
+    assert checked == 12
 
 
 def has_fields(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:

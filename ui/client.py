@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,20 @@ from workbench.answers.server import Completion, CompletionChunk, Health, Model,
 from workbench.registry.cards import PriorCard
 
 if TYPE_CHECKING:
+    from ui.request_fields import (
+        CalibrationFields,
+        ClusterGridFields,
+        CompletionFields,
+        ContrastFields,
+        ForgettingFields,
+        InferenceModesFields,
+        MixFields,
+        NearestFields,
+        PosteriorFields,
+        PosteriorMapFields,
+        PriorFields,
+        RemovalFields,
+    )
     from workbench.settings import Settings
 
 CONNECT_SECONDS = 2.0
@@ -73,11 +87,11 @@ class Client:
         """Every mixture and every enabled expert."""
         return _parsed(ModelList, self._send("GET", "/v1/models")).data
 
-    def complete(self, **request: Any) -> Completion:
+    def complete(self, **request: Unpack[CompletionFields]) -> Completion:
         """A full completion."""
         return self._post(Completion, "/v1/completions", {**request, "stream": False})
 
-    def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
+    def stream(self, **request: Unpack[CompletionFields]) -> Generator[CompletionChunk, None, None]:
         """The chunks of a completion as they come; closing the iterator frees the server at once."""
         with (
             _explained(self._http),
@@ -88,51 +102,51 @@ class Client:
                 if line.startswith("data: ") and line != "data: [DONE]":
                     yield _chunk(json.loads(line.removeprefix("data: ")), response.status_code)
 
-    def posterior(self, **request: Any) -> PosteriorAnswer:
+    def posterior(self, **request: Unpack[PosteriorFields]) -> PosteriorAnswer:
         """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
         return self._post(PosteriorAnswer, "/v1/workbench/posterior", request)
 
-    def mix(self, **request: Any) -> MixedScores:
+    def mix(self, **request: Unpack[MixFields]) -> MixedScores:
         """A mixture's perplexity on every domain, from stored scores."""
         return self._post(MixedScores, "/v1/workbench/mix", request)
 
-    def removal(self, **request: Any) -> RemovalTable:
+    def removal(self, **request: Unpack[RemovalFields]) -> RemovalTable:
         """What removing each expert of a mixture costs, from stored scores."""
         return self._post(RemovalTable, "/v1/workbench/removal", request)
 
-    def forgetting(self, **request: Any) -> Forgetting:
+    def forgetting(self, **request: Unpack[ForgettingFields]) -> Forgetting:
         """How the perplexities of two models differ on the same text, from stored scores."""
         return self._post(Forgetting, "/v1/workbench/forgetting", request)
 
-    def nearest(self, **request: Any) -> ParentProposal:
+    def nearest(self, **request: Unpack[NearestFields]) -> ParentProposal:
         """The parent that a new expert of a domain would have, from stored scores."""
         return self._post(ParentProposal, "/v1/workbench/nearest", request)
 
-    def inference_modes(self, **request: Any) -> InferenceModeComparison:
+    def inference_modes(self, **request: Unpack[InferenceModesFields]) -> InferenceModeComparison:
         """A mixture's perplexity on every domain under each inference mode, from stored scores."""
         return self._post(InferenceModeComparison, "/v1/workbench/inference-modes", request)
 
-    def calibration(self, **request: Any) -> EvidenceCalibration:
+    def calibration(self, **request: Unpack[CalibrationFields]) -> EvidenceCalibration:
         """The evidence that fits dev text of a mixture's training domains best, from stored scores."""
         return self._post(EvidenceCalibration, "/v1/workbench/calibration", request)
 
-    def cluster_grid(self, **request: Any) -> ClusterGrid:
+    def cluster_grid(self, **request: Unpack[ClusterGridFields]) -> ClusterGrid:
         """A cluster gate's perplexity at every temperature and top-k, from stored scores."""
         return self._post(ClusterGrid, "/v1/workbench/cluster-grid", request)
 
-    def posteriors(self, **request: Any) -> PosteriorMap:
+    def posteriors(self, **request: Unpack[PosteriorMapFields]) -> PosteriorMap:
         """Which expert each domain's text is taken for, from stored scores."""
         return self._post(PosteriorMap, "/v1/workbench/posteriors", request)
 
-    def contrast(self, **request: Any) -> TokenComparison:
+    def contrast(self, **request: Unpack[ContrastFields]) -> TokenComparison:
         """Where two experts differ on a domain, from stored scores."""
         return self._post(TokenComparison, "/v1/workbench/contrast", request)
 
-    def estimate_prior(self, **request: Any) -> PriorCard:
+    def estimate_prior(self, **request: Unpack[PriorFields]) -> PriorCard:
         """A new prior, estimated on stored scores of held-out text."""
         return self._post(PriorCard, "/v1/workbench/priors", request)
 
-    def _post(self, result: type[Result], path: str, request: dict[str, Any]) -> Result:
+    def _post(self, result: type[Result], path: str, request: Mapping[str, Any]) -> Result:
         return _parsed(result, self._send("POST", path, json=request))
 
     def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:

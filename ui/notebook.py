@@ -3,6 +3,9 @@
 A job runs in this process and has ended when its line returns, or, with `here=False`, is queued for a running
 workbench. Its options are those of the command line by their full names (`num_steps` for `--steps`), and so are its
 errors. A gate or an expert switched off belongs to the object that you hold, not to the registry.
+
+The module holds no work of its own: each method calls a service, and the rest shows its card as text, HTML or a table.
+It is long because every kind of object that a notebook holds has its verbs here, with their documentation.
 """
 
 from __future__ import annotations

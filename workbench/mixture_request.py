@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
+
+from workbench.answers.base import JsonObject
+
+
+class RequestChanges(TypedDict, total=False):
+    """How a request differs from the stored model, as fields of an API request; the others are left out."""
+
+    active: list[str]
+    weights: dict[str, float]
+    prior: str
+    gate: JsonObject  # fields of the gate's config that differ
+    parts: dict[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -18,11 +30,17 @@ class MixtureRequest:
     prior: str | None = None  # name of a stored prior in the place of weights
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by MoDE expert: the parts that are active
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> RequestChanges:
         """The differences from the stored model, as the fields of an API request."""
-        weights = None if self.weights is None else dict(self.weights)
-        active = None if self.active is None else list(self.active)
-        fields = {"active": active, "weights": weights, "prior": self.prior}
-        given = {name: value for name, value in fields.items() if value is not None}
-        named = {name: dict(value) for name, value in (("gate", self.gate), ("parts", self.parts)) if value}
-        return given | named
+        changes = RequestChanges()
+        if self.active is not None:
+            changes["active"] = list(self.active)
+        if self.weights is not None:
+            changes["weights"] = dict(self.weights)
+        if self.prior is not None:
+            changes["prior"] = self.prior
+        if self.gate:
+            changes["gate"] = dict(self.gate)
+        if self.parts:
+            changes["parts"] = dict(self.parts)
+        return changes

@@ -228,6 +228,7 @@ class Mixture(Base):
     name: Mapped[str] = mapped_column(String(120), unique=True)
     gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.gate_configs.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
+    calibration: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.CalibratedGain
     created_at: Mapped[float] = mapped_column(default=time.time)
 
     members: Mapped[list[MixtureMember]] = relationship(

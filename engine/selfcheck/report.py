@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.device import choose_device
 
@@ -16,17 +16,29 @@ if TYPE_CHECKING:
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")  # those that numbers come from
 
 
-def report(checked: Sequence[Checked], device: str) -> dict[str, Any]:
-    """The report for JSON: `ok`, the numbers of the `failed` laws, `seconds`, `device`, `versions`, every law."""
+@dataclass(frozen=True)
+class Report:
+    """The verdicts of a self-check, and where they were reached."""
+
+    ok: bool
+    failed: list[str]  # numbers of the laws that do not hold
+    seconds: float
+    device: str
+    versions: dict[str, str]
+    laws: list[Checked]
+
+
+def report(checked: Sequence[Checked], device: str) -> Report:
+    """The report on laws that were checked; it holds if there are any and none failed."""
     failed = [result.law for result in checked if not result.passed]
-    return {
-        "ok": bool(checked) and not failed,
-        "failed": failed,
-        "seconds": sum(result.seconds for result in checked),
-        "device": device_name(device),
-        "versions": versions(),
-        "laws": [asdict(result) for result in checked],
-    }
+    return Report(
+        ok=bool(checked) and not failed,
+        failed=failed,
+        seconds=sum(result.seconds for result in checked),
+        device=device_name(device),
+        versions=versions(),
+        laws=list(checked),
+    )
 
 
 def versions() -> dict[str, str]:

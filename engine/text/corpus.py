@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +78,15 @@ class ReadOptions:
         return SHAPES if self.format == "chat" else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record that was left out, and why."""
+
+    path: str | None
+    line: int | None
+    reason: str
+
+
 @dataclass(slots=True)
 class Report:
     """Counts of what was read and what was left out; updated while documents are read."""
@@ -87,7 +96,7 @@ class Report:
     num_duplicates: int = 0
     num_empty: int = 0
     num_refused: int = 0
-    refused: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
     anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
 
@@ -96,9 +105,7 @@ class Report:
         self.num_refused += 1
         if len(self.refused) < MAX_LISTED:
             path = None if fault.path is None else str(fault.path)
-            self.refused.append(
-                {"path": path, "line": fault.line, "reason": f"{fault.problem} {fault.next_step}".strip()}
-            )
+            self.refused.append(Refusal(path, fault.line, f"{fault.problem} {fault.next_step}".strip()))
 
     def count(self, document: Document, dummies: Mapping[str, int]) -> None:
         """Counts an accepted document and the dummy tokens in it."""
@@ -106,10 +113,6 @@ class Report:
         self.num_bytes += len(document.text.encode())
         for category, number in dummies.items():
             self.anonymized[category] += number
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report for JSON."""
-        return asdict(self)
 
 
 def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document]:
@@ -191,8 +194,7 @@ def _anonymous_conversation(document: Document, messages: list[Message]) -> tupl
 
 
 def _nothing(report: Report, path: Path | None) -> CorpusError:
-    first = report.refused[0] if report.refused else {"path": None, "reason": ""}
-    why = f" First fault: {first['path']}: {first['reason']}" if report.refused else ""
+    why = f" First fault: {report.refused[0].path}: {report.refused[0].reason}" if report.refused else ""
     return CorpusError(
         "The corpus has no documents.",
         f"Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet).{why}",

@@ -37,7 +37,8 @@ def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
             groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
-            for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False):
+            # pyarrow 18 cannot read no group.
+            for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False) if groups else ():
                 yield from (row for row in batch.to_pylist() if first <= row["id"] < end)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None

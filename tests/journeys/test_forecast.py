@@ -17,6 +17,7 @@ from sqlalchemy import func, select
 from starlette.testclient import TestClient
 
 from engine.files import folder_size
+from engine.methods.registry import methods
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from jobs.garbage_collection import sweep
@@ -46,9 +47,11 @@ from workbench.tables import Artifact, Expert, Job, SeedModel
 Do = Callable[[dict[str, Any]], JobCard]
 JOINT = {"kind": "train-joint", "seed_model": "seed", "domains": ["court", "sea"], "training": TRAINING}
 MODE = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2, "expert_layers": 1}}
+OTHERS = ("dense", "dense-balanced", "domain-token", "lora-mixed", "moe")
 SPECS: dict[str, dict[str, Any]] = {
     "joint": {**JOINT, "name": "joint"},
     "lora": {**JOINT, "name": "lora", "domains": ["court"], "method": "lora", "lora": {"rank": 4}},
+    **{name: {**JOINT, "name": name, "domains": ["court"], "method": name} for name in OTHERS},
     "expert": {"kind": "train-expert", "name": "e", "domain": "sea", "mixture": "small", "training": TRAINING},
     "mode": {**MODE, "name": "law", "domains": ["sea"], "training": {**TRAINING, "patience": 2}},
     "seed": {"kind": "make-seed", "name": "other", "domains": ["sea"], "vocab_size": 320, "shape": SHAPE},
@@ -249,6 +252,13 @@ def test_what_would_fail_says_so_before_it_is_started(trained: Do) -> None:
         measured({**SPECS["joint"], "domains": ["nowhere"]})
     with pytest.raises(BadSpec, match="has no forecast"):
         measured({"kind": "selfcheck"})
+
+
+def test_every_method_that_trains_is_forecast_above() -> None:
+    """Another method's forecast is compared with its job here, too, once it has a spec."""
+    forecast_methods = {spec.get("method", "demix") for spec in SPECS.values() if spec["kind"] == "train-joint"}
+    forecast_methods |= {"mode"} if SPECS["mode"]["kind"] == "train-mode" else set()
+    assert forecast_methods == {name for name, method in methods().items() if method.is_trainable}
 
 
 def test_every_kind_that_trains_has_a_probe() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from ui.cli.app import main
 from ui.generation.model_host import mix_scores
-from ui.present.headlines import calibration_change, mean_of_model
+from ui.present.headlines import last_headline, mean_of_model, signed
 from ui.present.picture import scores_of
 from ui.studio.overview import numbers
 from ui.studio.overview.contents import read_contents
@@ -19,9 +20,10 @@ from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
-from workbench.registry.mixtures import save_calibration
+from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
+from workbench.tables import Mixture
 
 Do = Callable[[dict[str, Any]], JobCard]
 
@@ -68,6 +70,13 @@ def test_the_overview_shows_what_the_commands_print(
         fitted = calibrate_evidence(session, get_storage(), "small")
     with transaction() as session:
         saved = save_calibration(session, fitted.model_copy(update={"keeps": False}))
-    assert calibration_change(saved.notes) == tuple(
-        round(one, 1) for one in (fitted.gain.value, fitted.gain.low, fitted.gain.high)
-    )
+    assert saved.calibration is not None
+    assert saved.calibration.model_dump(exclude={"at"}) == fitted.gain.model_dump()
+    with transaction() as session:
+        session.scalars(select(Mixture).where(Mixture.name == "small")).one().notes = "Mine: tuned on a Friday."
+        edited = get_mixture(session, "small")
+        kept = save_calibration(session, fitted.model_copy(update={"keeps": True}))
+    assert kept.calibration == edited.calibration == saved.calibration  # neither a note nor a proposal changes it
+    shown = last_headline([], [edited])
+    assert (shown.value, shown.state) == (f"{signed(fitted.gain.value)} %", {"mixture": "small"})
+    assert shown.label.startswith("Last change, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from workbench.specs import parse_spec
 from workbench.tables import Report
 
 FOLDER = str(Path(__file__).parent)
+JOBS = "/v1/workbench/jobs"
 SPEC = {"kind": "count-words", "domain": "law"}
 
 
@@ -59,6 +61,27 @@ def law(home: Path, tmp_path: Path) -> None:
         pass
 
 
+SERVER = """
+import json, sys
+from starlette.testclient import TestClient
+from ui.api.app import create_app
+from workbench.settings import get_settings
+
+with TestClient(create_app(get_settings(), playground=False), base_url="http://127.0.0.1:8000") as api:
+    answers = [api.request(method, path, json=body) for method, path, body in json.load(sys.stdin)]
+print(json.dumps([{"status": one.status_code, "body": one.json()} for one in answers]))
+"""
+
+
+def over_http(*requests: tuple[str, str, dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """The answers of a server that was started with the package installed: it knows kinds from its start on."""
+    command = [sys.executable, "-c", SERVER]
+    answer = subprocess.run(command, input=json.dumps(requests), capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    answers: list[dict[str, Any]] = json.loads(answer.stdout.splitlines()[-1])
+    return answers
+
+
 def run(spec: dict[str, Any]) -> JobCard:
     """The job of a spec, once a process of its own has run it."""
     job_id = submit(spec)
@@ -82,6 +105,24 @@ def test_its_job_is_run_and_shown_in_the_terminal_and_the_studio(capsys: pytest.
     [link] = [one.proto for one in page.get("page_link") if one.proto.label == "See the report"]
     assert f"reports.chosen={card.result['report']}" in link.query_string
     assert "Words of law" in str(open_page("reports", reports__chosen=card.result["report"]))
+
+
+@pytest.mark.usefixtures("installed", "law")
+def test_it_is_submitted_checked_and_read_over_http() -> None:
+    bad = ({**SPEC, "split": "all"}, {**SPEC, "domain": "nowhere"})
+    *refused, accepted = over_http(*(("POST", JOBS, {"spec": spec}) for spec in (*bad, SPEC)))
+    assert [one["status"] for one in refused] == [400, 422]
+    assert "split" in refused[0]["body"]["error"]["message"]
+    assert "nowhere" in refused[1]["body"]["error"]["message"]
+    assert accepted["status"] == 202, accepted
+    job_id = accepted["body"]["id"]
+    for _ in run_jobs([job_id]):
+        pass
+    shown, listed = over_http(("GET", f"{JOBS}/{job_id}", None), ("GET", f"{JOBS}?kind=count-words", None))
+    job = shown["body"]["job"]
+    assert (job["title"], job["state"], job["spec"]) == ("Count words", "done", {**SPEC, "split": "train"})
+    assert job["result"]["num_words"] > 0
+    assert [one["id"] for one in listed["body"]["data"]] == [job_id]
 
 
 @pytest.mark.usefixtures("installed", "law")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
 from workbench.answers.perplexities import MixedDomain
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
+from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard, ReportCard
 
 NONE = "—"
 
@@ -107,47 +106,25 @@ def coverage_headline(domains: Sequence[DomainCard], experts: Sequence[ExpertCar
     return Headline("Coverage", value, "domains have an expert", None, words, "train one more", TRAIN)
 
 
-# The sentence that `mixtures.save_calibration` writes: its change of perplexity with the interval of 95 %.
-# Older notes have “% perplexity” and a hyphen.
-_NUMBER = "([+−-][\\d.]+)"
-_CALIBRATED = re.compile(rf"which changed .* by {_NUMBER} %(?: perplexity)? \[{_NUMBER}, {_NUMBER}\]")
-
-
-def calibration_change(notes: str) -> tuple[float, float, float] | None:
-    """The change in % and its interval, of the notes of a mixture whose evidence was calibrated and changed."""
-    match = _CALIBRATED.search(notes)
-    if match is None:
-        return None
-    value, low, high = (float(one.replace("−", "-")) for one in match.groups())
-    return value, low, high
-
-
-def last_headline(
-    jobs: Sequence[JobCard], additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard]
-) -> Headline:
+def last_headline(additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard]) -> Headline:
     """The newest change of a perplexity that was measured: a calibration, or the certificate of an addition."""
-    changes = [*_calibrations(jobs, mixtures), *_additions(additions)]
+    changes = [*_calibrations(mixtures), *_additions(additions)]
     if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
         return Headline("Last change", NONE, words=words)
     return max(changes, key=lambda one: one[0])[1]
 
 
-def _calibrations(jobs: Sequence[JobCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
+def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
     changes = []
-    by_sentence = {str(job.result.get("calibration")): job.finished_at or 0.0 for job in jobs if job.state == "done"}
     for one in mixtures:
-        if change := calibration_change(one.notes):
-            at = by_sentence.get(one.notes, 0.0)
-            value, low, high = change
+        if gain := one.calibration:
             words = f"perplexity of {one.name} after calibration"
-            interval = f"95 %: {signed(low)} to {signed(high)}"
-            label = f"Last change, {ago(at)}" if at else "Last change"
-            mixture = {"mixture": one.name}
-            headline = Headline(
-                label, f"{signed(value)} %", interval, value < 0, words, "what changed", MIXTURES, mixture
-            )
-            changes.append((at, headline))
+            interval = f"95 %: {signed(gain.low)} to {signed(gain.high)}"
+            label = f"Last change, {ago(gain.at)}" if gain.at else "Last change"
+            value, mixture = f"{signed(gain.value)} %", {"mixture": one.name}
+            headline = Headline(label, value, interval, gain.value < 0, words, "what changed", MIXTURES, mixture)
+            changes.append((gain.at or 0.0, headline))
     return changes
 
 

@@ -12,6 +12,7 @@ from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words
+from ui.request_fields import NearestFields
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
@@ -32,7 +33,7 @@ def show_proposal(mixture: str, domain: str) -> None:
             + "Otherwise the job chooses the parent itself, unless you name one."
         )
         return
-    request = {"mixture": mixture, "domain": domain}
+    request = NearestFields(mixture=mixture, domain=domain)
 
     def send() -> ParentProposal:
         with Client(get_settings()) as client:

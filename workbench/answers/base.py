@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from pydantic import BaseModel, ConfigDict
+
+# JSON whose fields belong to somebody else: to a plug-in, to a kind of job or report, or to a library's file format.
+# `tests/test_answers.py` lists every place where it crosses a package boundary (docs/decisions/0031-json-objects.md).
+JsonObject: TypeAlias = dict[str, Any]
 
 
 class Answer(BaseModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from workbench.answers.base import Answer
+from workbench.answers.base import Answer, JsonObject
 from workbench.answers.posteriors import Manifest
 
 MOST_ANSWERS = 4
@@ -148,7 +148,7 @@ class LinkedAnswer(Answer):
     """One answer of a comparison that is opened by its link."""
 
     letter: Letter
-    request: dict[str, Any] = Field(
+    request: JsonObject = Field(
         description="The body for /v1/completions, or of a conversation for /v1/chat/completions, that makes the text."
     )
     changed: list[str] = Field(description="What makes the text and is not as it was: files, packages, precision.")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from engine.config import ServePrecision
 from engine.events import GateWeights
 from engine.mixing.evidence import AnyEvidence
-from workbench.answers.base import Answer
+from workbench.answers.base import Answer, JsonObject
 
 Weights = list[list[float]]  # token × expert
 
@@ -31,9 +29,9 @@ class Manifest(Answer):
     model: str
     experts: list[ManifestExpert]
     tokenizer_sha256: str
-    gate: dict[str, Any]
+    gate: JsonObject
     clustering_sha256: str | None
-    sampling: dict[str, Any] | None = Field(
+    sampling: JsonObject | None = Field(
         None, description="How tokens were drawn, with the seed of the first answer; null of a text that was only read."
     )
     n: int = Field(1, description="Answers to each prompt; their seeds count up from the one of the sampling.")

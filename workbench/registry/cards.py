@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from workbench.answers.base import JsonObject
+from workbench.answers.posteriors import PriorSource
 
 
 class Card(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+
+class Stored(Card):
+    """JSON of a row: fields that an older version did not write stay out of it, and those it does not know are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
 
 class DomainCard(Card):
@@ -27,12 +40,33 @@ class DomainCard(Card):
     created_at: float
 
 
+class RefusedRecord(Card):
+    """A record that an import left out, and why."""
+
+    path: str | None = None
+    line: int | None = None
+    reason: str = ""
+
+
+class ImportReport(Stored):
+    """What an import read and what it left out."""
+
+    num_documents: int = 0
+    num_bytes: int = 0  # of text
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_refused: int = 0
+    refused: list[RefusedRecord] = []  # the first ones
+    bytes_read: int = 0
+    anonymized: dict[str, int] = {}  # dummy tokens by category
+
+
 class CorpusCard(Card):
     id: str
     name: str
     source: str
     licence: str
-    report: dict[str, Any]  # {"refused": [{"path", "line", "reason"}], "num_refused": int, "num_duplicates": int, …}
+    report: ImportReport
     domains: list[str]
     created_at: float
 
@@ -44,7 +78,7 @@ class SeedCard(Card):
     family: str
     num_parameters: int
     tokenizer_sha256: str
-    config: dict[str, Any]
+    config: JsonObject
     size_bytes: int
     created_at: float
 
@@ -67,8 +101,8 @@ class ExpertCard(Card):
     total_parameters: int | None = None  # with its base; None where the seed model is not known
     active_parameters: int | None = None  # that one token goes through
     size_bytes: int
-    config: dict[str, Any]
-    metrics: dict[str, Any]
+    config: JsonObject
+    metrics: JsonObject
     tags: list[str]
     notes: str
     enabled: bool
@@ -103,13 +137,23 @@ class MemberCard(Card):
     mark: str
 
 
+class CalibratedGain(Card):
+    """By how much the evidence that a calibration gave a mixture changed its perplexity, in %. Below 0 is a gain."""
+
+    value: float
+    low: float  # of the interval of 95 %
+    high: float
+    at: float | None  # when it was saved; None: not known
+
+
 class MixtureCard(Card):
     id: str
     name: str
     base_ids: list[str]  # one for each base, in the order of the members
-    gate: dict[str, Any]
+    gate: JsonObject
     members: list[MemberCard]
     notes: str
+    calibration: CalibratedGain | None = None  # of the last calibration that changed the gate
     created_at: float
 
 
@@ -129,11 +173,11 @@ class ClusterCard(Card):
 class ClusteringCard(Card):
     id: str
     name: str
-    config: dict[str, Any]  # {"clusters": engine.clusters.config.ClusterConfig, "embedder": {"kind", …}}
+    config: JsonObject  # {"clusters": engine.clusters.config.ClusterConfig, "embedder": {"kind", …}}
     sources: list[str]  # domains
     num_documents: int
     num_fitted: int
-    metrics: dict[str, Any]  # costs, sizes, num_blank, num_duplicates, overlap {labels, counts, …}, map {…} or None
+    metrics: JsonObject  # costs, sizes, num_blank, num_duplicates, overlap {labels, counts, …}, map {…} or None
     seed: str | None
     clusters: list[ClusterCard]
     stale_experts: list[str]  # trained on documents that have changed since
@@ -142,11 +186,17 @@ class ClusteringCard(Card):
     created_at: float
 
 
+class GivenByHand(Card):
+    """The source of a prior whose shares somebody set: no text, hence no fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class PriorCard(Card):
     id: str
     name: str
     shares: dict[str, float]  # expert name -> share; deleted experts are left out
-    source: dict[str, Any]  # mixture, domain, split, num_blocks, block_size, evidence; empty: given by hand
+    source: PriorSource | GivenByHand
     created_at: float
 
 
@@ -168,7 +218,7 @@ class ReportCard(Card):
     kind: str
     title: str
     about_id: str | None
-    findings: dict[str, Any]
+    findings: JsonObject
     artifact_id: str | None
     job_id: str | None
     created_at: float
@@ -185,7 +235,7 @@ class JobCard(Card):
     id: str
     kind: str
     title: str
-    spec: dict[str, Any]
+    spec: JsonObject
     state: str  # queued, running, interrupted, paused, done, failed, cancelled
     priority: int = 0  # of the jobs that wait, the highest starts first
     attempt: int
@@ -198,7 +248,7 @@ class JobCard(Card):
     error: str
     next_step: str
     failure: Failure | None = None  # of a failed job, if the workbench knows the error
-    result: dict[str, Any]
+    result: JsonObject
     after: list[str]
     owner: str
     created_at: float
@@ -211,7 +261,7 @@ class EventCard(Card):
     attempt: int
     message: str
     kind: str | None = None
-    data: dict[str, Any] | None = None
+    data: JsonObject | None = None
 
 
 class MetricPoint(Card):

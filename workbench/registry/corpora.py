@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from workbench.answers.documents import Document
 from workbench.errors import BadSpec, StorageError
 from workbench.names import by_name, clean_name, ensure_free
-from workbench.registry.cards import CorpusCard, DomainCard
+from workbench.registry.cards import CorpusCard, DomainCard, ImportReport
 from workbench.registry.experts import domains_of
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.valid_text import plain
@@ -156,7 +156,7 @@ def _corpus_card(row: Corpus) -> CorpusCard:
         name=row.name,
         source=row.source,
         licence=row.licence,
-        report=row.report,
+        report=ImportReport.model_validate(row.report),
         domains=sorted(domain.name for domain in row.domains),
         created_at=row.created_at,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
@@ -16,7 +17,7 @@ from workbench.formatting.number_format import change
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, clean_name, ensure_free, free_name
 from workbench.registry.aliases import aliases_of
-from workbench.registry.cards import MemberCard, MixtureCard
+from workbench.registry.cards import CalibratedGain, MemberCard, MixtureCard
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
 from workbench.registry.experts import domains_of, expert_or_seed, part_names
 from workbench.registry.references import refuse_if_used, unfinished_jobs
@@ -91,7 +92,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
     session.flush()
-    row.members, row.gate, row.notes = _members(experts, weights), dump_gate(spec.gate), ""
+    row.members, row.gate, row.notes, row.calibration = _members(experts, weights), dump_gate(spec.gate), "", None
     session.flush()
     return _card(row)
 
@@ -104,7 +105,7 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     row = mixture_row(session, name)
     new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
     ensure_free(session, Mixture, "mixture", new_name)
-    copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes)
+    copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes, calibration=row.calibration)
     copied.members = [
         MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
         for one in row.members
@@ -231,10 +232,11 @@ def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
 
 
 def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCard:
-    """Gives a mixture the evidence that was fitted, unless its own is kept; its notes say what was found."""
+    """Gives a mixture the evidence that was fitted and stores the gain, unless its own is kept; its notes say which."""
     row = mixture_row(session, fitted.mixture)
     if not fitted.keeps:
         row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
+        row.calibration = CalibratedGain(**fitted.gain.model_dump(), at=time.time()).model_dump()
     now, best = fitted.now.words, fitted.best.words
     gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity"
     chosen = f"kept {now}; {best} would change" if fitted.keeps else f"{best}, which changed {now} by"
@@ -293,6 +295,7 @@ def _card(row: Mixture) -> MixtureCard:
         gate=row.gate,
         members=[_member_card(member) for member in row.members],
         notes=row.notes,
+        calibration=CalibratedGain(**row.calibration) if row.calibration else None,
         created_at=row.created_at,
     )
 

@@ -12,7 +12,7 @@ from engine.errors import MixtureError
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.errors import BadSpec, NotFound
 from workbench.names import by_name, clean_name, ensure_free
-from workbench.registry.cards import PriorCard
+from workbench.registry.cards import GivenByHand, PriorCard
 from workbench.registry.experts import expert_row
 from workbench.tables import Expert, Prior
 
@@ -77,4 +77,8 @@ def _store(session: Session, name: str, shares: Mapping[str, float], source: Pri
 def _card(session: Session, row: Prior) -> PriorCard:
     names = dict(session.execute(select(Expert.id, Expert.name).where(Expert.id.in_(list(row.shares)))).tuples().all())
     shares = {names[id]: share for id, share in row.shares.items() if id in names}
-    return PriorCard(id=row.id, name=row.name, shares=shares, source=row.source, created_at=row.created_at)
+    return PriorCard(id=row.id, name=row.name, shares=shares, source=_source(row), created_at=row.created_at)
+
+
+def _source(row: Prior) -> PriorSource | GivenByHand:
+    return PriorSource.model_validate(row.source) if row.source else GivenByHand()

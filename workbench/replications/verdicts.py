@@ -192,5 +192,6 @@ def todays_mark(claim: Mapping[str, Any]) -> Mark:
         return next(mark for mark in MARKS if mark == claim["mark"])
     if claim["mark"] == "reproduced only in a weaker form":
         return WEAKER
+    # The first reports have neither this field nor the border that would decide it: only their sentence says it.
     is_undecided = claim.get("is_undecided", str(claim.get("why")).startswith("Undecided"))
     return UNDECIDED if is_undecided else CONTRADICTED

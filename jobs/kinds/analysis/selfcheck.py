@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -21,7 +22,7 @@ def run(work: Work, _: SelfCheck) -> Generator[Event, None, Register]:
     for one in run_laws(work.settings.device):
         checked.append(one)
         yield Progress(len(checked), len(LAWS), "laws", f"{one.law} {'ok' if one.passed else 'FAILED'}")
-    result = report(checked, work.settings.device)
+    result = asdict(report(checked, work.settings.device))
 
     def register(_: Session) -> dict[str, Any]:
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
             source=_source_name(spec, dataset),
             artifact=artifact,
             summary=summary,
-            report=report.as_dict(),
+            report=asdict(report),
             licence=spec.licence or _licence(spec),
             job_id=work.job_id,
         )

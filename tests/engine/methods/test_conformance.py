@@ -1,4 +1,7 @@
-"""What holds for every method that is installed, whatever its experts are made of."""
+"""What holds for every method that is installed, whatever its experts are made of.
+
+Its forecast is compared with its job in `tests/journeys/test_forecast.py`, with the real probe.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_broken_conversation_is_refused_with_its_line(tmp_path: Path, fault: s
     assert (caught.value.line, bool(caught.value.next_step)) == (2, True)
     report = Report()
     assert len(read(path, report, skip_bad=True)) == 1
-    assert [(one["line"], reason in one["reason"]) for one in report.refused] == [(2, True)]
+    assert [(one.line, reason in one.reason) for one in report.refused] == [(2, True)]
 
 
 def test_an_empty_system_message_is_kept_since_templates_have_a_default_one(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_links_are_not_followed_and_the_report_says_so(tmp_path: Path) -> None:
     (folder / "loop").symlink_to(folder, target_is_directory=True)
     report = Report()
     assert [document.text for document in read_documents(folder, ReadOptions(), report)] == ["own text"]
-    assert [entry["path"] for entry in report.refused] == ["link.txt", "loop"]
+    assert [entry.path for entry in report.refused] == ["link.txt", "loop"]
 
 
 def test_a_pipe_in_the_folder_is_not_opened(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_files_of_unknown_kind_in_a_folder_are_left_out_and_listed(tmp_path: Pat
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     report = Report()
     assert len(list(read_documents(tmp_path, ReadOptions(), report))) == 1
-    assert (report.num_refused, report.refused[0]["path"]) == (1, "picture.png")
+    assert (report.num_refused, report.refused[0].path) == (1, "picture.png")
 
 
 @pytest.mark.parametrize("name", [b"a\nb.txt", b"a\x1b[31m.txt", b"\xff\xfe.txt", b"..txt.txt", "ä ö.txt".encode()])

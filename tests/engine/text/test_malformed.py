@@ -10,7 +10,7 @@ import lzma
 import pickle
 import tracemalloc
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -237,7 +237,7 @@ def test_with_skip_bad_the_fault_is_listed_and_the_rest_is_read(bad: Bad, tmp_pa
     texts = [document.text for document in read_documents(tmp_path, options, report)]
     assert texts[-1] == "the last document"
     assert report.num_refused >= 1
-    assert (report.refused[0]["path"], report.refused[0]["line"]) in ((bad.name, bad.line), (bad.name, None))
+    assert (report.refused[0].path, report.refused[0].line) in ((bad.name, bad.line), (bad.name, None))
 
 
 def peak_bytes(path: Path) -> int:
@@ -303,4 +303,4 @@ def test_only_the_first_fifty_refusals_are_listed_but_all_are_counted(tmp_path: 
     report = Report()
     assert len(list(read_documents(tmp_path / "a.jsonl", ReadOptions(skip_bad=True), report))) == 1
     assert (report.num_refused, len(report.refused)) == (300, 50)
-    assert json.loads(json.dumps(report.as_dict()))["refused"][1]["line"] == 2
+    assert json.loads(json.dumps(asdict(report)))["refused"][1]["line"] == 2

@@ -14,7 +14,6 @@ from ui.present.headlines import (
     MixtureMean,
     best_headline,
     best_of,
-    calibration_change,
     coverage_headline,
     last_headline,
     mean_of_model,
@@ -22,7 +21,7 @@ from ui.present.headlines import (
 from ui.present.picture import MOST_CARDS, MOST_EXPERTS, card_of, cards_to_show, picture_of, place_of, scores_of
 from ui.studio.overview.contents import Contents, read_contents
 from workbench.answers.perplexities import MixedDomain
-from workbench.registry.cards import EvaluationCard, ReportCard
+from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.settings import get_settings
 
 
@@ -71,18 +70,16 @@ def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
 
 
 def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None:
-    assert last_headline([], [], have.mixtures).value == "—"
-    notes = (
-        "Evidence calibrated on dev text of law: decay 1, power 1, which changed x by -4.9 % perplexity [-6.0, -3.8]."
-    )
-    tuned = [one.model_copy(update={"notes": notes}) for one in have.mixtures]
-    shown = last_headline([], [], tuned)
-    assert (shown.value, shown.beside, shown.is_good) == ("−4.9 %", "95 %: −6.0 to −3.8", True)
-    assert calibration_change("Evidence calibrated: kept x; y would change -1.0 % perplexity [-2.0, +0.1].") is None
+    assert last_headline([], have.mixtures).value == "—"
+    gain = CalibratedGain(value=-4.9, low=-6.0, high=-3.8, at=None)
+    tuned = [one.model_copy(update={"calibration": gain}) for one in have.mixtures]
+    shown = last_headline([], tuned)
+    assert (shown.label, shown.value, shown.beside) == ("Last change", "−4.9 %", "95 %: −6.0 to −3.8")
+    assert shown.is_good
     findings = {"expert": "e", "domains": [{"domain": "sea", "is_new": True, "change_percent": 3.21}]}
     empty: dict[str, Any] = dict.fromkeys(("about_id", "artifact_id", "job_id"))
     report = ReportCard(id="r", kind="addition", title="t", findings=findings, created_at=9.0, **empty)
-    newer = last_headline([], [report], tuned)
+    newer = last_headline([report], tuned)
     assert (newer.value, newer.is_good, newer.state) == ("+3.2 %", False, {"experts.chosen": "e"})
 
 

@@ -12,6 +12,7 @@ import sys
 from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -361,6 +362,38 @@ def test_a_registry_from_before_saved_views_keeps_its_aliases_and_takes_views() 
         session.add(SavedView(name="a", address="/experts"))
 
 
+@pytest.mark.usefixtures("home")
+def test_the_gain_of_a_calibration_is_read_from_the_notes_of_an_older_registry_once() -> None:
+    changed = "Evidence calibrated on dev text of law: decay 1, which changed last token by"
+    notes = {
+        "today": f"{changed} −4.9 % [−6.0, −3.8] of perplexity.",
+        "older": f"{changed} +0.5 % perplexity [-0.2, +1.2].",
+        "kept": "Evidence calibrated on dev text of law: kept x; y would change −1.0 % [−2.0, +0.1] of perplexity.",
+        "mine": "Which changed nothing.",
+    }
+    job: dict[str, Any] = {"kind": "evaluate", "title": "", "spec": {"kind": "evaluate"}}
+    with database.transaction() as session:
+        session.add_all(Mixture(name=name, notes=note) for name, note in notes.items())
+        session.add(Job(**job, state="done", result={"scored": 3, "calibration": notes["today"]}, finished_at=9.0))
+        session.add(Job(**job, state="done", result={"scored": 3}, finished_at=12.0))
+        session.add(Job(**job, state="queued"))
+    downgraded("0015")
+    with sqlite3.connect(get_settings().root / "registry.db") as connection:
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(mixtures)")}
+        assert dict(connection.execute("SELECT name, notes FROM mixtures").fetchall()) == notes
+    assert "calibration" not in columns
+    database.migrate()
+    with database.reading() as session:
+        stored = {row.name: row.calibration for row in session.scalars(select(Mixture))}
+        assert {row.name: row.notes for row in session.scalars(select(Mixture))} == notes
+    assert stored == {
+        "today": {"value": -4.9, "low": -6.0, "high": -3.8, "at": 9.0},
+        "older": {"value": 0.5, "low": -0.2, "high": 1.2, "at": None},
+        "kept": None,
+        "mine": None,
+    }
+
+
 FLAT = {
     "kind": "posterior",
     "evidence": "last_token",
@@ -631,7 +664,8 @@ def test_a_full_disk_is_called_by_its_name(home: Path) -> None:
     with pytest.raises(DiskFull, match=f"The disk of {home} is full"), transaction() as session:
         session.execute(text("PRAGMA max_page_count = 1"))  # as small as the file is
         for number in range(1000):
-            session.execute(text(f"INSERT INTO mixtures VALUES ({number}, {number}, '{{}}', hex(zeroblob(9000)), 0)"))
+            values = f"({number}, {number}, '{{}}', hex(zeroblob(9000)), 0)"
+            session.execute(text(f"INSERT INTO mixtures (id, name, gate, notes, created_at) VALUES {values}"))
     database.close_engines()
     with reading() as session:
         assert session.scalars(select(Mixture)).all() == []

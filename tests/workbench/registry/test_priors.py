@@ -94,7 +94,7 @@ def test_a_prior_is_estimated_on_exactly_the_requested_blocks_and_says_so(scored
         )
     assert card.shares["both/law"] > 0.99
     assert sum(card.shares.values()) == pytest.approx(1)
-    assert card.source == {
+    assert card.source.model_dump() == {
         "mixture": "both",
         "domain": "law",
         "split": "dev",

@@ -24,7 +24,7 @@ DomainName = Annotated[str, typer.Argument(help="Name of a domain.", autocomplet
 _COLUMNS = (
     name_column(),
     Column("Domains", lambda corpus: corpus.domains),
-    Column("Skipped", lambda corpus: corpus.report.get("num_refused", 0)),
+    Column("Skipped", lambda corpus: corpus.report.num_refused),
     Column("Licence", lambda corpus: corpus.licence),
     created_column(day),
 )
@@ -104,9 +104,8 @@ def report(name: CorpusName, as_json: Json = False) -> None:
     if as_json:
         print_json(card)
         return
-    skipped = card.report.get("refused", [])
-    print_fields({key: value for key, value in card.report.items() if key != "refused"})
-    rows = [(entry.get("path"), entry.get("line"), entry.get("reason")) for entry in skipped]
+    print_fields(card.report.model_dump(exclude={"refused"}))
+    rows = [(one.path, one.line, one.reason) for one in card.report.refused]
     print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 
 

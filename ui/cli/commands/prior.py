@@ -12,6 +12,7 @@ from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import EvidenceDecay, EvidencePower, GateEvidence, SlowDecay, SlowPower, evidence_of
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from workbench.answers.posteriors import PriorSource
 from workbench.registry.cards import PriorCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -22,7 +23,7 @@ PriorName = Annotated[str, typer.Argument(help="Name of a prior.", autocompletio
 _COLUMNS = (
     name_column(),
     Column("Shares", lambda prior: prior.shares),
-    Column("Source", lambda prior: prior.source.get("domain", "set by hand")),
+    Column("Source", lambda prior: prior.source.domain if isinstance(prior.source, PriorSource) else "set by hand"),
     created_column(day),
 )
 
@@ -126,7 +127,7 @@ def _print(card: PriorCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
         return
-    say(f"{card.name}: {shown(card.source) if card.source else 'set by hand'}")
+    say(f"{card.name}: {shown(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
     print_table(
         ["Expert", "Share"],
         sorted(card.shares.items(), key=lambda item: -item[1]),

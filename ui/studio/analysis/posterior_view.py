@@ -12,6 +12,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
+from ui.request_fields import PosteriorMapOptions
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_one
@@ -49,7 +50,7 @@ def show_domains(saved: MixtureRequest) -> None:
                 show_chart(posterior_paths(answer, rows, _TITLES[role], looks), f"posterior_paths_{_KEYS[role]}")
 
 
-def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:
+def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:
     columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
     evidence = choose_evidence(columns[0], "posteriors.evidence", gate)
     estimate = choose_one(
@@ -70,10 +71,10 @@ def _draw_options(gate: Mapping[str, Any]) -> dict[str, Any]:
         required=True,
     )
     blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
-    return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
+    return PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=int(blocks))
 
 
-def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> PosteriorMap | None:
+def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap | None:
     def fetch() -> PosteriorMap:
         with Client(get_settings()) as client:
             return client.posteriors(mixture=saved.model, **options)

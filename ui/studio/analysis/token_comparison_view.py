@@ -12,6 +12,7 @@ from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
 from ui.present.text.formatting import plain, spoken
 from ui.present.text.token_comparison import contrast_words, passage_words
+from ui.request_fields import ContrastFields
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.elements.token_view import difference_data, show_tokens
@@ -95,12 +96,12 @@ def show_passages(shown: Scores, cell: Cell, split: str) -> None:
         st.markdown("##### 3 · The passage")
         st.info(plain(f"{expert} is the in-domain expert of {domain}: choose a cell of another domain."))
         return
-    answer = _fetch({"domain": domain, "expert": expert, "rival": home, "split": split})
+    answer = _fetch(ContrastFields(domain=domain, expert=expert, rival=home, split=split))
     if answer:
         _show(answer)
 
 
-def _fetch(request: dict[str, str]) -> TokenComparison | None:
+def _fetch(request: ContrastFields) -> TokenComparison | None:
     def fetch() -> TokenComparison:
         with Client(get_settings()) as client:
             return client.contrast(**request)

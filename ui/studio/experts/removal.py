@@ -11,6 +11,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.formatting import clock, plain
 from ui.present.text.removal import extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.request_fields import RemovalFields
 from ui.studio.forms.job_form import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import fetch_in_background
@@ -38,7 +39,7 @@ def show_removal(mixture: str) -> None:
     """The removal view of a mixture: the costs of every removal, then one to certify."""
     with reading() as session:
         card = mixtures.get_mixture(session, mixture)
-    request = {"mixture": mixture, "retrained": _draw_retrained(card)}
+    request = RemovalFields(mixture=mixture, retrained=_draw_retrained(card))
 
     def send() -> RemovalTable:
         with Client(get_settings()) as client:

@@ -17,6 +17,7 @@ from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
 from ui.present.text.formatting import plain, pluralize
+from ui.request_fields import ForgettingFields
 from ui.widgets.background import fetch_in_background
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty
@@ -58,7 +59,7 @@ def show_forgotten(card: ExpertCard) -> None:
             "Only a fully fine-tuned model can forget: the weights that this expert shares with others did not change."
         )
         return
-    request = {"before": card.parent, "after": card.name}
+    request = ForgettingFields(before=card.parent, after=card.name)
 
     def send() -> Forgetting:
         with Client(get_settings()) as client:

@@ -15,7 +15,7 @@ from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
-from workbench.registry.cards import CorpusCard, JobCard
+from workbench.registry.cards import CorpusCard, JobCard, RefusedRecord
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 
@@ -59,19 +59,18 @@ def _show_refusal(job: JobCard) -> None:
 
 def _show_import(corpus: CorpusCard) -> None:
     report = corpus.report
-    refused, twice = report.get("num_refused", 0), report.get("num_duplicates", 0)
     with st.container(border=True):
         st.markdown(f"**{plain(corpus.name)}** — {plain(source_of(corpus.source))}")
         summary = (
-            f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(refused, 'record')} refused; "
-            f"{pluralize(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
+            f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(report.num_refused, 'record')} refused; "
+            f"{pluralize(report.num_duplicates, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
         st.caption(plain(summary))
-        if report.get("anonymized"):
-            st.caption(plain(f"Anonymised: {_dummies(report['anonymized'])}."))
-        if report.get("refused"):
+        if report.anonymized:
+            st.caption(plain(f"Anonymised: {_dummies(report.anonymized)}."))
+        if report.refused:
             words = f"Records of {corpus.name} that were refused, and why"
-            show_table([_refused_row(one, corpus.source) for one in report["refused"]], f"refused_{corpus.id}", words)
+            show_table([_refused_row(one, corpus.source) for one in report.refused], f"refused_{corpus.id}", words)
         _offer_deletion(corpus)
 
 
@@ -80,8 +79,8 @@ def _dummies(counts: dict[str, int]) -> str:
     return ", ".join(counts_by_kind) or "nothing was found"
 
 
-def _refused_row(refused: dict[str, Any], source: str) -> dict[str, Any]:
-    return {**refused, "path": source_of(source, str(refused.get("path") or ""))}
+def _refused_row(refused: RefusedRecord, source: str) -> dict[str, Any]:
+    return {**refused.model_dump(), "path": source_of(source, refused.path or "")}
 
 
 def _offer_deletion(corpus: CorpusCard) -> None:

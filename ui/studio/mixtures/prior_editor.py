@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from ui.client import Client
@@ -13,9 +10,10 @@ from ui.present.text.posteriors import evidence_words
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from workbench.answers.posteriors import PriorSource
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, priors
-from workbench.registry.cards import MixtureCard, PriorCard
+from workbench.registry.cards import GivenByHand, MixtureCard, PriorCard
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 
@@ -60,14 +58,13 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
         st.caption(plain(f"It cannot be applied to this mixture: it has no share for {missing[0]}."))
 
 
-def origin(source: Mapping[str, Any]) -> str:
+def origin(source: PriorSource | GivenByHand) -> str:
     """A sentence on where a prior comes from."""
-    if not source:
+    if not isinstance(source, PriorSource):
         return "Given by hand."
-    blocks = pluralize(source["num_blocks"], "block")
     return (
-        f"Estimated on {blocks} of {source['block_size']} tokens of {source['split']} text of {source['domain']} with "
-        f"{source['mixture']}, evidence: {evidence_words(source['evidence'])}."
+        f"Estimated on {pluralize(source.num_blocks, 'block')} of {source.block_size} tokens of {source.split} text of "
+        f"{source.domain} with {source.mixture}, evidence: {evidence_words(source.evidence)}."
     )
 
 

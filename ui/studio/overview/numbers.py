@@ -24,7 +24,7 @@ def show_numbers(have: Contents) -> None:
     shown = (
         _best(have),
         headlines.coverage_headline(have.domains, have.experts),
-        headlines.last_headline(have.over, have.additions, have.mixtures),
+        headlines.last_headline(have.additions, have.mixtures),
     )
     for number, (column, one) in enumerate(zip(st.columns(3), shown, strict=True)):
         with column, st.container(border=True, key=f"headline_{number}", height="stretch"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,7 +25,7 @@ def selfcheck(as_json: Json = False) -> None:
 
     settings = get_settings()
     prepare_process(settings.threads)
-    outcome = report(_checked(settings.device, quiet=as_json), settings.device)
+    outcome = asdict(report(_checked(settings.device, quiet=as_json), settings.device))
     _store(outcome)
     if as_json:
         print_json(outcome)
