@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from starlette.concurrency import run_in_threadpool
 
 from engine.config import SamplingConfig
 from engine.errors import Problem
+from ui.errors import BadUsage
 from ui.generation.known_models import known_models
 from ui.present.next_step_text import problem_text
 from workbench.mixture_request import MixtureRequest
@@ -40,7 +41,7 @@ def add_endpoints(state: AppState) -> None:
     ) -> AsyncGenerator[str, None]:
         """The text that a mixture or an expert writes on from a prompt, as it grows."""
         try:
-            sampling = SamplingConfig(max_tokens, temperature, top_p, seed, top_k=top_k)
+            sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
             async with aclosing(_texts(state, model, prompt, sampling)) as texts:
                 async for text in texts:
                     yield text
@@ -52,6 +53,15 @@ def add_endpoints(state: AppState) -> None:
 
     gr.api(models, api_name="models")
     gr.api(generate, api_name="generate", concurrency_limit=None)
+
+
+def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: Any) -> SamplingConfig:
+    """The settings of a client, which sends what it likes."""
+    try:
+        numbers = int(max_tokens), float(temperature), float(top_p), int(seed), int(top_k)
+    except (TypeError, ValueError):
+        raise BadUsage("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
+    return SamplingConfig(*numbers)
 
 
 async def _texts(state: AppState, model: str, prompt: str, sampling: SamplingConfig) -> AsyncGenerator[str, None]:

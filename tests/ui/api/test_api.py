@@ -666,6 +666,35 @@ def test_an_image_is_refused_with_what_these_models_read(api: TestClient) -> Non
     )
 
 
+BAD_CHATS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no message": ({"messages": []}, "messages", "at least 1"),
+    "a tool's answer to no call": (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "4"}]},
+        "messages.1",
+        "must follow one with tool_calls",
+    ),
+    "tools": ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools", "put what the tools gave into"),
+    "a form": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+        "response_format",
+        "say in the messages which form",
+    ),
+    "stop strings": ({"stop": [f"stop{number}" for number in range(5000)]}, "stop", "at most 16 phrases"),
+}
+
+
+@pytest.mark.parametrize(("changes", "param", "sentence"), BAD_CHATS.values(), ids=BAD_CHATS)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_bad_conversation_is_refused_in_openais_shape_with_a_sentence_that_helps(
+    api: TestClient, changes: dict[str, Any], param: str, sentence: str, is_stream: bool
+) -> None:
+    response = api.post("/v1/chat/completions", json={**TALK, **changes, "stream": is_stream})
+    error = response.json()["error"]
+    assert (response.status_code, set(error)) == (400, {"message", "type", "param", "code"})
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "bad_request", param)
+    assert sentence in error["message"]
+
+
 def test_logprobs_of_an_answer_have_the_most_probable_token_at_temperature_0(api: TestClient) -> None:
     [choice] = chat(api, logprobs=True, top_logprobs=1, temperature=0)["choices"]
     best = {"token": " 70", "logprob": -0.5, "bytes": [32, 55, 48]}

@@ -25,7 +25,7 @@ def url(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = Server(
         uvicorn.Config(
-            create_app(settings, host), port=settings.api_port, log_level="error", timeout_graceful_shutdown=1
+            create_app(settings, host), port=settings.api_port, log_level="critical", timeout_graceful_shutdown=1
         )
     )
     thread = threading.Thread(target=server.run)
@@ -57,8 +57,7 @@ def test_gradio_client_lists_generates_streams_and_is_refused_in_words(url: str,
     assert host.sampling.seed == 5
 
     host.seconds = 0.05
-    job = client.submit(**ASK)
-    assert job.result(30) == " sea0"  # gradio_client's result of a stream is its first value
+
     texts = list(client.submit(**ASK))
     assert texts[-1] == " sea0 sea1 sea2"
     assert all(text == texts[-1][: len(text)] for text in texts)
