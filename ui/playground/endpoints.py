@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.events import api
 from starlette.concurrency import run_in_threadpool
 
 from engine.config import SamplingConfig
@@ -51,8 +52,8 @@ def add_endpoints(state: AppState) -> None:
             log.exception("A generation of an endpoint failed.")
             raise gr.Error("The server raised an unexpected error. See its log.", print_exception=False) from None
 
-    gr.api(models, api_name="models")
-    gr.api(generate, api_name="generate", concurrency_limit=None)
+    api(models, api_name="models")
+    api(generate, api_name="generate", concurrency_limit=None)
 
 
 def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: Any) -> SamplingConfig:

@@ -12,6 +12,7 @@ import torch
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.inference import generate as generate_module
 from engine.inference import shared_passes
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
@@ -77,11 +78,11 @@ def test_each_stream_says_what_it_says_alone(passes, tokenizer, monkeypatch, fam
     assert max(passes) > 1
 
 
-def test_a_long_prompt_takes_no_more_than_its_share_of_a_pass_beside_a_short_stream(
+def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_piece_of_one_without_it(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 8)  # two positions of four experts
-    monkeypatch.setattr(shared_passes, "_PATIENCE", 60)
+    monkeypatch.setattr(generate_module, "_CHUNK_POSITIONS", 10)
     passes: list[dict[int, int]] = []  # tokens that each pass reads, by the length of what was to be read
     compute, take = shared_passes._compute_together, shared_passes._Queue._take
 
@@ -104,8 +105,9 @@ def test_a_long_prompt_takes_no_more_than_its_share_of_a_pass_beside_a_short_str
     with ThreadPoolExecutor(2) as threads:
         running = [threads.submit(said, sharing(model, one[0], shared), one, tokenizer) for one in asked]
         assert [len(one.result()) for one in running] == [12, 2]
-    assert passes[:12] == [{1: 1, 40: 2}] * 12  # each pass has a token of the short stream
-    assert sum(one.get(40, 0) for one in passes) == 40
+    assert passes[0] == {1: 1, 10: 2}
+    assert all(one.get(10, 0) <= (2 if 1 in one else 10) for one in passes)
+    assert sum(one.get(10, 0) for one in passes) == 40
 
 
 def all_logprobs(models: Any, asked: Asked, tokenizer: Any, vocab_size: int) -> list[tuple[int, dict[int, float]]]:
@@ -116,7 +118,7 @@ def all_logprobs(models: Any, asked: Asked, tokenizer: Any, vocab_size: int) -> 
     return [(one.id, {c.id: c.logprob for c in one.candidates}) for one in events if isinstance(one, Token)]
 
 
-NEAR_TIE = 0.1  # nats: an eighth of the widest step of bfloat16 between logits of this size
+NEAR_TIE = 0.1  # nats
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])

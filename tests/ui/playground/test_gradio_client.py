@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 
@@ -77,5 +78,9 @@ def test_gradio_client_lists_generates_streams_and_is_refused_in_words(url: str,
 
 @pytest.mark.filterwarnings("ignore")
 def test_without_the_token_nothing_is_shown(url: str) -> None:
-    with pytest.raises(Exception, match=r"401|[Uu]nauthorized|[Tt]oken|[Aa]uth"):
+    answer = httpx.get(url + "config")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    from gradio_client.exceptions import AuthenticationError
+
+    with pytest.raises(AuthenticationError, match="credentials were not provided"):
         connect(url, {})
