@@ -1,11 +1,14 @@
 """Claim: many streams at the same time, some of them cut, while experts are renamed and mixtures come and go, give
 each client the tokens of its answer alone, lose none, and leave memory steady; a full queue refuses the rest with 429.
 
-A server of its own (`python -m ui.api`) in a temporary home serves DEMix experts of width 256 that were trained for a
-few steps. First each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send
-them in random order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and
-a mixture is created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold
-are sent at once. The last line is JSON. Exit code 1 when a token differs, a request fails, or the queue miscounts.
+A server of its own (`python -m ui.api`) in a temporary home serves three kinds of models, trained for a few steps: a
+mixture of DEMix experts of width 256 on one base, a mixture over several bases (C-BTM), and an expert of MoDE. First
+each of some requests (mixture, prompt, seed, gate) is answered alone. Then `--streams` clients send them in random
+order for `--minutes`; each fifth is cut at a random token. Meanwhile an expert is renamed and back, and a mixture is
+created, answers, and is deleted while it answers. At the end, 64 requests more than slots and queue hold are sent at
+once. The last line is JSON. Exit code 1 when a token differs, a request fails, the queue miscounts, or memory grows:
+the median of its last quarter may be at most 5 % and 16 MB above that of the second. `--small` is a short run with
+little models.
 Run: python benchmarks/load.py --minutes 10
 """
 
@@ -26,7 +29,7 @@ import sys  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections import Counter  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
+from collections.abc import Iterator, Mapping, Sequence  # noqa: E402
 from concurrent.futures import ThreadPoolExecutor  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from dataclasses import dataclass, field  # noqa: E402
@@ -44,11 +47,18 @@ DOMAINS = {
 COMMANDS = (
     "migrate",
     "corpus add texts {corpus} --domain-field domain --here",
-    "seed make tiny --domains law,cook,sea --layers 4 --width 256 --heads 4 --ffn-width 1024 --vocab-size 512"
-    " --max-positions 512 --here",
-    "train joint duo --seed-model tiny --domains law,cook,sea --steps 40 --block-size 64 --here",
+    "seed make tiny --domains law,cook,sea --layers {layers} --width {width} --heads 4 --ffn-width {ffn_width}"
+    " --vocab-size 512 --max-positions 512 --here",
+    "train joint duo --seed-model tiny --domains law,cook,sea --steps {steps} --block-size 64 --here",
     "mixture create pair --experts duo/law,duo/cook",
+    "cluster find topics --domains law,cook,sea --clusters 3 --dimension 5 --map-size 0 --here",
+    "train clusters topics bases --seed-model tiny --steps {steps} --block-size 64 --here",
+    "train mode layers --seed-model tiny --domains law --blocks 2 --expert-layers 1 --steps {steps} --block-size 64"
+    " --here",
 )
+FULL = {"layers": 4, "width": 256, "ffn_width": 1024, "steps": 40}
+SMALL = {"layers": 2, "width": 32, "ffn_width": 64, "steps": 4}
+MODELS = ("duo", "pair", "duo/sea", "bases", "layers/law")
 RUN_ALL = """
 import json, sys
 from ui.cli.app import main
@@ -59,6 +69,7 @@ for command in json.loads(sys.argv[1]):
 RENAMED, ANOTHER_NAME = "duo/sea", "duo/ocean"
 NUM_TOKENS = 64
 MORE_THAN_HELD = 64
+MOST_GROWTH, MOST_GROWTH_MB = 0.05, 16.0  # of resident memory, from the second quarter to the last
 TIMEOUT_SECONDS = 300.0
 
 
@@ -70,6 +81,7 @@ class Tally:
     cut: int = 0
     tokens: int = 0
     refused: int = 0  # a mixture that was deleted before the request came
+    by_model: Counter[str] = field(default_factory=Counter)  # answers, cut ones included
     wrong: list[str] = field(default_factory=list)
     first_seconds: list[float] = field(default_factory=list)
     between_seconds: list[float] = field(default_factory=list)
@@ -80,15 +92,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--small", action="store_true", help="little models")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as (url, process):
+    shape = SMALL if given.small else FULL
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder), shape) as (url, process):
         requests = _requests()
         separate = [_ids(_answer(url, request)) for request in requests]
         print(f"{len(requests)} requests answered alone.", flush=True)
         tally, memory, changes = _load(url, process, requests, separate, given.streams, given.minutes * 60)
         _wait_until_idle(url)
         overflow = _overflow(url, requests[0], separate[0])
-    quarter = max(1, len(memory) // 4)
+    second, last = quarters(memory)
     result = {
         "streams": given.streams,
         "minutes": given.minutes,
@@ -100,22 +114,35 @@ def main() -> int:
         "wrong": len(tally.wrong),
         "first_token_seconds": _quantiles(tally.first_seconds),
         "between_tokens_seconds": _quantiles(tally.between_seconds),
+        "answers_by_model": dict(tally.by_model),
         "resident_mb": {
-            "first_quarter": round(statistics.median(memory[:quarter])),
-            "last_quarter": round(statistics.median(memory[-quarter:])),
+            "second_quarter": round(second),
+            "last_quarter": round(last),
             "most": round(max(memory)),
+            "is_steady": is_steady(memory),
         },
         "queue": overflow,
     }
     print(*tally.wrong[:5], sep="\n", file=sys.stderr)
     print(json.dumps(result))
-    return int(bool(tally.wrong) or not overflow["as_promised"])
+    return int(bool(tally.wrong) or not overflow["as_promised"] or not is_steady(memory))
+
+
+def quarters(memory: Sequence[float]) -> tuple[float, float]:
+    """The medians of the second and of the last quarter of a run; the first quarter warms up."""
+    quarter = max(1, len(memory) // 4)
+    return statistics.median(memory[quarter : 2 * quarter] or memory), statistics.median(memory[-quarter:])
+
+
+def is_steady(memory: Sequence[float]) -> bool:
+    """Whether resident memory (MB) has stopped growing."""
+    second, last = quarters(memory)
+    return last <= second * (1 + MOST_GROWTH) + MOST_GROWTH_MB
 
 
 def _requests() -> list[dict[str, Any]]:
     prompts = ("the court", "bake the flour", "a gull over the harbour " * 12)
     gates: tuple[dict[str, Any], ...] = ({}, {"top_k_experts": 1}, {"gate": "fixed"})
-    models = ("duo", "pair", RENAMED)
     return [
         {
             "model": model,
@@ -126,9 +153,12 @@ def _requests() -> list[dict[str, Any]]:
             "temperature": 0.9 * (number % 2),
             "return_token_ids": True,
         }
-        | (gate if model != RENAMED else {})
+        | gate
         for number, (model, prompt, gate) in enumerate(
-            (model, prompt, gate) for model in models for prompt in prompts for gate in gates
+            (model, prompt, gate)
+            for model in MODELS
+            for prompt in prompts
+            for gate in (gates if model in ("duo", "pair") else gates[:1])
         )
     ]
 
@@ -137,13 +167,13 @@ def _requests() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def _server(folder: Path, shape: Mapping[str, int]) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Address and process of a server with trained experts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     os.environ |= {"WORKBENCH_HOME": str(folder / "home"), "WORKBENCH_API_PORT": str(port), "WORKBENCH_TOKEN": ""}
-    commands = [one.format(corpus=_corpus(folder / "texts.jsonl")) for one in COMMANDS]
+    commands = [one.format(corpus=_corpus(folder / "texts.jsonl"), **shape) for one in COMMANDS]
     subprocess.run([sys.executable, "-c", RUN_ALL, json.dumps(commands)], check=True, stdout=subprocess.DEVNULL)
     process = subprocess.Popen([sys.executable, "-P", "-m", "ui.api"], stderr=(folder / "log").open("wb"))
     url = f"http://127.0.0.1:{port}"
@@ -282,6 +312,7 @@ def _stream(
         tally.cut += cut_after is not None
         tally.complete += cut_after is None
         tally.tokens += len(ids)
+        tally.by_model[request["model"]] += 1
         tally.first_seconds.append(first)
         tally.between_seconds += between
         if not is_right:

@@ -231,7 +231,7 @@ def test_the_fields_of_the_clients_requests_are_those_that_the_api_accepts() -> 
     for name, fields in vars(request_fields).items():
         if name.endswith("Fields"):
             body = getattr(analysis, name.replace("Fields", "Request"), None)
-            body = body or {"CompletionFields": CompletionRequest, "ModesFields": InferenceModesRequest}[name]
+            body = body or {"CompletionFields": CompletionRequest, "InferenceModesFields": InferenceModesRequest}[name]
             needed = {one for one, field in body.model_fields.items() if field.is_required()}
             assert fields.__annotations__.keys() - body.model_fields.keys() <= of_changes, name
             assert needed <= fields.__required_keys__, name

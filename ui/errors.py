@@ -4,6 +4,7 @@ UiError
 ├── BadUsage       a command line or a form that cannot be read
 ├── UnsafeAddress  listening beyond this machine without a token
 ├── PortTaken      another program listens on a port that is needed
+├── GpuTaken       another API server uses the GPU
 ├── ServerDown     the API server does not answer
 ├── ServerRefused  the API server answered with a refusal (status, code)
 ├── RateLimitExceeded   more generations than the server lets wait (retry_after)
@@ -33,6 +34,17 @@ class UnsafeAddress(UiError):
 
 class PortTaken(UiError):
     """Another program listens on a port that is needed."""
+
+
+class GpuTaken(UiError):
+    """Another API server uses the GPU."""
+
+    def __init__(self, uuid: str, holder: str) -> None:
+        by = f" ({holder})" if holder else ""
+        super().__init__(
+            f"Another API server of yours uses the GPU {uuid} already{by}.",
+            "Stop that server, set WORKBENCH_DEVICE to another device, or allow both with WORKBENCH_SHARE_GPU=true.",
+        )
 
 
 class ServerDown(UiError):

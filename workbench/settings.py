@@ -77,17 +77,16 @@ class Settings(BaseSettings):
         description="Program of llama.cpp that converts a model to GGUF; empty: `convert_hf_to_gguf.py` in the PATH.",
     )
     cache_bytes: int = Field(
-        4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
+        6 << 30,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of memory in the API server for loaded models, clusterings, and the keys and values of "
+        "running generations; one model and one generation always fit.",
     )
+    share_gpu: bool = Field(False, description="Start an API server on a GPU that another one of yours uses already.")
     serve_precision: ServePrecision = Field(
         "stored",
         description="Precision of the weights that generate: stored, or bf16 in place of float32, in half the memory.",
-    )
-    stream_bytes: int = Field(
-        2 << 30,
-        ge=1 << 20,
-        le=1 << 50,
-        description="Bytes of keys and values that running generations may hold; one always runs.",
     )
     history_days: int = Field(
         365,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
 from typing import Any
@@ -12,10 +12,14 @@ _BYTES = 4  # of a number, as if all were float32
 
 
 class CacheBytes:
-    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits."""
+    """At most `capacity` bytes are reserved at a time, in the order of asking; one stream always fits.
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    `shrink` frees what else counts toward the capacity, such as idle models, until so many bytes fit beside it; it
+    gives the bytes that are still held.
+    """
+
+    def __init__(self, capacity: int, shrink: Callable[[int], int] = lambda _: 0) -> None:
+        self._capacity, self._shrink = capacity, shrink
         self._changed = Condition()
         self._turns: deque[object] = deque()
         self._reserved = 0
@@ -42,8 +46,14 @@ class CacheBytes:
                 self._reserved -= num_bytes
                 self._changed.notify_all()
 
+    def retry(self) -> None:
+        """Has streams that wait look again: what else counts toward the capacity may be idle now."""
+        with self._changed:
+            self._changed.notify_all()
+
     def _fits(self, num_bytes: int) -> bool:
-        return not self._reserved or self._reserved + num_bytes <= self._capacity
+        wanted = self._reserved + num_bytes
+        return wanted + self._shrink(wanted) <= self._capacity or not self._reserved
 
 
 def bytes_per_position(config: Any) -> int:

@@ -74,7 +74,7 @@ class Slot:
 
     def num_bytes(self) -> int:
         """Bytes of keys and values, with what they may grow by."""
-        return sum(tensor.nbytes for pair in self._layers.values() for tensor in pair)
+        return sum(tensor.nbytes for pair in [*self._layers.values()] for tensor in pair)
 
     def _grown(self, kept: Tensor | None, new: Tensor) -> Tensor:
         num_rows, heads, coming, width = new.shape
@@ -188,6 +188,12 @@ class SharedPasses:
                 self._queues[model] = _Queue() if can_share(model) else None
             queue = self._queues[model]
         return model if queue is None else SharedModel(model, queue)
+
+    def num_bytes(self) -> int:
+        """Bytes of the keys and values of all streams."""
+        with self._lock:
+            queues = [queue for queue in self._queues.values() if queue is not None]
+        return sum(queue.num_bytes() for queue in queues)
 
 
 class SharedModel:
@@ -316,6 +322,11 @@ class _Queue:
         """Whether no other stream is there, be it one that waits for its client."""
         with self._changed:
             return all(one is slot for one in [*self._known])
+
+    def num_bytes(self) -> int:
+        """Bytes of the keys and values of its streams."""
+        with self._changed:
+            return sum(slot.num_bytes() for slot in [*self._known])
 
     def _wake(self) -> None:
         """Nobody waits for a stream that is gone."""

@@ -6,8 +6,9 @@ One model per base, with all requested experts; each request names its active on
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -26,13 +27,19 @@ class _Loaded:
 class ModelCache:
     """Holds at most `capacity_bytes` of parameters, and always the most recent model.
 
-    Models are evicted before a new one is read. An evicted model stays in memory while a request still uses it.
+    Models are evicted before a new one is read, first those that no request uses. An evicted model stays in memory
+    while a request still uses it. `others` gives the bytes that something else holds of the same capacity.
     """
 
     def __init__(
-        self, capacity_bytes: int, device: torch.device | str = "cpu", precision: ServePrecision = "stored"
+        self,
+        capacity_bytes: int,
+        device: torch.device | str = "cpu",
+        precision: ServePrecision = "stored",
+        others: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._capacity_bytes = capacity_bytes
+        self._capacity_bytes, self._others = capacity_bytes, others
+        self._in_use: Counter[str] = Counter()  # requests of each base
         self._device, self._precision = device, precision
         self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
@@ -70,7 +77,8 @@ class ModelCache:
 
     def _fits(self, cached: _Loaded, experts: Mapping[str, ArtifactRef]) -> bool:
         """True when the missing experts fit besides those of the base."""
-        return cached.num_bytes + cached.model.coming_bytes(_missing(cached.model, experts)) <= self._capacity_bytes
+        coming_bytes = cached.model.coming_bytes(_missing(cached.model, experts))
+        return cached.num_bytes + coming_bytes + self._others() <= self._capacity_bytes
 
     def _reload(self, name: str, base: ArtifactRef) -> LoadedBase:
         """The base without experts; its cached model is evicted."""
@@ -101,14 +109,41 @@ class ModelCache:
         with self._lock:
             return sum(cached.num_bytes for cached in self._models.values())
 
-    def _evict(self, newest: str, coming_bytes: int = 0) -> None:
-        """Evicts models, the least recently used first, until `coming_bytes` fit; never the newest."""
+    @contextmanager
+    def using(self, bases: Iterable[ArtifactRef]) -> Iterator[None]:
+        """Keeps these bases in memory while the block lasts, unless another model needs their place."""
+        names = [str(base.sha256) for base in bases]
         with self._lock:
-            held = sum(cached.num_bytes for cached in self._models.values())
-            for name in [name for name in self._models if name != newest]:
-                if held + coming_bytes <= self._capacity_bytes:
-                    return
-                held -= self._models.pop(name).num_bytes
+            self._in_use.update(names)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_use.subtract(names)
+                self._in_use += Counter()  # drops zeros
+
+    def evict_idle(self, coming_bytes: int) -> int:
+        """Evicts models that no request uses, the least recently used first, until `coming_bytes` fit beside the rest.
+
+        Gives the bytes of the models that are left.
+        """
+        with self._lock:
+            idle = [name for name in self._models if name not in self._in_use]
+            return self._evict_some(idle, coming_bytes)
+
+    def _evict(self, newest: str, coming_bytes: int = 0) -> None:
+        """Evicts models, idle and least recently used ones first, until `coming_bytes` fit; never the newest."""
+        with self._lock:
+            others = [name for name in self._models if name != newest]
+            self._evict_some(sorted(others, key=lambda name: name in self._in_use), coming_bytes + self._others())
+
+    def _evict_some(self, names: Iterable[str], coming_bytes: int) -> int:
+        held = sum(cached.num_bytes for cached in self._models.values())
+        for name in names:
+            if held + coming_bytes <= self._capacity_bytes:
+                break
+            held -= self._models.pop(name).num_bytes
+        return held
 
 
 def _missing(model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> dict[str, ArtifactRef]:

@@ -101,7 +101,14 @@ class FakeHost:
         return []
 
     def cache_use(self) -> CacheUse:
-        return CacheUse(num_bytes=123, num_hits=2, num_misses=1)
+        return CacheUse(
+            num_bytes=123,
+            num_clustering_bytes=45,
+            num_stream_bytes=6,
+            num_reserved_bytes=7,
+            num_hits=2,
+            num_misses=1,
+        )
 
     def draft_use(self) -> DraftUse:
         return DraftUse(num_judged=8, num_accepted=5)

@@ -17,15 +17,22 @@ STARTUP_FAILURE = 3  # uvicorn's exit code
 
 
 def serve(settings: Settings) -> None:
-    """Listens until it is stopped."""
+    """Listens until it is stopped. Raises a Problem where port or GPU are another server's."""
+    from ui.addresses import require_free_port
+    from ui.serving.gpu_lease import gpu_lease
+
+    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
+    with gpu_lease(settings):
+        _listen(settings)
+
+
+def _listen(settings: Settings) -> None:
     import uvicorn
 
-    from ui.addresses import require_free_port
     from ui.api.app import create_app
     from ui.api.server import Server
 
     app = create_app(settings)
-    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
     config = uvicorn.Config(
         app,
         host=settings.host,

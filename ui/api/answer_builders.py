@@ -75,7 +75,8 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         self.body = body
         self._manifest = plan.manifest(sampling).model_copy(update={"n": body.n})
         self._created = int(time.time())
-        self._done: list[Done] = []
+        self._done: dict[int, Done] = {}  # by choice
+        self._num_tokens = [0] * body.num_choices  # generated so far
         self._started: set[int] = set()  # choices that a chunk was made of
 
     @abstractmethod
@@ -92,22 +93,30 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         async with aclosing(pieces):
             async for piece in pieces:
                 by_choice[piece.index].append(piece)
-        self._done = [own[-1].done for own in by_choice if own[-1].done is not None]
+        self._done = {place: own[-1].done for place, own in enumerate(by_choice) if own[-1].done is not None}
         return self._result(by_choice)
 
     def chunks(self, piece: Piece) -> list[Chunk]:
         """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
         if piece.done is not None:
-            self._done.append(piece.done)
+            self._done[piece.index] = piece.done
+        self._num_tokens[piece.index] += len(_ids(piece))
+        counts = {"usage": self._usage_so_far(piece)} if self.body.counts_each_chunk else {}
         if len(self._done) < self.body.num_choices:
-            return [self._chunk(piece)]
-        last, options = self._chunk(piece, manifest=self._manifest), self.body.stream_options
+            return [self._chunk(piece, **counts)]
+        last, options = self._chunk(piece, manifest=self._manifest, **counts), self.body.stream_options
         return [last, self._chunk(None, usage=self._usage())] if options and options.include_usage else [last]
+
+    def _usage_so_far(self, piece: Piece) -> Usage:
+        """The counts of tokens of a choice up to this piece."""
+        read = piece.done.num_prompt_tokens if piece.done is not None else len(piece.prompt_ids or ())
+        generated = piece.done.num_tokens if piece.done is not None else self._num_tokens[piece.index]
+        return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
 
     def _usage(self) -> Usage:
         """The counts of tokens of all choices together; a prompt counts one time for all answers to it."""
-        read = sum(one.num_prompt_tokens for one in self._done[:: self.body.n])
-        generated = sum(one.num_tokens for one in self._done)
+        read = sum(self._done[place].num_prompt_tokens for place in range(0, self.body.num_choices, self.body.n))
+        generated = sum(one.num_tokens for one in self._done.values())
         return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
 
     def _of_tokens(self, pieces: Sequence[Piece]) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """POST /v1/completions and /v1/chat/completions: OpenAI's shapes, with the weights behind every token.
 
-Both plan a request, wait for a slot, and make an answer or its chunks of the same pieces.
+Both plan a request, wait for a slot, and make an answer or its chunks of the same pieces. Several answers of a request
+run side by side in slots that are free; its place in the queue is one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -47,8 +49,7 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
     await run_in_threadpool(state.generations.require_readable, plan, *body.prompt)
-    # One slot for all answers, one after the other: a request has one place in the queue.
-    pieces = bounded(state.slots.stream(lambda: _pieces(state.generations, plan, sampling, body)), state)
+    pieces = bounded(state.slots.stream(*_parts(state.generations, plan, sampling, body)), state)
     return await _respond(request, CompletionBuilder(plan, sampling, body), pieces)
 
 
@@ -58,7 +59,8 @@ async def chat(body: ChatRequest, request: Request, state: State) -> ChatComplet
     plan, sampling = await _planned(state, body, body.sampling())
     ids = await run_in_threadpool(state.generations.conversation_ids, plan, body.conversation())
     await run_in_threadpool(state.generations.require_readable, plan, ids)
-    pieces = bounded(state.slots.stream(lambda: _answers(state.generations, plan, sampling, body, ids)), state)
+    parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
+    pieces = bounded(state.slots.stream(*parts), state)
     return await _respond(request, ChatBuilder(plan, sampling, body), pieces)
 
 
@@ -96,41 +98,64 @@ async def _respond(
     return EventStream(events(answer, first, pieces, QUIET_SECONDS), first.cancel)
 
 
-def _pieces(
+def _parts(
+    generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
+) -> list[Callable[[], Generator[Piece, None, None]]]:
+    """What may run side by side: the answers. Prompts to score come one after another: they share no passes."""
+    if body.echo:
+        return [partial(_echoes, generations, plan, sampling, body)]
+    return [
+        partial(_answer, generations, plan, sampling, body, prompt, place, number)
+        for place, prompt in enumerate(body.prompt)
+        for number in range(body.n)
+    ]
+
+
+def _echoes(
     generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
 ) -> Generator[Piece, None, None]:
+    """Each prompt with its scores, and the answers to it."""
     for place, prompt in enumerate(body.prompt):
         try:
-            echo = generations.echo(plan, prompt, body.logprobs or 0) if body.echo else None
-            yield from _answers(generations, plan, sampling, body, prompt, place * body.n, echo)
+            echo = generations.echo(plan, prompt, body.logprobs or 0)
         except ContextLengthExceeded as problem:
             raise numbered(problem, place, len(body.prompt)) from problem
+        prompt_ids = _prompt_ids(generations, plan, body, prompt)
+        text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
+        for number in range(body.n):
+            index = place * body.n + number
+            yield Piece(index, text, tokens=_scored(echo), prompt_ids=prompt_ids)
+            if body.max_tokens:
+                yield from _answer(generations, plan, sampling, body, prompt, place, number)
+            else:
+                yield Piece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
 
 
-def _answers(
+def _answer(
     generations: ModelHost,
     plan: GenerationPlan,
     sampling: SamplingConfig,
     body: Generating,
     prompt: Prompt,
-    first: int = 0,
-    echo: Echo | None = None,
+    place: int,
+    number: int,
 ) -> Generator[Piece, None, None]:
-    """The answers to one prompt, whose choices count from `first`."""
-    prompt_ids = generations.prompt_ids(plan, prompt) if body.return_token_ids else None
-    for number in range(body.n):
-        index = first + number
-        if echo is not None:
-            text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
-            yield Piece(index, text, tokens=_scored(echo), prompt_ids=prompt_ids)
-            if isinstance(body, CompletionRequest) and body.max_tokens == 0:
-                yield Piece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
-                continue
-        assert sampling.seed is not None
-        own = replace(sampling, seed=(sampling.seed + number) % NUM_SEEDS)
+    """One of the answers to the prompt at this place, with a seed of its own."""
+    assert sampling.seed is not None
+    own = replace(sampling, seed=(sampling.seed + number) % NUM_SEEDS)
+    prompt_ids = _prompt_ids(generations, plan, body, prompt)
+    try:
         with closing(generations.stream(plan, prompt, own, body.phrases())) as tokens:
             for one in tokens:
-                yield _piece(index, one, prompt_ids)
+                yield _piece(place * body.n + number, one, prompt_ids)
+    except ContextLengthExceeded as problem:
+        raise numbered(problem, place, body.num_choices // body.n) from problem
+
+
+def _prompt_ids(generations: ModelHost, plan: GenerationPlan, body: Generating, prompt: Prompt) -> list[int] | None:
+    """The ids that are read for a prompt, where they are sent or counted."""
+    is_needed = body.return_token_ids or body.counts_each_chunk
+    return generations.prompt_ids(plan, prompt) if is_needed else None
 
 
 def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> Piece:

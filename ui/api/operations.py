@@ -75,6 +75,19 @@ def watch(state: AppState) -> None:
             "workbench_slots": ("Generations that can run at the same time.", lambda: state.settings.max_streams),
             "workbench_queue_slots": ("Generations that may wait.", lambda: state.settings.max_waiting),
             "workbench_model_bytes": ("Bytes of loaded models.", lambda: use().num_bytes),
+            "workbench_clustering_bytes": ("Bytes of clusterings in memory.", lambda: use().num_clustering_bytes),
+            "workbench_stream_bytes": (
+                "Bytes of keys and values of streams that share passes.",
+                lambda: use().num_stream_bytes,
+            ),
+            "workbench_reserved_stream_bytes": (
+                "Bytes that running streams have reserved for keys and values.",
+                lambda: use().num_reserved_bytes,
+            ),
+            "workbench_cache_limit_bytes": (
+                "Bytes that models, clusterings and reservations may have together.",
+                lambda: state.settings.cache_bytes,
+            ),
         },
         {
             "workbench_model_cache_hits": ("Requests whose experts were in memory.", lambda: use().num_hits),
@@ -88,8 +101,9 @@ def watch(state: AppState) -> None:
 async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
     """The same pieces, counted; raises AnswerTimeout when they take longer than the settings allow."""
     seconds, counts, loop = state.settings.answer_seconds, state.metrics, asyncio.get_running_loop()
-    start = before = loop.time()
-    is_first, is_finished = True, False
+    start = loop.time()
+    before: dict[int, float] = {}  # by choice: several come side by side
+    is_finished = False
     async with aclosing(pieces):
         try:
             while True:
@@ -100,8 +114,11 @@ async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> Async
                     is_finished = True
                     return
                 now = loop.time()
-                (counts.first_token_seconds if is_first else counts.between_tokens_seconds).observe(now - before)
-                is_first, before = False, now
+                if not before:
+                    counts.first_token_seconds.observe(now - start)
+                elif piece.index in before:
+                    counts.between_tokens_seconds.observe(now - before[piece.index])
+                before[piece.index] = now
                 _count(counts, piece)
                 yield piece
         except TimeoutError:

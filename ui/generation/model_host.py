@@ -158,6 +158,4 @@ def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> Mixed
 def _make_host(settings: Settings) -> Host:
     from workbench.requests import generation
 
-    return generation.Host(
-        settings.cache_bytes, settings.device, settings.serve_precision, settings.stream_bytes, shares_passes=True
-    )
+    return generation.Host(settings.cache_bytes, settings.device, settings.serve_precision, shares_passes=True)

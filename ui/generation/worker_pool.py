@@ -2,12 +2,14 @@
 
 A generation lives in one thread from its first token to its end: torch keeps modes such as inference_mode
 per thread. The number of threads is the number of generations at once; a bounded number of others wait their turn.
+A request of several answers has one slot for as long as it takes, and every slot that would be idle besides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -28,11 +30,20 @@ class _Failure:
 _END = object()
 
 
+@dataclass(eq=False)
+class _Request:
+    """The parts of a request that no slot has taken yet, and how many slots are at work on others."""
+
+    left: deque[_Turn] = field(default_factory=deque)
+    num_running: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class _Turn:
     """Work with a place in the queue, and the future of its result."""
 
     work: Callable[[], Any]
+    request: _Request
     result: Future[Any] = field(default_factory=Future)
 
     def run(self) -> Callable[[], None]:
@@ -58,6 +69,7 @@ class WorkerPool:
         self._lock = Lock()
         self._busy = 0
         self._waiting: dict[_Turn, None] = {}  # in the order of their coming
+        self._divided: dict[_Request, None] = {}  # running requests with parts that no slot has taken yet
         self._closed = False
 
     @property
@@ -77,31 +89,40 @@ class WorkerPool:
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that needs a slot."""
-        turn = self._enter(partial(function, *arguments))
+        [turn] = self._enter(partial(function, *arguments))
         try:
             result: T = await asyncio.wrap_future(turn.result)
             return result
         finally:
-            self._leave(turn)
+            self._leave([turn])
 
-    async def stream(self, make: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-        """Yields a generator's items as they come; closing this closes it at its next item and frees the slot."""
+    async def stream(self, *makes: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
+        """What a generator yields, as it comes; closing this closes it at its next item and frees the slot.
+
+        Several generators begin in their order, and run side by side in slots for which nobody waits.
+        """
         loop, items, given_up = asyncio.get_running_loop(), asyncio.Queue[Any](), Event()
 
         def put(item: Any) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-        turn = self._enter(partial(_pump, make, put, given_up))
-        turn.result.add_done_callback(lambda result: put(_end_of(result)))
+        turns = self._enter(*(partial(_pump, make, put, given_up) for make in makes))
+        for turn in turns:
+            turn.result.add_done_callback(lambda result: put(_end_of(result)))
+        num_left = len(turns)
         try:
-            while (item := await items.get()) is not _END:
+            while num_left:
+                item = await items.get()
                 if isinstance(item, _Failure):
                     raise item.error
-                yield item
+                if item is _END:
+                    num_left -= 1
+                else:
+                    yield item
         finally:
             given_up.set()
-            self._leave(turn)
+            self._leave(turns)
 
     def close(self) -> None:
         """Refuses new and waiting work; running work continues."""
@@ -114,35 +135,61 @@ class WorkerPool:
                 turn.result.set_exception(ServiceUnavailable())
         self._pool.shutdown(wait=False)
 
-    def _enter(self, work: Callable[[], Any]) -> _Turn:
-        turn = _Turn(work)
+    def _enter(self, *works: Callable[[], Any]) -> list[_Turn]:
+        """A place for a request: one slot now or later, and for its other parts what is idle."""
+        request = _Request()
+        turns = [_Turn(work, request) for work in works]
+        first, *others = turns
         with self._lock:
             if self._closed:
                 raise ServiceUnavailable
-            if self._busy < self._num_slots:
+            if self._busy >= self._num_slots and len(self._waiting) >= self._max_waiting:
+                raise RateLimitExceeded(len(self._waiting))
+            request.left.extend(others)
+            self._waiting[first] = None
+            while self._busy < self._num_slots and (turn := self._next()) is not None:
                 self._pool.submit(self._serve, turn)
                 self._busy += 1
-            elif len(self._waiting) < self._max_waiting:
-                self._waiting[turn] = None
-            else:
-                raise RateLimitExceeded(len(self._waiting))
+        return turns
+
+    def _next(self) -> _Turn | None:
+        """Takes who has waited longest, or else a part of a running request. The caller holds the lock."""
+        turn = next(iter(self._waiting), None)
+        if turn is not None:
+            del self._waiting[turn]
+            if turn.request.left:
+                self._divided[turn.request] = None
+            turn.request.num_running += 1
+            return turn
+        request = next(iter(self._divided), None)
+        return None if request is None else self._part_of(request)
+
+    def _part_of(self, request: _Request) -> _Turn:
+        turn = request.left.popleft()
+        if not request.left:
+            self._divided.pop(request, None)
+        request.num_running += 1
         return turn
 
-    def _leave(self, turn: _Turn) -> None:
-        turn.result.cancel()
+    def _leave(self, turns: Sequence[_Turn]) -> None:
+        for turn in turns:
+            turn.result.cancel()
         with self._lock:
-            self._waiting.pop(turn, None)
+            for turn in turns:
+                self._waiting.pop(turn, None)
+                self._divided.pop(turn.request, None)
+                turn.request.left.clear()
 
     def _serve(self, turn: _Turn | None) -> None:
-        """Runs a turn, then the waiting ones until there are none."""
+        """Runs a turn, then others until there are none."""
         while turn is not None:
-            deliver = turn.run()
+            deliver, request = turn.run(), turn.request
             with self._lock:
-                turn = next(iter(self._waiting), None)
-                if turn is None:
-                    self._busy -= 1
-                else:
-                    del self._waiting[turn]
+                request.num_running -= 1
+                # A request keeps one slot until all of its parts are taken.
+                is_last = bool(request.left) and not request.num_running
+                turn = self._part_of(request) if is_last else self._next()
+                self._busy -= turn is None
             deliver()
 
 

@@ -15,6 +15,7 @@ import gradio as gr
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import link_html
 from ui.playground.chips import SCRIPT, TEMPLATE
+from ui.playground.endpoints import add_endpoints
 from ui.playground.grid import fill
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.player import CHAT, COMPLETION, FIRST_PROMPT, LETTERS, Memory, Player
@@ -140,6 +141,7 @@ def build(state: AppState) -> gr.Blocks:
         _wire(Player(state), Arena(state), blocks, page)
         _wire_arena(Arena(state), page)
         _wire_grid(Player(state), page)
+        add_endpoints(state)
     blocks.queue(default_concurrency_limit=None, api_open=False)
     return blocks
 

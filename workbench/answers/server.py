@@ -34,9 +34,12 @@ class ErrorAnswer(Answer):
 
 
 class CacheUse(Answer):
-    """The memory that loaded models take, and how often a request had its experts in memory."""
+    """What loaded models, clusterings and running streams take, and how often a request had its experts in memory."""
 
     num_bytes: int = 0
+    num_clustering_bytes: int = 0
+    num_stream_bytes: int = 0  # keys and values of streams that share passes
+    num_reserved_bytes: int = 0  # for keys and values of all running streams
     num_hits: int = 0
     num_misses: int = 0
 

@@ -7,9 +7,9 @@ to the plan, not to the loaded model.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from engine.mixing.gate_registry import build_gate
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import CacheUse, DraftUse, LoadedBase
+from workbench.clustering_cache import ClusteringCache
 from workbench.errors import NotFound
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
-_NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
 
 
 @dataclass(frozen=True)
@@ -291,15 +291,15 @@ class Host:
 
     def __init__(
         self,
-        cache_bytes: int = 4 << 30,
+        cache_bytes: int = 6 << 30,
         device: str = "auto",
         precision: ServePrecision = "stored",
-        stream_bytes: int = 2 << 30,
         *,
         shares_passes: bool = False,
     ) -> None:
-        """`cache_bytes` bounds the weights, `stream_bytes` the keys and values of running streams.
+        """`cache_bytes` bounds weights, clusterings, and the keys and values of running streams together.
 
+        A stream that does not fit has idle models evicted, and waits for others if that is not enough.
         With `shares_passes` streams have the tokens that they have alone in float32, and else the same bits, too.
         """
         from engine.device import choose_device
@@ -308,8 +308,9 @@ class Host:
         from engine.loading.model_cache import ModelCache
 
         self._drafts = DraftCount()
-        self._cache = ModelCache(cache_bytes, choose_device(device), precision)
-        self._stream_bytes = CacheBytes(stream_bytes)
+        self._clusterings = ClusteringCache()
+        self._cache = ModelCache(cache_bytes, choose_device(device), precision, self._other_bytes)
+        self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None
         self._shares_passes = shares_passes
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
@@ -317,7 +318,6 @@ class Host:
         self._stops: dict[ArtifactRef, frozenset[int]] = {}  # stop tokens of each base
         self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
-        self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -336,7 +336,7 @@ class Host:
             return self._stream_bytes.reserved(num_positions * self._bytes_per_position(plan))
 
         events = generate(models, list(names), gate, tokenizer, prompt, sampling, stop, ends, reserve, self._drafts)
-        with closing(events):
+        with self._using(plan), closing(events):
             for event in events:
                 if isinstance(event, Token):
                     event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
@@ -375,14 +375,16 @@ class Host:
         from engine.inference.generate import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
-        return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt, num_candidates)
+        with self._using(plan):
+            return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt, num_candidates)
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
         from engine.inference.generate import read_text
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
-        reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
+        with self._using(plan):
+            reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
         names = {expert.id: expert.name for expert in plan.experts}
         gates = [_named(weights, names) for weights in reading.pop("gates")]
         return TextPosterior(experts=list(names.values()), **reading, gate_weights=gates)
@@ -392,13 +394,38 @@ class Host:
         return [LoadedBase(base_sha256=base, experts=experts) for base, experts in self._cache.loaded().items()]
 
     def cache_use(self) -> CacheUse:
-        """The bytes of loaded models, and how often they were there when requested."""
+        """The bytes of loaded models, clusterings and streams, and how often models were there when requested."""
         cache = self._cache
-        return CacheUse(num_bytes=cache.num_bytes(), num_hits=cache.num_hits, num_misses=cache.num_misses)
+        return CacheUse(
+            num_bytes=cache.num_bytes(),
+            num_clustering_bytes=self._clusterings.num_bytes(),
+            num_stream_bytes=self._passes.num_bytes() if self._passes is not None else 0,
+            num_reserved_bytes=self._stream_bytes.num_reserved,
+            num_hits=cache.num_hits,
+            num_misses=cache.num_misses,
+        )
 
     def draft_use(self) -> DraftUse:
         """The drafts of all answers so far."""
         return DraftUse(num_judged=self._drafts.num_judged, num_accepted=self._drafts.num_accepted)
+
+    @contextmanager
+    def _using(self, plan: GenerationPlan) -> Iterator[None]:
+        """Keeps the bases of a plan in memory, as far as possible; afterwards waiting streams may have their place."""
+        try:
+            with self._cache.using(plan.by_base()):
+                yield
+        finally:
+            self._stream_bytes.retry()
+
+    def _other_bytes(self) -> int:
+        """What counts beside the weights."""
+        return self._stream_bytes.num_reserved + self._clusterings.num_bytes()
+
+    def _shrink(self, wanted_bytes: int) -> int:
+        """Evicts idle models for streams; gives the bytes that are not those of streams."""
+        clusterings = self._clusterings.num_bytes()
+        return self._cache.evict_idle(wanted_bytes + clusterings) + clusterings
 
     def _models(self, plan: GenerationPlan, *, shares: bool = False) -> Ensemble:
         """The experts of each base. A base is loaded on first use and stays in memory while the cache has space."""
@@ -449,7 +476,9 @@ class Host:
 
     def _clustering(self, plan: GenerationPlan) -> Clustering:
         assert plan.route is not None
-        return self._clusterings(plan.route.clustering, plan.route.seed)
+        clustering = self._clusterings.get(plan.route.clustering, plan.route.seed)
+        self._cache.evict_idle(self._other_bytes())
+        return clustering
 
     def _tokenizer(self, plan: GenerationPlan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer
@@ -495,9 +524,3 @@ class Host:
 def _named(by_id: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
     """A mapping keyed by experts' names, made from one keyed by their ids."""
     return {names[key]: value for key, value in by_id.items()}
-
-
-def _open_clustering(kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:
-    from engine.clusters.artifact import open_clustering  # here, because only clusters need scikit-learn
-
-    return open_clustering(kept, seed)

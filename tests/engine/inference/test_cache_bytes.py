@@ -41,6 +41,45 @@ def test_one_stream_always_fits() -> None:
         assert cache.num_reserved == 100
 
 
+def test_what_is_idle_goes_for_a_stream_before_it_waits() -> None:
+    idle = [4, 3]
+
+    def shrink(wanted: int) -> int:
+        while idle and sum(idle) + wanted > 10:
+            idle.pop()
+        return sum(idle)
+
+    cache = CacheBytes(10, shrink)
+    with cache.reserved(3):
+        assert idle == [4, 3]
+        with cache.reserved(2):
+            assert idle == [4]
+
+
+def test_who_waits_looks_again_when_something_else_is_idle() -> None:
+    in_use, waits, inside = [8], Event(), Event()
+
+    def shrink(_: int) -> int:
+        waits.set()
+        return sum(in_use)
+
+    cache = CacheBytes(10, shrink)
+
+    def second() -> None:
+        with cache.reserved(2):
+            inside.set()
+
+    with ThreadPoolExecutor(1) as threads, cache.reserved(1):
+        waits.clear()
+        other = threads.submit(second)
+        assert waits.wait(30)
+        assert not inside.is_set()
+        in_use.clear()
+        cache.retry()
+        other.result(30)
+    assert inside.is_set()
+
+
 def test_bytes_are_those_of_a_cache_that_was_filled() -> None:
     import torch
     from transformers import DynamicCache

@@ -174,3 +174,28 @@ def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
         models.get(base, experts)
     assert models.loaded() == {str(base.sha256): ["law"]}
     assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()
+
+
+def test_models_that_nobody_uses_go_for_what_else_needs_memory(stored: dict[str, Pair]) -> None:
+    size = one_size(stored)
+    others = [0]
+    models = ModelCache(int(3.5 * size), others=lambda: others[0])
+    for name in ("e0", "e1", "e2"):
+        models.get(*stored[name])
+    with models.using([stored["e0"][0]]):
+        assert models.evict_idle(size) == 2 * size  # the oldest is in use
+        assert list(models.loaded()) == [str(stored[name][0].sha256) for name in ("e0", "e2")]
+        assert models.evict_idle(10 * size) == size
+        others[0] = 2 * size
+        models.get(*stored["e1"])  # what is read next has its place in any case
+        assert list(models.loaded()) == [str(stored["e1"][0].sha256)]
+    assert models.evict_idle(3 * size) == 0
+
+
+def test_who_is_used_goes_last(stored: dict[str, Pair]) -> None:
+    models = ModelCache(int(2.5 * one_size(stored)))
+    for name in ("e0", "e1"):
+        models.get(*stored[name])
+    with models.using([stored["e0"][0]]):
+        models.get(*stored["e2"])
+        assert list(models.loaded()) == [str(stored[name][0].sha256) for name in ("e0", "e2")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from engine.config import SamplingConfig
 from engine.events import Token
+from engine.inference import generate as generate_module
 from engine.inference import shared_passes
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
@@ -78,6 +80,71 @@ def test_each_stream_gives_what_it_gives_by_itself(
         assert [token for token, _ in ours] == [token for token, _ in theirs]
         assert [nats for _, nats in ours] == pytest.approx([nats for _, nats in theirs], abs=1e-3)
     assert max(passes) > 1
+
+
+def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_piece_of_one_without_it(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 8)  # two positions of four experts
+    monkeypatch.setattr(generate_module, "_CHUNK_POSITIONS", 10)
+    passes: list[dict[int, int]] = []  # tokens that each pass reads, by the length of what was to be read
+    compute, take = shared_passes._compute_together, shared_passes._Queue._take
+
+    def recorded(model: Any, taken: Any) -> None:
+        passes.append({one.ids_ET.shape[1]: number for one, number in taken})
+        compute(model, taken)
+
+    def both_first(queue: Any) -> Any:
+        if not passes:
+            assert queue._changed.wait_for(lambda: len(queue._waiting) == 2, 30)
+        return take(queue)
+
+    monkeypatch.setattr(shared_passes, "_compute_together", recorded)
+    monkeypatch.setattr(shared_passes._Queue, "_take", both_first)
+    model, shared = model_with(KEYS), SharedPasses()
+    asked: list[Asked] = [
+        (["verse"], PosteriorGate([1.0]), [9], SamplingConfig(max_tokens=12, temperature=0)),
+        (KEYS, PosteriorGate([1, 1, 1, 1]), list(range(2, 42)), SamplingConfig(max_tokens=2, temperature=0)),
+    ]
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(said, sharing(model, one[0], shared), one, tokenizer) for one in asked]
+        assert [len(one.result()) for one in running] == [12, 2]
+    assert passes[0] == {1: 1, 10: 2}
+    assert all(one.get(10, 0) <= (2 if 1 in one else 10) for one in passes)
+    assert sum(one.get(10, 0) for one in passes) == 40
+
+
+def all_logprobs(models: Any, asked: Asked, tokenizer: Any, vocab_size: int) -> list[tuple[int, dict[int, float]]]:
+    """Each token with the log-probabilities of all in its place."""
+    keys, gate, ids, sampling = asked
+    sampling = replace(sampling, num_candidates=vocab_size, temperature=0)
+    events = generate(models, keys, gate, tokenizer, ids, sampling, stop_ids=())
+    return [(one.id, {c.id: c.logprob for c in one.candidates}) for one in events if isinstance(one, Token)]
+
+
+NEAR_TIE = 0.1  # nats
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_in_bf16_a_shared_stream_has_the_tokens_that_it_has_alone_but_for_near_ties(passes, tokenizer, family) -> None:
+    model, shared = model_with(KEYS, family=family).to(torch.bfloat16), SharedPasses()
+    assert can_share(model)
+    vocab_size = model.vocab_size
+    alone = [all_logprobs(model, asked, tokenizer, vocab_size) for asked in ASKED]
+    passes.clear()
+    with ThreadPoolExecutor(len(ASKED)) as threads:
+        running = [
+            threads.submit(all_logprobs, sharing(model, asked[0], shared), asked, tokenizer, vocab_size)
+            for asked in ASKED
+        ]
+        together = [one.result() for one in running]
+    assert max(passes) > 1
+    for ours, theirs in zip(together, alone, strict=True):
+        for (token, own), (other, known) in zip(ours, theirs, strict=True):
+            assert max(abs(own[place] - known[place]) for place in known) < NEAR_TIE
+            if token != other:
+                assert known[other] - known[token] < NEAR_TIE
+                break  # the texts differ from here on
 
 
 SHARE = dict.fromkeys(("llama", "gpt2", "qwen2", "gpt_neox", "phi"), True)

@@ -122,6 +122,29 @@ def test_a_stream_counts_tokens_on_request(api: TestClient) -> None:
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
 
 
+@pytest.mark.parametrize("route", ["completions", "chat/completions"])
+def test_each_chunk_has_the_counts_of_its_choice_so_far_when_asked(api: TestClient, route: str) -> None:
+    body = {**(ASK if route == "completions" else TALK), "n": 2, "stream": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    with api.stream("POST", f"/v1/{route}", json={**body, "stream_options": options}) as response:
+        events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+
+    *parts, last = events
+    num_read = last["usage"]["prompt_tokens"]
+    for index in (0, 1):
+        counts = [part["usage"] for part in parts if part["choices"][0]["index"] == index]
+        assert [one["completion_tokens"] for one in counts] == [1, 2, 3, 3]
+        assert {one["prompt_tokens"] for one in counts} == {num_read}
+        assert [one["total_tokens"] for one in counts] == [num_read + number for number in (1, 2, 3, 3)]
+    assert last["usage"]["completion_tokens"] == 6
+    assert "prompt_token_ids" not in parts[0]["choices"][0]
+
+
+@pytest.mark.parametrize("options", [{"include_usage": True}, {"continuous_usage_stats": True}], ids=str)
+def test_other_chunks_have_no_counts_unless_asked(api: TestClient, options: dict[str, bool]) -> None:
+    assert [one for one in chunks(api, stream_options=options) if one["choices"] and "usage" in one] == []
+
+
 def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
     chosen = [{"id": "both/law", "weight": 1}, {"id": "both/code", "weight": 1}]
 
@@ -296,7 +319,7 @@ def test_each_of_n_answers_has_a_seed_and_a_choice_of_its_own(api: TestClient, h
     else:
         last = complete(api, **{**body, "stream_options": None})
         assert [one["text"][:4] for one in last["choices"]] == [" sea", " sea", " law", " law"]
-    assert host.seeds == [7, 8, 7, 8]
+    assert sorted(host.seeds) == [7, 7, 8, 8]
     assert last["usage"] == {"prompt_tokens": 4, "completion_tokens": 12, "total_tokens": 16}
 
 
@@ -641,6 +664,35 @@ def test_an_image_is_refused_with_what_these_models_read(api: TestClient) -> Non
     assert error["error"]["message"] == (
         "messages.0.content.parts.0: a part is of type “image_url”, but these models read text alone; leave it out."
     )
+
+
+BAD_CHATS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no message": ({"messages": []}, "messages", "at least 1"),
+    "a tool's answer to no call": (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "4"}]},
+        "messages.1",
+        "must follow one with tool_calls",
+    ),
+    "tools": ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools", "put what the tools gave into"),
+    "a form": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+        "response_format",
+        "say in the messages which form",
+    ),
+    "stop strings": ({"stop": [f"stop{number}" for number in range(5000)]}, "stop", "at most 16 phrases"),
+}
+
+
+@pytest.mark.parametrize(("changes", "param", "sentence"), BAD_CHATS.values(), ids=BAD_CHATS)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_bad_conversation_is_refused_in_openais_shape_with_a_sentence_that_helps(
+    api: TestClient, changes: dict[str, Any], param: str, sentence: str, is_stream: bool
+) -> None:
+    response = api.post("/v1/chat/completions", json={**TALK, **changes, "stream": is_stream})
+    error = response.json()["error"]
+    assert (response.status_code, set(error)) == (400, {"message", "type", "param", "code"})
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "bad_request", param)
+    assert sentence in error["message"]
 
 
 def test_logprobs_of_an_answer_have_the_most_probable_token_at_temperature_0(api: TestClient) -> None:

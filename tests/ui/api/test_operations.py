@@ -95,7 +95,7 @@ def test_metrics_count_requests_tokens_and_times(api: TestClient) -> None:
     assert result["generated_tokens_total"] == 9
     assert result["prompt_tokens_total"] == 6
     assert result["first_token_seconds_count"] == 2
-    assert result["between_tokens_seconds_count"] == 7 + 3  # with the ends of the answers
+    assert result["between_tokens_seconds_count"] == 3 * 3  # with the end of each answer
     assert result["requests_total /v1/completions 200"] == 2
     assert result["requests_total /v1/completions 400"] == 1
     assert result["requests_total /v1/models/{name:path} 404"] == 1
@@ -109,6 +109,8 @@ def test_metrics_name_slots_and_memory(enter: Open) -> None:
     assert (result["slots"], result["queue_slots"]) == (3, 7)
     assert (result["running_streams"], result["waiting_streams"]) == (0, 0)
     assert (result["model_bytes"], result["model_cache_hits_total"], result["model_cache_misses_total"]) == (123, 2, 1)
+    assert (result["clustering_bytes"], result["stream_bytes"], result["reserved_stream_bytes"]) == (45, 6, 7)
+    assert result["cache_limit_bytes"] == Settings().cache_bytes
     assert (result["judged_drafts_total"], result["accepted_drafts_total"]) == (8, 5)
 
 

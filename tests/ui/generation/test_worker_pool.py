@@ -208,3 +208,75 @@ def test_closing_refuses_those_that_wait_and_come_and_lets_those_that_run_go_on(
             assert (slots.num_busy, slots.num_waiting) == (1, 0)
 
     asyncio.run(closed())
+
+
+def parts_that_meet(number: int, barrier: threading.Barrier) -> list[Callable[[], Iterator[int]]]:
+    """Generators that yield their place when so many of them run."""
+
+    def part(place: int) -> Iterator[int]:
+        barrier.wait(10)
+        yield place
+
+    return [lambda place=place: part(place) for place in range(number)]  # type: ignore[misc]
+
+
+async def all_of(slots: WorkerPool, *makes: Callable[[], Iterator[int]]) -> list[int]:
+    async with aclosing(slots.stream(*makes)) as numbers:  # type: ignore[arg-type]
+        return [number async for number in numbers]
+
+
+def test_parts_of_a_request_run_side_by_side_in_idle_slots(wait_until: WaitUntil) -> None:
+    slots = WorkerPool(4)
+    numbers = asyncio.run(all_of(slots, *parts_that_meet(8, threading.Barrier(4))))
+    assert sorted(numbers) == list(range(8))
+    wait_until(lambda: slots.num_busy == 0)
+
+
+def test_one_slot_takes_parts_in_their_order(wait_until: WaitUntil) -> None:
+    slots = WorkerPool(1)
+    assert asyncio.run(all_of(slots, *parts_that_meet(5, threading.Barrier(1)))) == list(range(5))
+    wait_until(lambda: slots.num_busy == 0)
+
+
+def test_who_waits_comes_before_further_parts_but_a_request_keeps_one_slot() -> None:
+    started: list[str] = []
+    go_on = threading.Event()
+
+    def part(name: str) -> Iterator[int]:
+        started.append(name)
+        assert go_on.wait(10)
+        yield 1
+
+    async def two_requests() -> None:
+        slots = WorkerPool(2, max_waiting=1)
+        many = asyncio.create_task(all_of(slots, *(lambda name=name: part(name) for name in "abcd")))  # type: ignore[misc]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(all_of(slots, lambda: part("other")))
+        await asyncio.sleep(0)
+        assert (slots.num_busy, slots.num_waiting) == (2, 1)
+        with pytest.raises(RateLimitExceeded):
+            await all_of(slots, lambda: part("too many"))
+        go_on.set()
+        assert (await many, await other) == ([1] * 4, [1])
+
+    asyncio.run(two_requests())
+    assert set(started[:2]) == {"a", "b"}
+    assert "other" in started[2:4]
+
+
+def test_an_error_of_one_part_ends_the_others(wait_until: WaitUntil) -> None:
+    slots, begun = WorkerPool(2), list[int]()
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    def endless_part(place: int) -> Iterator[int]:
+        begun.append(place)
+        return endless()
+
+    makes = [broken, *(lambda place=place: endless_part(place) for place in range(4))]  # type: ignore[misc]
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(all_of(slots, *makes))
+    wait_until(lambda: slots.num_busy == 0)
+    assert len(begun) <= 2

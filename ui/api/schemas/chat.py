@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -95,6 +96,9 @@ class ChatRequest(Generating):
             raise FieldError("top_logprobs", "logprobs must be true with it")
         if self.best_of not in (None, 1):
             raise unsupported("best_of", 1, self.best_of)
+        for place, (before, message) in enumerate(pairwise([None, *self.messages])):
+            if message and message.role == "tool" and not (before and (before.tool_calls or before.role == "tool")):
+                raise FieldError(f"messages.{place}", "a message of the role “tool” must follow one with tool_calls")
         return self
 
     def conversation(self) -> list[dict[str, Any]]:

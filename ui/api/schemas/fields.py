@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, PlainValidator, Tag
 
-MAX_PROMPTS = 256  # of one request, times its answers: they share one slot, one after the other
+MAX_PROMPTS = 256  # of one request, times its answers: they share one place in the queue
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 MAX_PHRASE_LENGTH = 1000  # characters
 MAX_BIASED = 1024  # tokens; OpenAI's 300 are too few for some

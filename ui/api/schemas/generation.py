@@ -75,7 +75,9 @@ class StreamOptions(Nullable):
 
     include_usage: bool = Field(False, description="Send a last chunk with the counts of tokens.")
     include_obfuscation: bool = Field(False, description="Accepted and ignored: nothing here is padded.")
-    continuous_usage_stats: bool = Field(False, description="Accepted; the counts come in the last chunk.")
+    continuous_usage_stats: bool = Field(
+        False, description="With include_usage: send in each chunk the counts of its choice so far, as vLLM does."
+    )
 
 
 def _declare_neutral(schema: dict[str, Any]) -> None:
@@ -106,7 +108,7 @@ class Generating(Nullable, Mixed):
     seed: int | None = Field(
         None, ge=0, le=2**64 - 1, description="Random seed of the first answer; the next ones count up from it."
     )
-    n: int = Field(1, ge=1, le=MAX_PROMPTS, description="Answers to each prompt, sampled one after the other.")
+    n: int = Field(1, ge=1, le=MAX_PROMPTS, description="Answers to each prompt.")
     stop: Stop | None = Field(
         None,
         description=f"Phrases before which the text ends; {MAX_PHRASES} at most, of {MAX_PHRASE_LENGTH} characters.",
@@ -151,6 +153,12 @@ class Generating(Nullable, Mixed):
     def num_choices(self) -> int:
         """Answers to all prompts together."""
         return self.n
+
+    @property
+    def counts_each_chunk(self) -> bool:
+        """Whether each chunk of the stream has the counts of its choice so far."""
+        options = self.stream_options
+        return self.stream and options is not None and options.include_usage and options.continuous_usage_stats
 
     def phrases(self) -> list[str]:
         """The stop phrases."""
