@@ -102,21 +102,21 @@ def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_pie
     monkeypatch.setattr(shared_passes, "_compute_together", recorded)
     monkeypatch.setattr(shared_passes._Queue, "_take", both_first)
     model, shared = model_with(KEYS), SharedPasses()
-    asked: list[Asked] = [
+    requests: list[Request] = [
         (["verse"], PosteriorGate([1.0]), [9], SamplingConfig(max_tokens=12, temperature=0)),
         (KEYS, PosteriorGate([1, 1, 1, 1]), list(range(2, 42)), SamplingConfig(max_tokens=2, temperature=0)),
     ]
     with ThreadPoolExecutor(2) as threads:
-        running = [threads.submit(said, sharing(model, one[0], shared), one, tokenizer) for one in asked]
+        running = [threads.submit(tokens_of, sharing(model, one[0], shared), one, tokenizer) for one in requests]
         assert [len(one.result()) for one in running] == [12, 2]
     assert passes[0] == {1: 1, 10: 2}
     assert all(one.get(10, 0) <= (2 if 1 in one else 10) for one in passes)
     assert sum(one.get(10, 0) for one in passes) == 40
 
 
-def all_logprobs(models: Any, asked: Asked, tokenizer: Any, vocab_size: int) -> list[tuple[int, dict[int, float]]]:
+def all_logprobs(models: Any, request: Request, tokenizer: Any, vocab_size: int) -> list[tuple[int, dict[int, float]]]:
     """Each token with the log-probabilities of all in its place."""
-    keys, gate, ids, sampling = asked
+    keys, gate, ids, sampling = request
     sampling = replace(sampling, num_candidates=vocab_size, temperature=0)
     events = generate(models, keys, gate, tokenizer, ids, sampling, stop_ids=())
     return [(one.id, {c.id: c.logprob for c in one.candidates}) for one in events if isinstance(one, Token)]
@@ -130,12 +130,12 @@ def test_in_bf16_a_shared_stream_has_the_tokens_that_it_has_alone_but_for_near_t
     model, shared = model_with(KEYS, family=family).to(torch.bfloat16), SharedPasses()
     assert can_share(model)
     vocab_size = model.vocab_size
-    alone = [all_logprobs(model, asked, tokenizer, vocab_size) for asked in ASKED]
+    alone = [all_logprobs(model, request, tokenizer, vocab_size) for request in REQUESTS]
     passes.clear()
-    with ThreadPoolExecutor(len(ASKED)) as threads:
+    with ThreadPoolExecutor(len(REQUESTS)) as threads:
         running = [
-            threads.submit(all_logprobs, sharing(model, asked[0], shared), asked, tokenizer, vocab_size)
-            for asked in ASKED
+            threads.submit(all_logprobs, sharing(model, request[0], shared), request, tokenizer, vocab_size)
+            for request in REQUESTS
         ]
         together = [one.result() for one in running]
     assert max(passes) > 1

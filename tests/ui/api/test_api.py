@@ -141,7 +141,7 @@ def test_each_chunk_has_the_counts_of_its_choice_so_far_when_asked(api: TestClie
 
 
 @pytest.mark.parametrize("options", [{"include_usage": True}, {"continuous_usage_stats": True}], ids=str)
-def test_other_chunks_have_no_counts_unless_asked(api: TestClient, options: dict[str, bool]) -> None:
+def test_other_chunks_have_no_counts_by_default(api: TestClient, options: dict[str, bool]) -> None:
     assert [one for one in chunks(api, stream_options=options) if one["choices"] and "usage" in one] == []
 
 

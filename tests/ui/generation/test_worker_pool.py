@@ -265,18 +265,18 @@ def test_who_waits_comes_before_further_parts_but_a_request_keeps_one_slot() -> 
 
 
 def test_an_error_of_one_part_ends_the_others(wait_until: WaitUntil) -> None:
-    slots, begun = WorkerPool(2), list[int]()
+    slots, started = WorkerPool(2), list[int]()
 
     def broken() -> Iterator[int]:
         yield 1
         raise ValueError("broken")
 
     def endless_part(place: int) -> Iterator[int]:
-        begun.append(place)
+        started.append(place)
         return endless()
 
     makes = [broken, *(lambda place=place: endless_part(place) for place in range(4))]  # type: ignore[misc]
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(all_of(slots, *makes))
     wait_until(lambda: slots.num_busy == 0)
-    assert len(begun) <= 2
+    assert len(started) <= 2

@@ -75,12 +75,12 @@ def test_nothing_is_leased_without_a_gpu(own_folder: Path, monkeypatch: pytest.M
     assert gpu_uuid("cpu") == ""
 
 
-def test_the_name_of_the_gpu_is_asked_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_reads_the_name_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "python_command", lambda *_: [sys.executable, "-c", f"print('{FAKE}')"])
     assert find_uuid("cuda:1") == FAKE
 
 
-def test_the_folder_of_locks_is_the_users_alone(own_folder: Path) -> None:
+def test_only_the_user_can_open_the_folder_of_locks(own_folder: Path) -> None:
     with gpu_lease(Settings(), fake):
         assert own_folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o777 for path in own_folder.iterdir()} == {0o600}
@@ -89,7 +89,7 @@ def test_the_folder_of_locks_is_the_users_alone(own_folder: Path) -> None:
         pass
 
 
-def test_a_server_says_it_in_one_sentence_before_it_listens(
+def test_a_server_is_refused_in_one_sentence_before_it_listens(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], free_port: int
 ) -> None:
     monkeypatch.setattr(lease, "find_uuid", fake)
