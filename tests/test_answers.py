@@ -147,15 +147,15 @@ def crossing_untyped() -> set[str]:
         for path in (ROOT / package).rglob("*.py")
     }
     imported = {pair for module, tree in trees.items() for pair in imported_from_others(module, tree, trees)}
-    found = set()
+    crossings = set()
     for module, name in imported:
         body = trees[module].body if module in trees else []
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name and is_untyped(node):
-                found.add(f"{module}:{name}")
+                crossings.add(f"{module}:{name}")
             elif isinstance(node, ast.ClassDef) and node.name == name:
-                found |= {f"{module}:{name}.{one}" for one in untyped_members(node)}
-    return found
+                crossings |= {f"{module}:{name}.{one}" for one in untyped_members(node)}
+    return crossings
 
 
 def imported_from_others(module: str, tree: ast.Module, modules: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Streams that share forward passes say what each says alone; who leaves or fails harms nobody."""
+"""Streams that share forward passes say what each says solo; who leaves or fails harms nobody."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ NEAR_TIE = 0.1  # nats
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_in_bf16_a_shared_stream_has_the_tokens_that_it_has_alone_but_for_near_ties(passes, tokenizer, family) -> None:
+def test_a_shared_bf16_stream_has_the_tokens_of_its_solo_run_but_for_near_ties(passes, tokenizer, family) -> None:
     model, shared = model_with(KEYS, family=family).to(torch.bfloat16), SharedPasses()
     assert can_share(model)
     vocab_size = model.vocab_size
-    alone = [all_logprobs(model, request, tokenizer, vocab_size) for request in REQUESTS]
+    solo = [all_logprobs(model, request, tokenizer, vocab_size) for request in REQUESTS]
     passes.clear()
     with ThreadPoolExecutor(len(REQUESTS)) as threads:
         running = [
@@ -139,7 +139,7 @@ def test_in_bf16_a_shared_stream_has_the_tokens_that_it_has_alone_but_for_near_t
         ]
         together = [one.result() for one in running]
     assert max(passes) > 1
-    for ours, theirs in zip(together, alone, strict=True):
+    for ours, theirs in zip(together, solo, strict=True):
         for (token, own), (other, known) in zip(ours, theirs, strict=True):
             assert max(abs(own[place] - known[place]) for place in known) < NEAR_TIE
             if token != other:

@@ -123,7 +123,7 @@ def test_a_stream_counts_tokens_on_request(api: TestClient) -> None:
 
 
 @pytest.mark.parametrize("route", ["completions", "chat/completions"])
-def test_each_chunk_has_the_counts_of_its_choice_so_far_when_asked(api: TestClient, route: str) -> None:
+def test_each_chunk_has_the_counts_of_its_choice_so_far_on_request(api: TestClient, route: str) -> None:
     body = {**(ASK if route == "completions" else TALK), "n": 2, "stream": True}
     options = {"include_usage": True, "continuous_usage_stats": True}
     with api.stream("POST", f"/v1/{route}", json={**body, "stream_options": options}) as response:

@@ -89,7 +89,7 @@ def test_only_the_user_can_open_the_folder_of_locks(own_folder: Path) -> None:
         pass
 
 
-def test_a_server_is_refused_in_one_sentence_before_it_listens(
+def test_a_server_refuses_in_one_sentence_before_it_binds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], free_port: int
 ) -> None:
     monkeypatch.setattr(lease, "find_uuid", fake)
