@@ -199,12 +199,12 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Bra
 
 
 def _other_knobs(spec: TrainClusters, existing: Sequence[Expert]) -> dict[str, str]:
-    """The settings in which trained models differ from the spec, except the interval of checkpoints."""
+    """The settings in which trained models differ from the spec, except checkpoint_every and sample_tokens."""
     differences = {
         name: f"{expert.config[name]} instead of {value}"
         for name, value in asdict(spec.training).items()
         for expert in existing
-        if name not in ("num_steps", "checkpoint_every") and expert.config.get(name, value) != value
+        if name not in ("num_steps", "checkpoint_every", "sample_tokens") and expert.config.get(name, value) != value
     }
     seeds = {expert.seed.name for expert in existing if expert.seed} - {spec.seed_model}
     return differences | (

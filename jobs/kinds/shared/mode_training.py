@@ -25,6 +25,7 @@ from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
+from engine.training.text_samples import TextSampler
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
@@ -60,7 +61,8 @@ def train_parts(
         return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
     active = yield from load(work, expert_set)
     gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
-    losses = yield from last_losses(train_active(active, data, work.folder))
+    sample = TextSampler(active, tokenizer, data.texts(), config)
+    losses = yield from last_losses(train_active(active, data, work.folder, sample=sample))
     return write_parts(active, expert_set, tokenizer), mean_loss(losses, domains)
 
 
