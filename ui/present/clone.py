@@ -53,7 +53,7 @@ def _own_values(spec: Any, content: Mapping[str, Any], offers: Offers) -> dict[s
 def _still_offered(question: Question, value: Any) -> tuple[Any, list[str]]:
     """The value as its widget takes it, and the names in it that are not offered."""
     match question.answer_type:
-        case "names":
+        case "names" if all(isinstance(one, str) for one in value or ()):  # numbers have a form of their own
             gone = [one for one in value or () if one not in question.choices]
             return [one for one in value or () if one in question.choices], gone
         case "name" if value is not None and value not in question.choices:

@@ -40,7 +40,8 @@ def _draw(offers: Offers) -> None:
 def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The backbone of the experts, unless one of them is gone."""
     experts = set(spec["experts"])
-    return {"compose-mode.backbone": name for name, known in backbones().items() if experts <= set(known)}
+    name = next((name for name, known in backbones().items() if experts <= set(known)), None)
+    return {"compose-mode.backbone": name} if name else {}
 
 
 SCREEN = Screen(
