@@ -15,7 +15,7 @@ from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
 from ui.present.clone import Clone
 from ui.present.form_choices import offers_now
-from ui.present.pages import TRAIN
+from ui.present.pages import CLUSTERS, TRAIN
 from ui.present.questions import Offers
 from ui.present.text.formatting import listed, plain
 from ui.present.text_in_hand import proposed_answers
@@ -23,8 +23,8 @@ from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show_plain_form
 from ui.studio.training.have_view import show_have
-from ui.studio.training.want_view import Row, rows_for, show_want
-from ui.widgets.address import fresh, note
+from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
+from ui.widgets.address import fresh, go_to, note
 from ui.widgets.page_head import show_head
 from workbench.kinds.catalog import known_kinds
 
@@ -160,9 +160,20 @@ def _show_want(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
 
 def _go_on(row: Row, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     """Opens the form of a row, or first that of what it needs."""
+    if row.kind == CLUSTER_PLAN and (row.need is None or row.need.kind not in forms):
+        st.session_state.update({f"{CLUSTER_PLAN}.{path[-1]}": value for path, value in row.answers.items()})
+        _open_clusters(row.answers)
     kind = row.need.kind if row.need is not None and row.need.kind in forms else row.kind
     _open(kind, row.answers if kind == row.kind else _proposal(kind, offers))
     st.rerun()
+
+
+def _open_clusters(answers: Mapping[tuple[str, ...], Any]) -> None:
+    """The page Clusters: its form that trains on clusters, or the one that finds them."""
+    name = answers.get(("clustering",))
+    state = {"clusters.name": name, "clusters.view": "Train on them"} if name else {"clusters.part": "Find clusters"}
+    st.session_state.update(state)
+    go_to(CLUSTERS)
 
 
 def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
