@@ -29,6 +29,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
+from workbench.number_format import nats
 from workbench.palette import BASELINE_DASH
 from workbench.registry import experts
 from workbench.registry.cards import MetricPoint
@@ -162,7 +163,7 @@ def test_the_page_lists_what_the_model_wrote_by_step_and_escapes_it() -> None:
     assert written.index("Step 40") < written.index("Step 20")
     assert "&lt;b&gt;again&lt;/b&gt;" in written
     assert "&lt;b&gt;one" not in written  # the step was repeated after a crash
-    assert "held-out loss 2.500" in written
+    assert f"held-out loss {nats(2.5)}" in written
     assert any("def <i>add …" in one.value for one in app.text)
 
 
