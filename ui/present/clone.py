@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Clone:
     answers: Mapping[tuple[str, ...], Any]
     spec: Mapping[str, Any]  # as the job had it
     offers: Offers  # those of now, and for fields without an offer the job's own values
-    gone: Sequence[str]
+    gone: list[str]
 
 
 def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:

@@ -11,7 +11,7 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
 from ui.present.charts.colours import read_looks
-from ui.present.pages import TRAIN
+from ui.present.pages import EVALUATION, TRAIN
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.map_search import choose_match, show_search
@@ -162,7 +162,7 @@ def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | No
         return None
     st.caption(
         plain(
-            f"{losses.num_scored:,} of {pluralize(card.num_documents, 'document')} have a loss: held-out ones alone are "
+            f"{losses.num_scored:,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out ones are "
             "scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
             "see more."
         )
@@ -175,9 +175,8 @@ def _choose_expert(card: ClusteringCard) -> str | None:
         names = experts_with_scores(session, card.sources)
     if not names:
         why = "No expert is scored on the held-out text of these domains."
-        empty(
-            why, "Evaluate a mixture on them: then the map shows the loss of each document.", TRAIN.script, "Evaluate"
-        )
+        step = "Evaluate a mixture on them: then the map shows the loss of each document."
+        empty(why, step, TRAIN.script, "Evaluate", {"train.what": EVALUATION})
         return None
     return choose_one(st.selectbox, "Loss of the expert", names, key="clusters.loss_of")
 

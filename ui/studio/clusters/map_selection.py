@@ -11,7 +11,7 @@ from jobs.plans.map_selection import submit_selection
 from jobs.queue.submit import submit
 from ui.present.form_choices import offers_now
 from ui.present.pages import TRAIN
-from ui.present.text.formatting import plain, pluralize
+from ui.present.text.formatting import pluralize
 from ui.present.text_in_hand import free_name
 from ui.widgets.fields import drop_unknown
 from ui.widgets.notices import explained

@@ -33,8 +33,8 @@ def read_clone(job_id: str, offers: Offers) -> Clone | None:
     """The clone of a job; None, with the reason on the page, where there is no such job or its kind is gone."""
     with explained(), reading() as session:
         job = get_job(session, job_id)
-        named = (*list_clusterings(session), *list_corpora(session))
-        taken = {*offers["mixture"], *offers["experts"], *offers["seed_model"], *(one.name for one in named)}
+        taken = {*offers["mixture"], *offers["experts"], *offers["seed_model"]}
+        taken |= {one.name for one in list_clusterings(session)} | {one.name for one in list_corpora(session)}
         taken |= {name.partition("/")[0] for name in offers["experts"]}
         return clone_of(job, offers, taken)
     return None

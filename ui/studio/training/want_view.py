@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.screen import Need, Outcome, TrainForm
+from ui.kinds.screen import Answers, Need, Outcome, TrainForm
 from ui.kinds.train_form_parts import SEED_MODEL
 from ui.present.pages import CLUSTERS
 from ui.present.questions import Offers, assemble
@@ -71,7 +71,7 @@ def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
     if not offers["seed_model"]:
         return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, f"{SEED_MODEL.problem} {SEED_MODEL.next_step}")
     taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
-    answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
+    answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
         spec = parse_as(TrainClusters, {**assemble(answers), "seed_model": offers["seed_model"][0]})
     except BadSpec as bad:
