@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from jobs.plans import clusterings
+from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import named, open_page, output, read
@@ -17,10 +19,15 @@ from ui.kinds.catalog import train_forms
 from ui.present.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
+from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.probe import training_probe
-from workbench.specs import parse_spec
+from workbench.registry.database import transaction
+from workbench.request_specs import TrainClusters
+from workbench.settings import get_settings
+from workbench.specs import parse_as, parse_spec
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -215,3 +222,78 @@ def test_names_are_never_markup() -> None:
     shown = [one.value for one in (*app.markdown, *app.caption)] + [one.label for one in app.button]
     assert not any(HOSTILE in one for one in shown)
     assert "law" in output(app)
+
+
+# clusters and imports -------------------------------------------------------------------------------
+
+
+def test_one_model_for_each_cluster_is_a_row_that_needs_clusters_first() -> None:
+    row = rows_for(["poems"], offers_now(), train_forms())[-1]
+    assert (row.outcome.method, row.spec) == ("C-BTM", None)
+    assert "no clusters yet" in row.problem
+
+
+def test_its_costs_are_measured_like_those_of_the_others(quick: dict[str, Any]) -> None:
+    assert quick == {}
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = settled(visit("train", {"domain": "letters"}))
+    csv = next(line for line in tables(app).splitlines() if "One model for each cluster" in line)
+    assert "not measured" not in csv
+    assert "310 MB" in csv
+
+
+def test_the_row_opens_the_form_of_the_page_clusters() -> None:
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = visit("train", {"domain": "letters"})
+    named(app.radio, "What do you want?").set_value("One model for each cluster").run()
+    named(app.button, "Continue: one model for each cluster").click().run()
+    assert not app.exception
+    assert "Train a model on each of 4 clusters" in output(app)
+    assert app.text_input(key="train-clusters.name").value == "topics"
+
+
+def test_training_on_clusters_shows_what_all_models_take_before_the_start(quick: dict[str, Any]) -> None:
+    assert quick == {}
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = settled(visit("clusters", {"clusters.view": "Train on them"}))
+    assert "What it will take" in output(app)
+    assert "310 MB" in tables(app)
+
+
+def test_a_plan_that_does_not_fit_cannot_be_started(quick: dict[str, Any]) -> None:
+    quick.update(fits=False, problem="It takes 9 GB of memory, and 1 GB are free.")
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = settled(visit("clusters", {"clusters.view": "Train on them"}))
+    assert named(app.button, "Train a model on each").disabled
+
+
+def test_clusters_without_domains_are_measured_on_the_largest_domain_that_was_clustered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    measured = []
+
+    def forecast(spec: Any, settings: Any) -> Generator[str, None, Forecast]:
+        measured.append(spec)
+        yield "step 1 of 4"
+        return outcome(spec)
+
+    monkeypatch.setattr(clusterings, "forecast", forecast)
+    spec = parse_as(TrainClusters, {"clustering": "topics", "name": "all", "seed_model": "tiny"})
+    list(clusterings.forecast_training(spec))
+    assert [one.domains for one in measured] == [["letters"]]
+    assert measured[0].training.num_steps == 250  # of 1000 for four models
+
+
+def test_the_import_of_an_expert_is_measured_unless_it_is_a_download() -> None:
+    probe = known_kinds()["import-expert"].probe
+    assert probe is not None
+    local = parse_spec({"kind": "import-expert", "source": "/data/adapter", "seed_model": "tiny"})
+    assert (probe(local).short, probe(local).num_steps) == (local, 0)
+    with pytest.raises(BadSpec, match="after its download"):
+        probe(parse_spec({"kind": "import-expert", "source": "hub:a/b", "seed_model": "tiny"}))
