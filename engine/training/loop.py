@@ -65,7 +65,7 @@ def train(
     `watch` returns more held-out losses of the current model (nats per token) for each evaluation and before the first
     update, in the training's precision; they do not influence the training. `listen` returns a context that is active
     while a domain's held-out text is read. `sample` returns texts that the current model writes after that many updates
-    (`engine.training.text_samples`); it must leave the global random state alone.
+    (`engine.inference.text_samples`); it must leave the global random state alone.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the

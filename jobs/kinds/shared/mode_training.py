@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Event, Note
+from engine.inference.text_samples import TextSampler
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.descriptor import METHOD
 from engine.methods.mode.expert_set import ExpertSet
@@ -25,7 +26,6 @@ from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
-from engine.training.text_samples import TextSampler
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss

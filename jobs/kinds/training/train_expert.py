@@ -17,6 +17,7 @@ from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event, Note, ParentChosen, TrainingFinished
+from engine.inference.text_samples import TextSampler
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel
@@ -24,7 +25,6 @@ from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
-from engine.training.text_samples import TextSampler
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
+from engine.inference.text_samples import TextSampler
 from engine.inference.watched_losses import losses_of
 from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
@@ -28,7 +29,6 @@ from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
-from engine.training.text_samples import TextSampler
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
