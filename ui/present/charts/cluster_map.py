@@ -183,7 +183,8 @@ def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
     figure = new_figure("", "", height=_HEIGHT)
     size = next((pixels for most, pixels in _SIZES if view.num_points < most), _SMALLEST)
     for layer in view.layers:
-        figure.add_scattergl(**_trace(layer, size, _DIMMED if view.matches else _PLAIN))
+        is_dimmed = view.matches is not None or layer.name == UNSCORED
+        figure.add_scattergl(**_trace(layer, size, _DIMMED if is_dimmed else _PLAIN))
     if view.matches:
         figure.add_scattergl(**_trace(view.matches, size + 3, 0.95))
     if view.is_dense:
@@ -224,6 +225,8 @@ def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
             "cmin": low,
             "cmax": high,
             "colorscale": heat_scale(is_low_better=True),
+            "size": size + 3,
+            "line": {"width": 1, "color": GREY},  # the lightest colour is nearly that of the page
             "colorbar": {"title": {"text": "nats/token"}, "thickness": 12},
         }
         trace |= {"hoverinfo": None, "hovertemplate": "%{marker.color:.3f} nats/token<extra></extra>"}
@@ -287,7 +290,9 @@ def legend(view: ClusterMap) -> str:
 
 def _row(layer: Layer, by: By) -> dict[str, Any]:
     row: dict[str, Any] = {by: layer.name, "documents on the map": len(layer.points_P)}
-    return row if layer.values_P is None else row | {"median loss (nats/token)": float(np.median(layer.values_P))}
+    if by != "loss":
+        return row
+    return row | {"median loss (nats/token)": None if layer.values_P is None else float(np.median(layer.values_P))}
 
 
 _TITLES: Mapping[By, str] = {
@@ -313,7 +318,8 @@ def _words(view: ClusterMap, by: By) -> str:
     fitted = f"UMAP shaped the map by {pluralize(view.num_fitted, 'document')} (seed {view.seed})"
     between = f" and put the other {rest:,} in between." if rest > 0 else "."
     largest = max(view.layers, key=lambda layer: len(layer.points_P), default=None)
-    most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest and by != "loss" else ""
+    is_named = largest is not None and largest.name not in (NO_EXPERT, UNSCORED, SCORED)
+    most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest and is_named else ""
     number = sum(len(layer.drawn) for layer in view.layers)
     dense = f" Grey shows the density of all, and {number:,} sampled points are drawn; an area takes all in it."
     groups = _groups(view, by)
@@ -328,8 +334,10 @@ def _groups(view: ClusterMap, by: By) -> str:
     if by == "loss":
         number = sum(len(layer.points_P) for layer in view.layers if layer.values_P is not None)
         return f"of which {number:,} have a loss"
-    named = [layer for layer in view.layers if layer.name != NO_EXPERT] if by == "expert" else view.layers
-    return f"in {pluralize(len(named), by)}" if by == "expert" else f"in {len(named)} {by}s"
+    if by == "expert":
+        named = [layer for layer in view.layers if layer.name != NO_EXPERT]
+        return f"of which {sum(len(layer.points_P) for layer in named):,} trained {pluralize(len(named), 'expert')}"
+    return f"in {len(view.layers)} {by}s"
 
 
 def _places(points_P: NDArray[Any]) -> NDArray[np.float32]:

@@ -75,7 +75,7 @@ def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[Metri
     if len(lines) == 1:
         return {name: next(iter(lines.values()))}
     if len(lines) <= _MOST_BASELINES:
-        return {f"{name}: {domain}": line for domain, line in lines.items()}
+        return {f"{domain}: {name}": line for domain, line in lines.items()}
     values = [{point.step: point.value for point in line} for line in lines.values()]
     steps = sorted(set.intersection(*map(set, values)))
     title = f"{name}: mean of {pluralize(len(lines), 'domain')}"
