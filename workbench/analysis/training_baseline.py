@@ -51,10 +51,10 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     parent = _parent(session, job)
     reasons = []
     for words, expert in [*([("parent", parent)] if parent else []), *_dense_models(session, job)]:
-        found = _curve(session, job, training, expert)
-        if not isinstance(found, str):
-            return TrainingBaseline(f"{words} {expert.name}", tuple(found))
-        reasons.append(found)
+        curve = _curve(session, job, training, expert)
+        if not isinstance(curve, str):
+            return TrainingBaseline(f"{words} {expert.name}", tuple(curve))
+        reasons.append(curve)
     return TrainingBaseline(why_not=reasons[0] if reasons else _nothing_to_compare(job))
 
 

@@ -105,15 +105,15 @@ def search_documents(session: Session, storage: Storage, name: str, words: Seque
 
     files = clustering_files(session, storage, name)
     documents = _documents(files.kept.folder)
-    found, passages = list[str](), dict[str, str]()
+    matched, passages = list[str](), dict[str, str]()
     for source in files.sources:
         for split in SPLITS if source.kept else ():
             path = source.kept.folder / source.folder / f"{split}.parquet"  # type: ignore[union-attr]
             for id, text in read_matching(path, words):
-                found.append(id)
+                matched.append(id)
                 if len(passages) < PASSAGES:
                     passages[id] = _passage(text, words[0])
-    ids = list(dict.fromkeys(found))
+    ids = list(dict.fromkeys(matched))
     places = places_of(as_ids(ids), documents.ids_N).tolist()
     known = {id: place for id, place in zip(ids, places, strict=True) if place >= 0}
     return DocumentMatches(

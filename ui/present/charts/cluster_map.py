@@ -119,11 +119,11 @@ def cluster_map(
     layers = [layer for layer in _LAYERS[by](card, points_P, looks, losses_N) if len(layer.points_P)]
     if len(points_P) > MOST_DRAWN:
         layers = [_sampled(layer, len(points_P)) for layer in layers]
-    found = None
+    matches = None
     if matching is not None:
         matched_P = points_P[np.isin(points_P["document"], matching)]
-        found = _sampled(Layer(MATCHES, ACCENT, matched_P), max(len(matched_P), 1))
-    return ClusterMap(card, layers, chart.num_fitted, chart.seed, found)
+        matches = _sampled(Layer(MATCHES, ACCENT, matched_P), max(len(matched_P), 1))
+    return ClusterMap(card, layers, chart.num_fitted, chart.seed, matches)
 
 
 def _sampled(layer: Layer, num_points: int) -> Layer:
