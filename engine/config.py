@@ -171,6 +171,14 @@ class AdaptingConfig(Checked):
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in each of these evaluations.", ge=1, le=2**20)
+    sample_tokens: int = knob(
+        24,
+        "Tokens of text that each of up to 8 domains' experts writes at an evaluation, to be read on the job's page; "
+        "0: none. The training itself does not change. Only in one process.",
+        title="Sample text: tokens at an evaluation",
+        ge=0,
+        le=256,
+    )
     patience: int | None = knob(
         None,
         "Early stopping: stop after this many evaluations in a row without a better held-out loss, and keep the "

@@ -38,15 +38,26 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSample:
+    """A text that a model in training wrote: how it continues the first words of a domain's held-out text."""
+
+    domain: str
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluated:
     """Losses in nats per token on held-out text, after `step` updates.
 
-    `gates_by_domain` are, of MoDE, the mean weights of the backbone and of each part there; 1 together.
+    `gates_by_domain` are, of MoDE, the mean weights of the backbone and of each part there; 1 together. `samples` are
+    texts that the model wrote, if the training samples any.
     """
 
     step: int
     loss_by_domain: Mapping[str, float]
     gates_by_domain: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    samples: Sequence[TextSample] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,14 @@ class Note:
     """A choice made during the job for an unset option, as a sentence for its log."""
 
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParentChosen:
+    """The expert whose copy is trained: its id and its name."""
+
+    id: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +168,7 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | PartOrder
+Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | ParentChosen | PartOrder
 Made = TypeVar("Made")
 
 

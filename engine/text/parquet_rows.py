@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
@@ -47,6 +48,18 @@ def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
 def read_ids(path: Path) -> Iterator[list[str]]:
     """The ids of a table, a few thousand at a time, in order; no text is read."""
     yield from ([row["id"] for row in rows] for rows in _read_columns(path, ["id"]))
+
+
+def read_matching(path: Path, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Id and text of each row whose text holds all these words, whatever their case, in order."""
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=1024, columns=["id", "text"], use_threads=False):
+                for word in words:
+                    batch = batch.filter(pc.match_substring(batch.column("text"), word, ignore_case=True))
+                yield from zip(batch.column("id").to_pylist(), batch.column("text").to_pylist(), strict=True)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from None
 
 
 def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
-from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
+from engine.events import Evaluated, Event, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
@@ -55,6 +55,7 @@ def train(
     balanced: bool = True,
     watch: Callable[[], Mapping[str, float]] | None = None,
     listen: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    sample: Callable[[int], Sequence[TextSample]] | None = None,
     team: ProcessGroup = SINGLE_PROCESS,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
@@ -63,13 +64,14 @@ def train(
     Unless `balanced`, the domains of one expert are sampled in proportion to their text.
     `watch` returns more held-out losses of the current model (nats per token) for each evaluation and before the first
     update, in the training's precision; they do not influence the training. `listen` returns a context that is active
-    while a domain's held-out text is read.
+    while a domain's held-out text is read. `sample` returns texts that the current model writes after that many updates
+    (`engine.inference.text_samples`); it must leave the global random state alone.
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
     loss is not finite.
     """
-    return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, team).events()
+    return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, sample, team).events()
 
 
 class _Training:
@@ -83,10 +85,11 @@ class _Training:
         balanced: bool,
         watch: Callable[[], Mapping[str, float]] | None,
         listen: Callable[[str], AbstractContextManager[object]],
+        sample: Callable[[int], Sequence[TextSample]] | None,
         team: ProcessGroup,
     ) -> None:
         self.model, self.config, self.folder, self.team = model, config, folder, team
-        self.watch, self.listen = watch, listen
+        self.watch, self.listen, self.sample = watch, listen, sample
         self.sampler = BlockSampler(
             texts,
             config.block_size,
@@ -248,13 +251,19 @@ class _Training:
         if self.config.patience and self.history.add(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
             self.team.on_best()
-        return Evaluated(step, means | self._watched())
+        return Evaluated(step, means | self._watched(), samples=self._samples(step))
 
     def _watched(self) -> dict[str, float]:
         if self.watch is None:
             return {}
         with autocast_for(self.config.precision, self.model.device):
             return dict(self.watch())
+
+    def _samples(self, step: int) -> Sequence[TextSample]:
+        if self.sample is None:
+            return ()
+        with autocast_for(self.config.precision, self.model.device):
+            return self.sample(step)
 
     def _save(self, step: int) -> Saved:
         state = self.team.gather_state(training_state(self.parameters, self.optimizer, self.best))

@@ -12,11 +12,11 @@ from typing import Any
 from zlib import crc32
 
 from engine.errors import DamagedFile
-from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, Step, TrainingFinished
+from engine.events import Evaluated, Event, Note, ParentChosen, PartOrder, Progress, Saved, Step, TrainingFinished
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.formatting.number_format import nats
-from workbench.job_records.event_kinds import CHECKPOINT, PARTS
+from workbench.job_records.event_kinds import CHECKPOINT, PARENT, PARTS, SAMPLES
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
@@ -136,6 +136,11 @@ class Reporter:
                     self._messages.append(JobMessage(f"Checkpoint at step {event.step:,}.", CHECKPOINT))
                 case Note():
                     self._messages.append(JobMessage(event.sentence))
+                case Evaluated() if event.samples:
+                    self._messages.append(_samples_message(event))
+                case ParentChosen():
+                    text = f"Starts from a copy of “{event.name}”."
+                    self._messages.append(JobMessage(text, PARENT, {"parent": event.id}))
                 case PartOrder():
                     self._messages.append(_part_order_message(event))
                 case TrainingFinished() if event.step < event.num_steps:
@@ -230,6 +235,11 @@ def _evaluated_points(event: Evaluated) -> list[Point]:
 def _part_order_message(event: PartOrder) -> JobMessage:
     text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
     return JobMessage(text, PARTS, {"parts": list(event.parts)})
+
+
+def _samples_message(event: Evaluated) -> JobMessage:
+    samples = [asdict(sample) for sample in event.samples]
+    return JobMessage(f"Sample texts at step {event.step:,}.", SAMPLES, {"step": event.step, "samples": samples})
 
 
 def _finished_message(event: TrainingFinished) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -63,20 +62,31 @@ def forecast_training(spec: TrainClusters, settings: Settings | None = None) -> 
     """Yields what a probe is at, and returns the forecast of all models together, from a probe of one of them.
 
     The models differ in their text alone. They are trained one after another as far as time and disk go, and as many at
-    a time as a worker runs as far as memory goes. Raises BadSpec where no model is missing, and as long as a cluster
-    has no domain.
+    a time as a worker runs as far as memory goes. As long as clusters have no domains, the probe reads the text of the
+    largest domain that was clustered in their place. Raises BadSpec where no model is missing.
     """
     settings = settings or get_settings()
     missing = [branch for branch in plan_training(spec, settings) if not branch.is_there]
     if not missing:
         raise BadSpec([f"Every model of “{spec.name}” exists: nothing would be trained."])
-    if any(branch.makes_domain for branch in missing):
-        raise BadSpec(
-            [f"Clusters of “{spec.clustering}” have no domains yet, so no model can be measured."],
-            f"Make them with: workbench cluster domains {shlex.quote(spec.clustering)}",
-        )
-    one = yield from forecast(_training(spec, max(missing, key=lambda branch: branch.num_steps)), settings)
+    longest = max(missing, key=lambda branch: branch.num_steps)
+    if longest.makes_domain:
+        longest = replace(longest, domain=_largest_source(spec, settings))
+    one = yield from forecast(_training(spec, longest), settings)
     return several(one, len(missing), settings.worker_slots, spec.name)
+
+
+def _largest_source(spec: TrainClusters, settings: Settings) -> str:
+    """The largest domain whose documents were clustered and that is still there."""
+    with database.reading(settings) as session:
+        names = [source["name"] for source in clustering_row(session, spec.clustering).sources]
+        rows = select(Domain.name).where(Domain.name.in_(names)).order_by(Domain.num_bytes.desc())
+        largest = session.scalar(rows.limit(1))
+    if largest is None:
+        raise BadSpec(
+            [f"The text of “{spec.clustering}” was deleted, so no model can be measured."], "Import it again."
+        )
+    return largest
 
 
 # finding ------------------------------------------------------------------------------------------
@@ -199,12 +209,12 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Bra
 
 
 def _other_knobs(spec: TrainClusters, existing: Sequence[Expert]) -> dict[str, str]:
-    """The settings in which trained models differ from the spec, except the interval of checkpoints."""
+    """The settings in which trained models differ from the spec, except checkpoint_every and sample_tokens."""
     differences = {
         name: f"{expert.config[name]} instead of {value}"
         for name, value in asdict(spec.training).items()
         for expert in existing
-        if name not in ("num_steps", "checkpoint_every") and expert.config.get(name, value) != value
+        if name not in ("num_steps", "checkpoint_every", "sample_tokens") and expert.config.get(name, value) != value
     }
     seeds = {expert.seed.name for expert in existing if expert.seed} - {spec.seed_model}
     return differences | (

@@ -46,6 +46,9 @@ class TrainForm:
     needs: tuple[Need, ...] = ()
     outcomes: tuple[Outcome, ...] = ()  # of a kind that trains on text; none: it has one row, under its title
     position: int = 100  # among the forms, smallest first
+    widgets_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(
+        default=lambda _: {}
+    )  # of a spec's JSON: the state of widgets that are not named by a field's place in the spec
 
 
 @dataclass(frozen=True)

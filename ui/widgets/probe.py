@@ -14,6 +14,7 @@ from ui.present.forms.job_forecast import nearest_words, row_text, row_words, ro
 from ui.present.text.formatting import duration, plain, spoken
 from ui.widgets.notices import show_failure
 from workbench.answers.forecasts import Forecast
+from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
 from workbench.spec_base import Spec
 
@@ -90,9 +91,12 @@ def advance(specs: Iterable[Spec]) -> bool:
 
 
 def _stages(spec: Spec) -> Generator[str, None, Forecast]:
+    from jobs.plans.clusterings import forecast_training
     from jobs.probe.forecast import forecast
 
-    return forecast(spec, get_settings())
+    return (
+        forecast_training(spec, get_settings()) if isinstance(spec, TrainClusters) else forecast(spec, get_settings())
+    )
 
 
 def _calls() -> dict[str, ProbeCall]:

@@ -4,3 +4,5 @@ from __future__ import annotations
 
 CHECKPOINT = "checkpoint"  # a new checkpoint was written
 PARTS = "parts"  # data: {"parts": [names]}, in the order of the gates of a MoDE training
+SAMPLES = "samples"  # data: {"step": int, "samples": [{"domain", "prompt", "text"}]}
+PARENT = "parent"  # data: {"parent": id of the expert whose copy is trained}

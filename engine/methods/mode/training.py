@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from engine.config import TrainingConfig
-from engine.events import Evaluated, Event
+from engine.events import Evaluated, Event, TextSample
 from engine.inference.watched_losses import losses_of, watched_blocks
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.models.context_length import require_context
@@ -50,13 +50,14 @@ def train_active(
     folder: Path,
     *,
     in_turn: bool = False,
+    sample: Callable[[int], Sequence[TextSample]] | None = None,
     team: ProcessGroup = SINGLE_PROCESS,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
     Each evaluation also measures the domains to retain, and reports the mean gate weights of each expert on every
-    domain; `in_turn` as for `losses_of`. Raises TrainingError if a text or the backbone's context is too short, and
-    what `train` raises.
+    domain; `in_turn` as for `losses_of`, `sample` as for `train`. Raises TrainingError if a text or the backbone's
+    context is too short, and what `train` raises.
     """
     require_context(active, data.config.block_size)
     held_out = data.held_out()
@@ -84,6 +85,7 @@ def train_active(
         team=team,
         listen=listen,
         watch=watch if data.retained else None,
+        sample=sample,
     )
     return _with_gates(events, shares)
 

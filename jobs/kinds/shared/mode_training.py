@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Event, Note
+from engine.inference.text_samples import TextSampler
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.descriptor import METHOD
 from engine.methods.mode.expert_set import ExpertSet
@@ -60,7 +61,8 @@ def train_parts(
         return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
     active = yield from load(work, expert_set)
     gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
-    losses = yield from last_losses(train_active(active, data, work.folder))
+    sample = TextSampler(active, tokenizer, data.texts(), config)
+    losses = yield from last_losses(train_active(active, data, work.folder, sample=sample))
     return write_parts(active, expert_set, tokenizer), mean_loss(losses, domains)
 
 

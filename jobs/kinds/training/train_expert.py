@@ -16,12 +16,13 @@ from sqlalchemy.orm import Session
 from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
-from engine.events import Evaluated, Event, Note, TrainingFinished
+from engine.events import Evaluated, Event, Note, ParentChosen, TrainingFinished
+from engine.inference.text_samples import TextSampler
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel
 from engine.text.blocks import Tokens
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from jobs.attempt.work import Register, Work
@@ -83,7 +84,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, parent.base.folder, model, key)
-    loss = yield from _train(work, spec.full_model, training, model, text, watch)
+    loss = yield from _train(work, spec.full_model, training, model, tokenizer, text, watch)
     base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     expert = keep_expert(
@@ -123,7 +124,8 @@ def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixt
 
 
 def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
-    """Notes about the parent and the learning rate that the job chose."""
+    """The parent, and notes about it and the learning rate that the job chose."""
+    yield ParentChosen(choice.parent.id, choice.parent.name)
     if sentence := choice.explanation(training.block_size):
         yield Note(sentence)
     if spec.training.learning_rate is None:
@@ -132,12 +134,19 @@ def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -
 
 
 def _train(
-    work: Work, full_model: bool, config: TrainingConfig, model: TrainableModel, text: DomainText, watch: Watch | None
+    work: Work,
+    full_model: bool,
+    config: TrainingConfig,
+    model: TrainableModel,
+    tokenizer: Tokenizer,
+    text: DomainText,
+    watch: Watch | None,
 ) -> Generator[Event, None, float | None]:
     """Trains the expert alone, or the full model. Returns the held-out loss of the final weights."""
     loss = None
     only = None if full_model else [text.expert]
-    events = train(model, [text], config, work.folder, only_experts=only, watch=watch)
+    sample = TextSampler(model, tokenizer, [text], config)
+    events = train(model, [text], config, work.folder, only_experts=only, watch=watch, sample=sample)
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
             if isinstance(event, Evaluated | TrainingFinished):

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
+from engine.inference.text_samples import TextSampler
 from engine.inference.watched_losses import losses_of
 from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
@@ -22,7 +23,7 @@ from engine.methods.registry import get_method
 from engine.models.context_length import require_context
 from engine.models.trainable_model import TrainableModel
 from engine.text.eval_sample import EvalSample
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
@@ -69,7 +70,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
             packed.append(PackedDomain(domain.name, stable_id(work.job_id, name), folder))
     retained = yield from pack_watched(work, inputs.retained, tokenizer, inputs.seed.folder, spec.training)
     num_processes = yield from _choose_processes(work, spec, packed)
-    model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained, num_processes)
+    model, losses = yield from _train(work, spec, inputs.seed.folder, tokenizer, packed, retained, num_processes)
     method = get_method(spec.method)
     base_id = inputs.seed_artifact_id if method.base_is_frozen else store_base(work, method, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
@@ -107,6 +108,7 @@ def _train(
     work: Work,
     spec: TrainJoint,
     seed_folder: Path,
+    tokenizer: Tokenizer,
     domains: Sequence[PackedDomain],
     retained: Mapping[str, EvalSample],
     num_processes: int,
@@ -147,6 +149,7 @@ def _train(
                 only_experts=recipe.learns(keys),
                 balanced=method.balanced,
                 watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
+                sample=TextSampler(model, tokenizer, texts, config),
             )
         )
     return model, losses

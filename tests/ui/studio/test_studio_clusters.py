@@ -186,6 +186,7 @@ def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_spec(monkeypatch:
 def test_a_domain_without_a_name_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, areas=[EVERYWHERE])
     app = page()
+    app.text_input(key="make-domain.name").set_value("").run()
     named(app.button, "Make a domain of these 600").click().run()
     assert "a name must have 1 to 80 characters" in everything(app)
     assert read(jobs.list_jobs) == []

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from jobs.plans import clusterings
+from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import named, open_page, output, read
@@ -17,10 +19,15 @@ from ui.kinds.catalog import train_forms
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
+from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.probe import training_probe
-from workbench.specs import parse_spec
+from workbench.registry.database import transaction
+from workbench.request_specs import TrainClusters
+from workbench.settings import get_settings
+from workbench.specs import parse_as, parse_spec
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -40,7 +47,13 @@ MEASURED = Measured(
 
 
 def outcome(spec: Any, **changes: Any) -> Forecast:
-    known = {"kind": spec.kind, "title": "Train", "measured": MEASURED, "fits": True, "probe_seconds": 6.0}
+    known = {
+        "kind": getattr(spec, "kind", "train-joint"),
+        "title": "Train",
+        "measured": MEASURED,
+        "fits": True,
+        "probe_seconds": 6.0,
+    }
     return Forecast(**{**known, "memory_free_bytes": 7_600_000_000, "disk_free_bytes": 10**12, **changes})
 
 
@@ -61,7 +74,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def settled(app: Any) -> Any:
     """The page after its probes have ended."""
     for _ in range(20):
-        if "Probe:" not in "".join(one.proto.text for one in app.get("progress")) and "measuring" not in tables(app):
+        if "Probe:" not in "".join(one.proto.text for one in app.get("progress")) and not any(
+            word in tables(app) for word in ("measuring", "waiting")
+        ):
             break
         app.run()
     return app
@@ -214,10 +229,10 @@ def test_the_command_and_the_call_that_are_shown_give_the_job_of_the_button() ->
 def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:
     offers = {**offers_now(), "mixture_to_extend": []}
     rows = rows_for(["code"], offers, train_forms())
-    assert rows[-1].outcome.title == "One more expert"
-    assert rows[-1].spec is None
-    assert "no mixture yet with an expert that can be copied" in rows[-1].problem
-    assert all(row.spec is not None for row in rows[:-1])
+    impossible = [row for row in rows if row.spec is None]
+    assert rows[-len(impossible) :] == impossible
+    assert [row.outcome.title for row in impossible] == ["One more expert", "One model for each cluster"]
+    assert "no mixture yet with an expert that can be copied" in impossible[0].problem
 
 
 def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +240,7 @@ def test_a_kind_of_another_package_has_a_row_with_nothing_but_its_probe(monkeypa
     foreign = replace(kind, probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)))
     monkeypatch.setitem(known_kinds(), "train-mode", foreign)
     bare = replace(train_forms()["train-mode"], outcomes=())
-    rows = rows_for(["code"], offers_now(), {"train-mode": bare})
+    rows = rows_for(["code"], offers_now(), {"train-mode": bare})[:-1]  # the last is the plan over clusters
     assert [(row.outcome.title, row.outcome.method) for row in rows] == [("MoDE expert", "—")]
 
 
@@ -234,3 +249,88 @@ def test_names_are_never_markup() -> None:
     shown = [one.value for one in (*app.markdown, *app.caption)] + [one.label for one in app.button]
     assert not any(HOSTILE in one for one in shown)
     assert "law" in output(app)
+
+
+# clusters and imports -------------------------------------------------------------------------------
+
+
+def test_one_model_for_each_cluster_is_a_row_that_needs_clusters_first() -> None:
+    row = rows_for(["poems"], offers_now(), train_forms())[-1]
+    assert (row.outcome.method, row.spec) == ("C-BTM", None)
+    assert "no clusters yet" in row.problem
+
+
+def test_its_costs_are_measured_like_those_of_the_others(quick: dict[str, Any]) -> None:
+    assert quick == {}
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = settled(visit("train", {"domain": "letters"}))
+    csv = next(line for line in tables(app).splitlines() if "One model for each cluster" in line)
+    assert "not measured" not in csv
+    assert "310.0 MB" in csv.replace("\\", "")
+
+
+def test_the_row_opens_the_form_of_the_page_clusters() -> None:
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = visit("train", {"domain": "letters"})
+    named(app.radio, "What do you want?").set_value("One model for each cluster").run()
+    named(app.button, "Continue: one model for each cluster").click().run()
+    assert not app.exception
+    assert "Train a model on each of 4 clusters" in output(app)
+    assert app.text_input(key="train-clusters.name").value == "topics"
+
+
+def measured_on_clusters() -> Any:
+    """The form that trains on clusters, once its probe has ended."""
+    app = visit("clusters", {"clusters.view": "Train on them"})
+    for _ in range(20):
+        if "Memory" in tables(app):
+            break
+        app.run()
+    return app
+
+
+def test_training_on_clusters_shows_what_all_models_take_before_the_start(quick: dict[str, Any]) -> None:
+    assert quick == {}
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = measured_on_clusters()
+    assert "What it will take" in output(app)
+    assert "310.0 MB" in tables(app)
+
+
+def test_a_plan_that_does_not_fit_cannot_be_started(quick: dict[str, Any]) -> None:
+    quick.update(fits=False, problem="It takes 9 GB of memory, and 1 GB are free.")
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    app = measured_on_clusters()
+    assert named(app.button, "Train a model on each").disabled
+
+
+def test_clusters_without_domains_are_measured_on_the_largest_domain_that_was_clustered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()))
+    measured = []
+
+    def forecast(spec: Any, settings: Any) -> Generator[str, None, Forecast]:
+        measured.append(spec)
+        yield "step 1 of 4"
+        return outcome(spec)
+
+    monkeypatch.setattr(clusterings, "forecast", forecast)
+    spec = parse_as(TrainClusters, {"clustering": "topics", "name": "all", "seed_model": "tiny"})
+    list(clusterings.forecast_training(spec))
+    assert [one.domains for one in measured] == [["letters"]]
+    assert measured[0].training.num_steps == 250  # of 1000 for four models
+
+
+def test_the_import_of_an_expert_is_measured_unless_it_is_a_download() -> None:
+    probe = known_kinds()["import-expert"].probe
+    assert probe is not None
+    local = parse_spec({"kind": "import-expert", "source": "/data/adapter", "seed_model": "tiny"})
+    assert (probe(local).short, probe(local).num_steps) == (local, 0)
+    with pytest.raises(BadSpec, match="after its download"):
+        probe(parse_spec({"kind": "import-expert", "source": "hub:a/b", "seed_model": "tiny"}))

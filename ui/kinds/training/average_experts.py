@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from ui.kinds.screen import ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import AVERAGE, PARENT
@@ -21,6 +23,14 @@ def _draw(offers: Offers) -> None:
     show_average_form({**offers, "experts": offers["parent"]}, _command)  # full models, such as can be copied
 
 
+def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights that were given by hand, if they were."""
+    if spec["weights"] is None:
+        return {"average-experts.by_hand": False}
+    by_name = zip(spec["experts"], spec["weights"], strict=True)
+    return {"average-experts.by_hand": True} | {f"average-experts.weight.{name}": value for name, value in by_name}
+
+
 SCREEN = Screen(
     command=_command,
     sentence=lambda result: (
@@ -32,6 +42,7 @@ SCREEN = Screen(
         about="One model made from several: the weighted average of their parameters (BTM). It costs what one of them "
         "does.",
         draw=_draw,
+        widgets_of=_widgets_of,
         needs=(EXPERTS_NEEDED, PARENT),
         position=70,
     ),

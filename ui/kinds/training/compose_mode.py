@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -35,6 +37,13 @@ def _draw(offers: Offers) -> None:
     show_job_form("compose-mode", {**offers, **choices}, "Compose them", command=_command)
 
 
+def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The backbone of the experts, unless one of them is gone."""
+    experts = set(spec["experts"])
+    name = next((name for name, known in backbones().items() if experts <= set(known)), None)
+    return {"compose-mode.backbone": name} if name else {}
+
+
 SCREEN = Screen(
     command=_command,
     sentence=mode_sentence,
@@ -44,6 +53,7 @@ SCREEN = Screen(
         about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
         "on mixed text (MoDE §3.2, stage 2). The experts that it is made of do not change.",
         draw=_draw,
+        widgets_of=_widgets_of,
         needs=(MODE_EXPERT,),
         position=50,
     ),

@@ -62,6 +62,7 @@ SCREEN = Screen(
         title=SEED,
         about="A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
         draw=_draw,
+        widgets_of=lambda spec: {"seed.source": spec["source"]},
         needs=(DOMAINS,),
         position=10,
     ),

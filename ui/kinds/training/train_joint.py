@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,11 @@ def _draw(offers: Offers) -> None:
     show_job_form("train-joint", offers, "Train the experts", command=_command, skip=skip, given=given)
 
 
+def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The widgets of the settings of a method that has no group of its own."""
+    return {f"train-joint.{spec['method']}.{name}": value for name, value in spec["options"].items()}
+
+
 def _method_options(method: Method) -> dict[str, Any]:
     """The settings of a method that has no group of its own in the spec, where they differ from its defaults."""
     if method.config is None or method.config_field != "options":
@@ -56,6 +62,7 @@ SCREEN = Screen(
         about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
         "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
         draw=_draw,
+        widgets_of=_widgets_of,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             Outcome(

@@ -1,12 +1,13 @@
-"""The map of a clustering: up to 100,000 points drawn by the graphics card, sent as 8 bytes each.
+"""The map of a clustering, drawn by the graphics card: 8 bytes a point, and above 200,000 a picture of the density.
 
-Shapes: P points.
+Shapes: P points, D drawn points.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,107 +15,302 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import Chart, new_figure
+from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.formatting.chart_label import label
+from workbench.formatting.number_format import nats
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
-By = Literal["cluster", "domain"]
+By = Literal["cluster", "domain", "expert", "loss"]
+MOST_DRAWN = 200_000  # points; of more a sample is drawn over a picture of the density of all
+SAMPLE = 50_000
+NO_EXPERT, UNSCORED, SCORED, MATCHES = "no expert yet", "not scored", "held-out documents", "matches"
 _HEIGHT = 640
 _SIZES = ((2_000, 7), (20_000, 4))  # pixels of a point while there are fewer
 _SMALLEST = 3
+_CELLS = 256  # of the density, in each direction
+_DENSITY = ("rgba(138,134,127,0.05)", "rgba(138,134,127,0.75)")  # on both themes
+_DIMMED, _PLAIN = 0.12, 0.7  # opacity of points, with and without matches over them
+_NAMES = 40  # on the map, of the largest clusters
+_LETTER, _LINE = 7.0, 20.0  # pixels of a name on the map
+_WIDTH = 700  # pixels of the map, about
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The points of one cluster, or of one domain: their place on the map and their document's number."""
+    """The points of one colour: their place on the map and their document's number; `drawn_D` are those drawn.
+
+    With `values_P` each point has a colour of its own on a scale.
+    """
 
     name: str
     colour: str
     points_P: NDArray[Any]  # of dtype POINT
+    drawn_D: NDArray[np.intp] | None = None  # None: all
+    values_P: NDArray[np.float32] | None = None
+
+    @property
+    def drawn(self) -> NDArray[Any]:
+        """The points that are drawn."""
+        return self.points_P if self.drawn_D is None else self.points_P[self.drawn_D]
 
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """The map as shown: coloured by cluster or by domain, with all clusters or a selection."""
+    """The map as shown: coloured in one of several manners, with all clusters or a selection."""
 
     card: ClusteringCard
     layers: list[Layer]
     num_fitted: int
     seed: int
+    matches: Layer | None = None  # points of a search, drawn over the others
 
     @property
     def num_points(self) -> int:
         return sum(len(layer.points_P) for layer in self.layers)
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether only a sample of the points is drawn."""
+        return any(layer.drawn_D is not None for layer in self.layers)
+
     def document(self, layer: int, point: int) -> int | None:
-        """The number of the document at a point; None when the map has other points by now."""
-        if layer < len(self.layers) and point < len(self.layers[layer].points_P):
-            return int(self.layers[layer].points_P["document"][point])
+        """The number of the document at a drawn point; None when the map has other points by now."""
+        layers = [*self.layers, *([self.matches] if self.matches else [])]
+        if layer < len(layers) and point < len(layers[layer].drawn):
+            return int(layers[layer].drawn["document"][point])
         return None
 
     def num_inside(self, areas: Sequence[str]) -> int:
         """The number of documents in the areas, which are given as in the spec of a domain made from them."""
+        return sum(int(is_inside_P.sum()) for _, is_inside_P in self._inside(areas))
+
+    def largest_inside(self, areas: Sequence[str]) -> int | None:
+        """The number of the cluster that most documents in the areas belong to; None where there are none."""
+        inside = [layer.points_P["cluster"][is_inside_P] for layer, is_inside_P in self._inside(areas)]
+        clusters = np.concatenate([np.empty(0, dtype=np.int32), *inside])
+        return int(np.bincount(clusters).argmax()) if len(clusters) else None
+
+    def _inside(self, areas: Sequence[str]) -> Iterator[tuple[Layer, NDArray[np.bool_]]]:
         corners = MakeDomain(clustering=self.card.name, name="counted", areas=list(areas)).corners
-        return sum(int(lies_in_any(_places(layer.points_P), corners).sum()) for layer in self.layers)
+        yield from ((layer, lies_in_any(_places(layer.points_P), corners)) for layer in self.layers)
 
 
 def cluster_map(
-    card: ClusteringCard, chart: MapPoints, looks: Looks, by: By = "cluster", only: Sequence[str] = ()
+    card: ClusteringCard,
+    chart: MapPoints,
+    looks: Looks,
+    by: By = "cluster",
+    only: Sequence[str] = (),
+    *,
+    losses_N: NDArray[np.float32] | None = None,
+    matching: NDArray[np.int64] | None = None,
 ) -> ClusterMap:
-    """The map with a layer for each cluster or domain; `only` names the clusters shown, none of them means all."""
+    """The map with a layer for each colour; `only` names the clusters shown, none of them means all.
+
+    `losses_N` are those of all documents, for the colours of losses; `matching` are documents to point out.
+    """
     points_P = np.frombuffer(chart.points, dtype=POINT)
     if only:
         points_P = points_P[np.isin(points_P["cluster"], [c.number for c in card.clusters if c.name in only])]
-    names = [cluster.name for cluster in card.clusters] if by == "cluster" else card.sources
-    numbers_P = points_P["cluster" if by == "cluster" else "source"]
-    parts = {name: points_P[numbers_P == number] for number, name in enumerate(names)}
-    shown = [(name, part) for name, part in parts.items() if len(part)]
-    look = looks.domain if by == "domain" else of_clusters(card.clusters, looks).__getitem__
-    layers = [Layer(name, look(name).colour, part) for name, part in shown]
-    return ClusterMap(card, layers, chart.num_fitted, chart.seed)
+    layers = [layer for layer in _LAYERS[by](card, points_P, looks, losses_N) if len(layer.points_P)]
+    if len(points_P) > MOST_DRAWN:
+        layers = [_sampled(layer, len(points_P)) for layer in layers]
+    matches = None
+    if matching is not None:
+        matched_P = points_P[np.isin(points_P["document"], matching)]
+        matches = _sampled(Layer(MATCHES, ACCENT, matched_P), max(len(matched_P), 1))
+    return ClusterMap(card, layers, chart.num_fitted, chart.seed, matches)
 
 
-def map_picture(view: ClusterMap, by: By) -> Chart:
-    """The map as a chart, what to read in it, and a row for each layer."""
+def _sampled(layer: Layer, num_points: int) -> Layer:
+    """The layer with its share of the drawn points; itself while all fit into the sample."""
+    share = SAMPLE / num_points
+    if share >= 1:
+        return layer
+    number = min(len(layer.points_P), math.ceil(len(layer.points_P) * share))
+    drawn_D = np.sort(np.random.default_rng(0).choice(len(layer.points_P), number, replace=False))
+    return Layer(layer.name, layer.colour, layer.points_P, drawn_D, layer.values_P)
+
+
+_Layers = Callable[[ClusteringCard, NDArray[Any], Looks, "NDArray[np.float32] | None"], Iterator[Layer]]
+
+
+def _by_cluster(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
+    by_name = of_clusters(card.clusters, looks)
+    for number, cluster in enumerate(card.clusters):
+        yield Layer(cluster.name, by_name[cluster.name].colour, points_P[points_P["cluster"] == number])
+
+
+def _by_domain(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
+    for number, name in enumerate(card.sources):
+        yield Layer(name, looks.domain(name).colour, points_P[points_P["source"] == number])
+
+
+def _by_expert(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
+    """By the expert that was trained on the point's cluster; of several the last."""
+    numbers: dict[str, list[int]] = {}
+    for number, cluster in enumerate(card.clusters):
+        numbers.setdefault(cluster.experts[-1] if cluster.experts else NO_EXPERT, []).append(number)
+    for name, clusters in sorted(numbers.items(), key=lambda pair: pair[0] == NO_EXPERT):
+        colour = GREY if name == NO_EXPERT else looks.expert(name).colour
+        yield Layer(name, colour, points_P[np.isin(points_P["cluster"], clusters)])
+
+
+def _by_loss(
+    card: ClusteringCard, points_P: NDArray[Any], looks: Looks, losses_N: NDArray[np.float32] | None
+) -> Iterator[Layer]:
+    del card, looks
+    values_P = np.full(len(points_P), np.nan, np.float32) if losses_N is None else losses_N[points_P["document"]]
+    is_scored_P = np.isfinite(values_P)
+    yield Layer(UNSCORED, GREY, points_P[~is_scored_P])
+    yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
+
+
+_LAYERS: Mapping[By, _Layers] = {
+    "cluster": _by_cluster,
+    "domain": _by_domain,
+    "expert": _by_expert,
+    "loss": _by_loss,
+}
+
+
+def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
+    """The map as a chart, what to read in it, and a row for each layer; with `has_names` clusters are named on it."""
     figure = new_figure("", "", height=_HEIGHT)
     size = next((pixels for most, pixels in _SIZES if view.num_points < most), _SMALLEST)
     for layer in view.layers:
-        figure.add_scattergl(
-            x=np.ascontiguousarray(layer.points_P["x"]),
-            y=np.ascontiguousarray(layer.points_P["y"]),
-            name=label(layer.name, 28),
-            mode="markers",
-            marker={"color": layer.colour, "size": size, "opacity": 0.7},
-            hoverinfo="name",
-            showlegend=False,
-        )
+        is_dimmed = view.matches is not None or layer.name == UNSCORED
+        figure.add_scattergl(**_trace(layer, size, _DIMMED if is_dimmed else _PLAIN))
+    if view.matches:
+        figure.add_scattergl(**_trace(view.matches, size + 3, 0.95))
+    if view.is_dense:
+        figure.add_heatmap(**_density(view))
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, scaleanchor="x")
-    figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40)
-    table = [{by: layer.name, "documents on the map": len(layer.points_P)} for layer in view.layers]
-    return Chart(figure, _title(by), _words(view, by), table)
+    figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40, showlegend=False)
+    if has_names:
+        for name, place in names_on_map(view):
+            figure.add_annotation(text=label(name, 24), x=place[0], y=place[1], showarrow=False, **_NAME_STYLE)
+    table = [_row(layer, by) for layer in view.layers]
+    return Chart(figure, _title(view, by), _words(view, by), table)
+
+
+_NAME_STYLE: dict[str, Any] = {
+    "font": {"size": 12, "color": "#1f1d1a"},
+    "bgcolor": "rgba(255,253,248,0.86)",
+    "borderpad": 2,
+}
+
+
+def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
+    drawn_D = layer.drawn
+    marker: dict[str, Any] = {"color": layer.colour, "size": size, "opacity": opacity}
+    trace: dict[str, Any] = {
+        "x": np.ascontiguousarray(drawn_D["x"]),
+        "y": np.ascontiguousarray(drawn_D["y"]),
+        "name": label(layer.name, 28),
+        "mode": "markers",
+        "hoverinfo": "name",
+        "showlegend": False,
+    }
+    if layer.values_P is not None:
+        values_D = layer.values_P if layer.drawn_D is None else layer.values_P[layer.drawn_D]
+        low, high = np.percentile(layer.values_P, (2, 98)).tolist()
+        marker |= {
+            "color": np.ascontiguousarray(values_D),
+            "cmin": low,
+            "cmax": high,
+            "colorscale": heat_scale(is_low_better=True),
+            "size": size + 3,
+            "line": {"width": 1, "color": GREY},  # the lightest colour is nearly that of the page
+            "colorbar": {"title": {"text": "nats/token"}, "thickness": 12},
+        }
+        trace |= {"hoverinfo": None, "hovertemplate": "%{marker.color:.3f} nats/token<extra></extra>"}
+    return trace | {"marker": marker}
+
+
+def _density(view: ClusterMap) -> dict[str, Any]:
+    """The number of points in each cell, as its logarithm; empty cells are left clear."""
+    x, y = (np.concatenate([layer.points_P[axis] for layer in view.layers]) for axis in "xy")
+    counts, x_edges, y_edges = np.histogram2d(x, y, bins=_CELLS)
+    with np.errstate(divide="ignore"):
+        logs = np.where(counts.T > 0, np.log1p(counts.T), np.nan).astype(np.float32)
+    steps = (x_edges[1] - x_edges[0], y_edges[1] - y_edges[0])
+    return {
+        "z": logs,
+        "x0": x_edges[0] + steps[0] / 2,
+        "dx": steps[0],
+        "y0": y_edges[0] + steps[1] / 2,
+        "dy": steps[1],
+        "colorscale": [(0, _DENSITY[0]), (1, _DENSITY[1])],
+        "showscale": False,
+        "hoverinfo": "skip",
+    }
+
+
+def names_on_map(view: ClusterMap) -> Iterator[tuple[str, tuple[float, float]]]:
+    """The names of the largest clusters at their medians; a name that would cover a larger cluster's is left out."""
+    points_P = np.concatenate([layer.points_P for layer in view.layers] or [np.empty(0, dtype=POINT)])
+    if not len(points_P):
+        return
+    spread = [float(np.ptp(points_P[axis])) or 1.0 for axis in "xy"]
+    pixel = max(spread[0] / _WIDTH, spread[1] / _HEIGHT)  # both axes have one scale
+    order = np.argsort(points_P["cluster"], kind="stable")
+    numbers, starts, counts = np.unique(points_P["cluster"][order], return_index=True, return_counts=True)
+    taken: list[tuple[float, float, float, float]] = []
+    for place in np.argsort(-counts, kind="stable")[:_NAMES].tolist():
+        own = points_P[order[starts[place] : starts[place] + counts[place]]]
+        x, y = float(np.median(own["x"])), float(np.median(own["y"]))
+        name = view.card.clusters[int(numbers[place])].name
+        half = (min(len(name), 24) * _LETTER / 2 * pixel, _LINE / 2 * pixel)
+        box = (x - half[0], x + half[0], y - half[1], y + half[1])
+        if not any(_overlap(box, other) for other in taken):
+            taken.append(box)
+            yield name, (x, y)
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def legend(view: ClusterMap) -> str:
     """HTML of the legend. Not Plotly's own: a click there would hide points that an area still takes."""
+    layers = [*view.layers, *([view.matches] if view.matches else [])]
     chips = [
         f'<span style="white-space:nowrap;margin-right:14px"><span style="color:{layer.colour}">●</span> '
         f"{html.escape(layer.name)} {len(layer.points_P):,}</span> "
-        for layer in view.layers
+        for layer in layers
     ]
     return f'<div style="font-size:0.85rem;line-height:1.7">{"".join(chips)}</div>'
 
 
-def _title(by: By) -> str:
-    if by == "cluster":
-        return (
-            "Map by cluster: similar documents lie together; look for groups with two colours or no colour of their own"
-        )
-    return "Map by domain: a group of one colour is one domain, a group of several colours mixes domains"
+def _row(layer: Layer, by: By) -> dict[str, Any]:
+    row: dict[str, Any] = {by: layer.name, "documents on the map": len(layer.points_P)}
+    if by != "loss":
+        return row
+    return row | {"median loss (nats/token)": None if layer.values_P is None else float(np.median(layer.values_P))}
+
+
+_TITLES: Mapping[By, str] = {
+    "cluster": "Map by cluster: similar documents lie together; look for groups with two colours or no colour of "
+    "their own",
+    "domain": "Map by domain: a group of one colour is one domain, a group of several colours mixes domains",
+    "expert": "Map by expert: each colour is what one expert was trained on; grey has none yet",
+}
+
+
+def _title(view: ClusterMap, by: By) -> str:
+    if by != "loss":
+        return _TITLES[by]
+    scored = next((layer.values_P for layer in view.layers if layer.values_P is not None), None)
+    if scored is None:
+        return "Map by loss: no document on it is scored"
+    low, high = np.percentile(scored, (10, 90)).tolist()
+    return f"Map by loss: from {nats(low)} to {nats(high)} for most documents; look for light areas, badly predicted"
 
 
 def _words(view: ClusterMap, by: By) -> str:
@@ -122,12 +318,26 @@ def _words(view: ClusterMap, by: By) -> str:
     fitted = f"UMAP shaped the map by {pluralize(view.num_fitted, 'document')} (seed {view.seed})"
     between = f" and put the other {rest:,} in between." if rest > 0 else "."
     largest = max(view.layers, key=lambda layer: len(layer.points_P), default=None)
-    most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest else ""
+    is_named = largest is not None and largest.name not in (NO_EXPERT, UNSCORED, SCORED)
+    most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest and is_named else ""
+    number = sum(len(layer.drawn) for layer in view.layers)
+    dense = f" Grey shows the density of all, and {number:,} sampled points are drawn; an area takes all in it."
+    groups = _groups(view, by)
     return (
-        f"Map of {pluralize(view.num_points, 'document')} of {view.card.num_documents:,} in {len(view.layers)} "
-        f"{by}s{most}. {fitted}{between} Only nearness has a meaning; the distance between two groups, their "
-        "size and their direction have none."
+        f"Map of {pluralize(view.num_points, 'document')} of {view.card.num_documents:,} {groups}{most}. "
+        f"{fitted}{between}{dense if view.is_dense else ''} Only nearness has a meaning; the distance between two "
+        "groups, their size and their direction have none."
     )
+
+
+def _groups(view: ClusterMap, by: By) -> str:
+    if by == "loss":
+        number = sum(len(layer.points_P) for layer in view.layers if layer.values_P is not None)
+        return f"of which {number:,} have a loss"
+    if by == "expert":
+        named = [layer for layer in view.layers if layer.name != NO_EXPERT]
+        return f"of which {sum(len(layer.points_P) for layer in named):,} trained {pluralize(len(named), 'expert')}"
+    return f"in {len(view.layers)} {by}s"
 
 
 def _places(points_P: NDArray[Any]) -> NDArray[np.float32]:

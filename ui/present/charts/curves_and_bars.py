@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from ui.present.charts.chart import GREY, Chart, line_of, name_axis, name_line_ends, new_figure
+from ui.present.charts.chart import GREY, Chart, baseline, line_of, name_axis, name_line_ends, new_figure
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, measure_text
@@ -14,17 +15,25 @@ from ui.present.text.removal import change as removal_change
 from workbench.answers.changes import DomainRemoval
 from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import change, nats, perplexity
+from workbench.formatting.palette import Look
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"
 
 
-def curves(points: Sequence[MetricPoint], kind: str, subject: str, looks: Looks) -> Chart | None:
+def curves(
+    points: Sequence[MetricPoint],
+    kind: str,
+    subject: str,
+    looks: Looks,
+    against: Sequence[MetricPoint] = (),
+    against_name: str = "",
+) -> Chart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
-    Names that `looks` does not know are drawn in grey.
+    Names that `looks` does not know are drawn in grey. `against` are the same losses of another training, the baseline.
     """
-    lines = _by_name(points)
+    lines, baselines = _by_name(points), _baselines(against, against_name)
     if not lines:
         return None
     figure = new_figure("step (optimizer updates)", "loss (nats/token)", better="lower")
@@ -36,13 +45,42 @@ def curves(points: Sequence[MetricPoint], kind: str, subject: str, looks: Looks)
             mode="lines+markers" if len(line) < 40 else "lines",
             line=line_of(looks.named(name)),
         )
-    name_line_ends(figure, [looks.named(name) for name in lines])
+    for name, line in baselines.items():
+        figure.add_scatter(
+            x=[point.step for point in line],
+            y=[point.value for point in line],
+            name=label(name),
+            mode="lines+markers" if len(line) < 2 else "lines",
+            line=baseline(),
+        )
+    name_line_ends(figure, [*(looks.named(name) for name in lines), *(Look() for _ in baselines)])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
-    table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
-    return Chart(
-        figure, _curve_title(lines, kind), f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table
-    )
+    rows = [*((p.name, p) for p in points), *((name, p) for name, line in baselines.items() for p in line)]
+    table = [{"metric": name, "step": p.step, "value (nats per token)": p.value} for name, p in rows]
+    words = f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}"
+    if baselines:
+        words = f"{words} Baseline: {_curve_words(baselines)}"
+    return Chart(figure, _curve_title(lines, kind), words, table)
+
+
+_MOST_BASELINES = 3  # of more domains their mean is drawn
+
+
+def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[MetricPoint]]:
+    """A line for each domain, or the mean of many at the steps that all have."""
+    lines = _by_name(points)
+    if not lines:
+        return {}
+    if len(lines) == 1:
+        return {name: next(iter(lines.values()))}
+    if len(lines) <= _MOST_BASELINES:
+        return {f"{domain}: {name}": line for domain, line in lines.items()}
+    values = [{point.step: point.value for point in line} for line in lines.values()]
+    steps = sorted(set.intersection(*map(set, values)))
+    title = f"{name}: mean of {pluralize(len(lines), 'domain')}"
+    means = [MetricPoint(name=title, step=step, value=fmean(one[step] for one in values)) for step in steps]
+    return {title: means} if means else {}
 
 
 def _curve_title(lines: Mapping[str, list[MetricPoint]], kind: str) -> str:

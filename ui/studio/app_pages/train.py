@@ -1,4 +1,7 @@
-"""Train in three steps: what do you have, what do you want, check and start. `/train?kind=…` opens the third."""
+"""Train in three steps: what do you have, what do you want, check and start.
+
+`/train?kind=…` opens the third, and `/train?clone=JOB` opens it with every field as that job had it.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,23 @@ import streamlit as st
 from ui.kinds.catalog import train_forms
 from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
+from ui.present.clone import Clone
 from ui.present.forms.form_choices import offers_now
 from ui.present.forms.questions import Offers
 from ui.present.forms.text_in_hand import proposed_answers
-from ui.present.pages import TRAIN
+from ui.present.pages import CLUSTERS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show_plain_form
 from ui.studio.training.have_view import show_have
-from ui.studio.training.want_view import Row, rows_for, show_want
-from ui.widgets.address import fresh, note
+from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
+from ui.widgets.address import fresh, go_to, note
 from ui.widgets.page_head import show_head
 from workbench.kinds.catalog import known_kinds
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
+_CLONE = "train.clone"  # the job that the open form is filled in from
 _LINK = "train.what"  # the title of a form, which a link on another page leaves
 _HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
 
@@ -36,9 +42,10 @@ def show() -> None:
     kind, domains = st.session_state.get(_KIND, ""), st.session_state.get(_TEXT, [])
     note("kind", [kind] if kind else [])
     note("domain", domains)
+    note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     if kind:
         _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
-        _show_done(2, _WANT, forms[kind].title, "Change what you want", _go_back_to_want)
+        _show_done(2, _WANT, _title_of(kind, forms), "Change what you want", _go_back_to_want)
         _show_step(3, _CHECK)
         _show_check(kind, offers, forms)
     elif domains:
@@ -63,11 +70,32 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     if linked:
         _open(linked, {})
         _fill(linked, _proposal(linked, offers), keep=True)
+    if given := fresh("clone"):
+        _open_clone(given[-1], offers)
     st.session_state[_TEXT] = [name for name in st.session_state.get(_TEXT, []) if name in offers["domain"]]
 
 
+def _open_clone(job_id: str, offers: Offers) -> None:
+    """Opens the form of a job's kind with its fields."""
+    clone = read_clone(job_id, offers)
+    if clone is not None:
+        _open(clone.kind, {})
+        fill_in(clone)
+        st.session_state[_CLONE] = clone
+
+
+def _clone() -> Clone | None:
+    """The clone that the open form is of."""
+    clone: Clone | None = st.session_state.get(_CLONE)
+    return clone if clone is not None and clone.kind == st.session_state.get(_KIND) else None
+
+
+def _title_of(kind: str, forms: Mapping[str, TrainForm]) -> str:
+    return forms[kind].title if kind in forms else known_kinds()[kind].title
+
+
 def _open(kind: str, answers: Mapping[tuple[str, ...], Any]) -> None:
-    st.session_state[_KIND] = kind
+    st.session_state[_KIND], st.session_state[_CLONE] = kind, None
     _fill(kind, answers)
 
 
@@ -132,9 +160,20 @@ def _show_want(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
 
 def _go_on(row: Row, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     """Opens the form of a row, or first that of what it needs."""
+    if row.kind == CLUSTER_PLAN and (row.need is None or row.need.kind not in forms):
+        st.session_state.update({f"{CLUSTER_PLAN}.{path[-1]}": value for path, value in row.answers.items()})
+        _open_clusters(row.answers)
     kind = row.need.kind if row.need is not None and row.need.kind in forms else row.kind
     _open(kind, row.answers if kind == row.kind else _proposal(kind, offers))
     st.rerun()
+
+
+def _open_clusters(answers: Mapping[tuple[str, ...], Any]) -> None:
+    """The page Clusters: its form that trains on clusters, or the one that finds them."""
+    name = answers.get(("clustering",))
+    state = {"clusters.name": name, "clusters.view": "Train on them"} if name else {"clusters.part": "Find clusters"}
+    st.session_state.update(state)
+    go_to(CLUSTERS)
 
 
 def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
@@ -147,6 +186,12 @@ def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
 
 
 def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    if clone := _clone():
+        show_origin(clone)
+        if kind not in forms:
+            show_plain_form(clone)
+            show_last(kind)
+            return
     form = forms[kind]
     st.caption(plain(form.about))
     need = next((need for need in form.needs if not offers.get(need.field)), None)

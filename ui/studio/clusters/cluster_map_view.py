@@ -3,38 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from jobs.queue.submit import submit
 from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
 from ui.present.charts.colours import read_looks
+from ui.present.pages import EVALUATION, TRAIN
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
+from ui.studio.clusters.map_search import choose_match, show_search
+from ui.studio.clusters.map_selection import JOBS, offer_domain
 from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.plan_view import show_plan
 from ui.widgets.address import choose_one, choose_some
+from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import empty, explained
 from ui.widgets.show_chart import areas, clicked_point, show_chart
+from workbench.analysis.document_losses import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.documents import ClusteredDocument
 from workbench.registry.cards import ClusteringCard
-from workbench.registry.clusters.cluster_documents import get_document, map_points
+from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.specs import parse_spec
 from workbench.store.storage import get_storage
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _KEY = "cluster_map"
 _CHARACTERS = 3000
 _MANY, _LEGEND = 40, 130  # names in a legend, and pixels of its height with more
 _HEIGHT = 320  # of a text, in pixels
 _SHORT, _LINES = 400, 8  # characters and lines that need no such height
+_MOST_BOXES = 200  # clusters with a box to tick
 _HOW = (
-    "Click a point to read its document; scroll to zoom. To make a domain of an area, draw around it with the lasso or "
-    "the box of the map's toolbar."
+    "Click a point to read its document; scroll to zoom. To make a domain or an expert of an area, draw around it with "
+    "the lasso or the box of the map's toolbar, or tick clusters in the table below the map."
 )
-_COLOURINGS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they came from"}
+_COLOURINGS: dict[By, str] = {
+    "cluster": "Clusters",
+    "domain": "Domains they came from",
+    "expert": "Leading experts",
+    "loss": "Loss",
+}
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """How the map is drawn."""
+
+    by: By
+    only: list[str]
+    has_names: bool
+    expert: str | None = None  # whose losses colour it
 
 
 def show_map(card: ClusteringCard) -> None:
@@ -45,6 +72,7 @@ def show_map(card: ClusteringCard) -> None:
     with st.container():  # there is one without a job, too: the map must not move, or it forgets what was drawn on it
         for kind in ("make-domain", "pin-documents"):
             show_last(kind)
+        show_plan(JOBS)
     _show(card.name)
 
 
@@ -55,23 +83,102 @@ def _show(name: str) -> None:
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(get_settings()), name)
-        by, only = _draw_choices(card)
-        shown_map = cluster_map(card, chart, read_looks().with_new(card.sources), by, only)
+        choices = _draw_choices(card)
+        matches = show_search(card)
+        shown_map = cluster_map(
+            card,
+            chart,
+            read_looks().with_new(card.sources),
+            choices.by,
+            choices.only,
+            losses_N=_losses(card, choices),
+            matching=None if matches is None else matches.numbers,
+        )
         _show_legend(shown_map)
         chart_side, reading_side = st.columns([5, 3], gap="medium")
         with chart_side:
-            show_chart(map_picture(shown_map, by), _KEY, _nothing, selection_modes=("points", "lasso", "box"))
+            picture = map_picture(shown_map, choices.by, has_names=choices.has_names)
+            show_chart(picture, _KEY, _nothing, selection_modes=("points", "lasso", "box"))
+            ticked = _show_table(card)
         with reading_side:
-            _show_selected(shown_map, only)
+            _show_selected(shown_map, choices.only, matches, ticked)
 
 
-def _show_selected(shown_map: ClusterMap, only: Sequence[str]) -> None:
+def _show_selected(
+    shown_map: ClusterMap, only: Sequence[str], matches: DocumentMatches | None, ticked: Sequence[str]
+) -> None:
+    card, chosen = shown_map.card, None
+    if matches is not None:
+        on_map = shown_map.matches.points_P["document"] if shown_map.matches else matches.numbers[:0]
+        chosen = choose_match(card, matches, on_map)
     if drawn := areas(_KEY):
-        _offer_domain(shown_map, drawn, only)
+        largest = shown_map.largest_inside(drawn)
+        if largest is None:
+            st.caption("No document lies in this area: draw it around some points.")
+        else:
+            offer_domain(card, shown_map.num_inside(drawn), largest, drawn, only)
+    elif ticked:
+        clusters = [one for one in card.clusters if one.name in ticked]
+        largest = max(clusters, key=lambda one: one.num_documents).number
+        offer_domain(card, sum(one.num_documents for one in clusters), largest, (), ticked)
     elif point := clicked_point(_KEY):
-        _show_document(shown_map.card, shown_map.document(*point))
-    else:
+        _show_document(card, shown_map.document(*point))
+    elif matches is None:
         st.info(_HOW)
+    if chosen is not None:
+        _show_document(card, chosen)
+
+
+def _show_table(card: ClusteringCard) -> list[str]:
+    """The table twin of the lasso, for the keyboard: the clusters that are ticked."""
+    with st.expander("Choose clusters in a table, without the mouse", icon=":material/checklist:"):
+        if len(card.clusters) > _MOST_BOXES:
+            st.caption(f"The first {_MOST_BOXES} of {len(card.clusters)}; the command line takes any: --clusters.")
+        with st.container(height=_HEIGHT if len(card.clusters) > 8 else "content"):
+            return [
+                one.name
+                for one in card.clusters[:_MOST_BOXES]
+                if st.checkbox(
+                    plain(f"{one.name}: {pluralize(one.num_documents, 'document')}; {listed(one.terms, 4)}"),
+                    key=f"cluster_map.tick.{one.id}",
+                )
+            ]
+
+
+def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | None:
+    """The losses of the chosen expert on the documents; None for another colouring, and until they are read."""
+    expert = choices.expert
+    if expert is None:
+        return None
+
+    def fetch() -> DocumentLosses:
+        with reading() as session:
+            return document_losses(session, get_storage(get_settings()), card.name, expert)
+
+    losses: DocumentLosses | None = fetch_in_background(
+        "document_losses", (card.id, card.num_documents, expert), fetch, "Reading the stored scores"
+    )
+    if losses is None:
+        return None
+    st.caption(
+        plain(
+            f"{losses.num_scored:,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out ones are "
+            "scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
+            "see more."
+        )
+    )
+    return losses.losses_N
+
+
+def _choose_expert(card: ClusteringCard) -> str | None:
+    with reading() as session:
+        names = experts_with_scores(session, card.sources)
+    if not names:
+        why = "No expert is scored on the held-out text of these domains."
+        step = "Evaluate a mixture on them: then the map shows the loss of each document."
+        empty(why, step, TRAIN.script, "Evaluate", {"train.what": EVALUATION})
+        return None
+    return choose_one(st.selectbox, "Loss of the expert", names, key="clusters.loss_of")
 
 
 def _show_legend(shown_map: ClusterMap) -> None:
@@ -84,8 +191,8 @@ def _nothing() -> None:
     """What was selected stands in the session; this alone makes Streamlit draw the part again."""
 
 
-def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
-    left, right = st.columns([2, 3])
+def _draw_choices(card: ClusteringCard) -> _Choices:
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
     by: By = choose_one(
         left.segmented_control,
         "Coloured by",
@@ -104,7 +211,8 @@ def _draw_choices(card: ClusteringCard) -> tuple[By, list[str]]:
         placeholder="all",
         help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
     )
-    return by, only
+    has_names = left.checkbox("Names of clusters on the map", value=True, key="clusters.names")
+    return _Choices(by, only, has_names, _choose_expert(card) if by == "loss" else None)
 
 
 # a document -----------------------------------------------------------------------------------------
@@ -146,22 +254,6 @@ def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
         if st.button("Move", key="clusters.pin"):
             _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
-
-
-# an area --------------------------------------------------------------------------------------------
-
-
-def _offer_domain(shown_map: ClusterMap, drawn: Sequence[str], only: Sequence[str]) -> None:
-    number = shown_map.num_inside(drawn)
-    if not number:
-        st.caption("No document lies in this area: draw it around some points.")
-        return
-    with st.container(border=True):
-        st.markdown(f"**{pluralize(number, 'document')} in the area**")
-        st.caption("Only what is on the map. Documents that are held out stay held out.")
-        name = st.text_input("Name of the new domain", key="make-domain.name", placeholder="what they are about")
-        if st.button(f"Make a domain of these {number:,}", type="primary", key="make-domain.submit"):
-            _submit("make-domain", clustering=shown_map.card.name, name=name, areas=list(drawn), clusters=list(only))
 
 
 def _submit(kind: str, **fields: Any) -> None:

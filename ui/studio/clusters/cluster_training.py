@@ -21,7 +21,11 @@ from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
 from ui.widgets.data_table import show_table
 from ui.widgets.fields import draw_questions, key_of, show_command
+from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
+from ui.widgets.probe import measure, show_costs, show_first_batch
+from workbench.answers.forecasts import Forecast
+from workbench.errors import BadSpec
 from workbench.registry import experts
 from workbench.registry.cards import ClusteringCard, ExpertCard
 from workbench.registry.database import reading
@@ -68,21 +72,47 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
     st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
     shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
-    answers = draw_questions(_FORM, shown) | {("clustering",): card.name}
+    left, right = st.columns([5, 2], gap="medium")
+    with left:
+        answers = draw_questions(_FORM, shown) | {("clustering",): card.name}
     options = changed(questions, answers) | {("clustering",): card.name}
     spec_json = assemble(answers)
-    show_command(
-        command_line("train clusters", TrainClusters, ("clustering", "name"), options),
-        "",
-        json.dumps(spec_json, indent=2, ensure_ascii=False),
-    )
-    st.caption(
-        "Submitting again under the same name resumes: existing models are kept, except those of changed clusters."
-    )
-    if st.button("Train a model on each", type="primary", icon=":material/send:", key=f"{_FORM}.submit"):
+    with right, st.container(border=True):
+        expected = _expect(spec_json)
+        is_refused = expected is not None and expected.fits is False
+        label, icon = "Train a model on each", ":material/send:"
+        starts = st.button(label, type="primary", icon=icon, key=f"{_FORM}.submit", disabled=is_refused)
+    with left:
+        if expected is not None:
+            show_first_batch(expected)
+        show_command(
+            command_line("train clusters", TrainClusters, ("clustering", "name"), options),
+            "",
+            json.dumps(spec_json, indent=2, ensure_ascii=False),
+        )
+        st.caption(
+            "Submitting again under the same name resumes: existing models are kept, except those of changed clusters. "
+            "It is a plan of several jobs, for which HTTP has no single call: submit its jobs one by one."
+        )
+    if starts:
         with explained():
             ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, spec_json))
             st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
+
+
+def _expect(spec_json: dict[str, Any]) -> Forecast | None:
+    """What all models together will take, measured on one of them; None as long as that is not known."""
+    st.markdown("**What it will take**")
+    try:
+        spec = parse_as(TrainClusters, {**spec_json, "name": spec_json.get("name") or UNNAMED})
+    except BadSpec as bad:
+        st.caption(plain(f"Not measured yet. {bad.complaints[0]}"))
+        return None
+    expected = measure(spec)
+    if expected is not None:
+        st.caption(plain(expected.title))
+        show_costs(expected, TrainClusters)
+    return expected
 
 
 def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:

@@ -8,26 +8,40 @@ import streamlit as st
 
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
+from ui.present.text.formatting import plain
 from ui.widgets.show_chart import show_chart
+from workbench.analysis.training_baseline import TrainingBaseline
 from workbench.registry.cards import MetricPoint
 
 ALL_DOMAINS = "all domains"
-_KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
+_HELD_OUT = "Held-out loss"
+_KINDS = {"Training loss": ("loss", "loss/"), _HELD_OUT: ("dev_loss", "dev_loss/")}
 
 
-def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
-    """Training and held-out losses side by side; nothing while there are no points."""
+def show_curves(points: Sequence[MetricPoint], key: str, subject: str, against: TrainingBaseline | None = None) -> None:
+    """Training and held-out losses side by side, the latter against a baseline; nothing while there are no points."""
     by_title = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
     drawn = {title: line for title, line in by_title.items() if line}
     if not drawn:
         return
+    against = against or TrainingBaseline()
     names = sorted({point.name for line in drawn.values() for point in line} - {ALL_DOMAINS})
     looks = read_looks().with_new(names)
     for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
         with column:
-            picture = curves(line, title, subject, looks)
+            other = against.points if title == _HELD_OUT else ()
+            picture = curves(line, title, subject, looks, other, against.name)
             if picture:
                 show_chart(picture, f"{key}_{title.split()[0].lower()}")
+            if title == _HELD_OUT and (words := baseline_words(against)):
+                st.caption(plain(words))
+
+
+def baseline_words(against: TrainingBaseline) -> str:
+    """What the grey line is, or why there is none; empty where nothing was looked for."""
+    if against.points:
+        return f"Grey: {against.name} while it was trained, on the same held-out blocks."
+    return f"No baseline: {against.why_not}" if against.why_not else ""
 
 
 def _of_kind(points: Sequence[MetricPoint], total: str, prefix: str) -> list[MetricPoint]:

@@ -18,9 +18,12 @@ from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.forgetting import show_forgetting
 from ui.studio.job_views.mode_gate_history import show_gates
+from ui.studio.job_views.text_samples import show_samples
+from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
+from workbench.analysis.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard
 from workbench.registry.database import reading
@@ -86,7 +89,9 @@ def _draw_rest(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)
         happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
-    show_curves(points, f"{key}_curves", subject=job.title)
+        against = training_baseline(session, job) if points else None
+    show_curves(points, f"{key}_curves", job.title, against)
+    show_samples(job, happened, points, key)
     show_forgetting(job, points, key)
     show_gates(job, points, key)
     if job.state == "done":
@@ -144,6 +149,7 @@ def _show_actions(job: JobCard, key: str) -> None:
             if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=not is_possible):
                 act(job.id)
                 st.rerun()
+        offer_clone(job)
         if is_over(job):
             _offer_deletion(job, key)
 

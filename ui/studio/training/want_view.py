@@ -8,19 +8,32 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.screen import Need, Outcome, TrainForm
-from ui.present.forms.questions import Offers
-from ui.present.forms.text_in_hand import proposed_answers, proposed_spec, takes_text
+from ui.kinds.screen import Answers, Need, Outcome, TrainForm
+from ui.kinds.train_form_parts import SEED_MODEL
+from ui.present.forms.questions import Offers, assemble
+from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
 from ui.present.text.formatting import duration, plain, size
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import known_kinds
+from workbench.registry.clusters.clusterings import list_clusterings
+from workbench.registry.database import reading
+from workbench.request_specs import TrainClusters
 from workbench.spec_base import Spec
+from workbench.specs import parse_as
 
 _CHOSEN = "train.outcome"
 _NOTHING = "—"
+CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
+_CLUSTERS = Outcome(
+    "One model for each cluster",
+    "branch a seed model, train each copy on one cluster of the text, mix them",
+    "C-BTM",
+    "bit-identical",
+    position=50,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,27 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
         if takes_text(known_kinds()[kind].spec)
         for outcome in form.outcomes or _own_row(kind, form)
     ]
+    rows.append(_cluster_row(domains, offers))
     return sorted(rows, key=lambda row: (row.spec is None, row.outcome.position))
+
+
+def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
+    """One model for each cluster, of the newest clustering that has this text; it is a plan of several jobs."""
+    with reading() as session:
+        known = list_clusterings(session)
+    card = next((one for one in known if set(domains) <= set(one.sources)), None)
+    if card is None:
+        need = Need("clustering", "This text has no clusters yet.", "Find them first.", "find-clusters", CLUSTERS)
+        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
+    if not offers["seed_model"]:
+        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, f"{SEED_MODEL.problem} {SEED_MODEL.next_step}")
+    taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
+    answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
+    try:
+        spec = parse_as(TrainClusters, {**assemble(answers), "seed_model": offers["seed_model"][0]})
+    except BadSpec as bad:
+        return Row(CLUSTER_PLAN, _CLUSTERS, answers, None, problem=bad.complaints[0])
+    return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
 
 def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
@@ -89,7 +122,6 @@ def show_want(rows: Sequence[Row]) -> Row | None:
     ):
         return chosen
     _show_costs(rows)
-    st.page_link(CLUSTERS.script, label="Or one model for each cluster of text (C-BTM): find clusters, train on them")
     return None
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
+from workbench.errors import BadSpec
 from workbench.hub_names import HUB, hub_name
 from workbench.kinds.kind import Kind, named
+from workbench.kinds.probe import Probe
 from workbench.spec_base import Name, Spec, absolute
 
 if TYPE_CHECKING:
@@ -63,6 +65,12 @@ def _complaints(_: Session, spec: ImportExpert) -> list[str]:
     return []
 
 
+def _probe(spec: ImportExpert) -> Probe[ImportExpert]:
+    if not spec.folder:
+        raise BadSpec(["An expert of the hub is measured after its download: import it without a forecast."])
+    return Probe(spec)
+
+
 KIND = Kind(
     spec=ImportExpert,
     title="Import expert",
@@ -70,4 +78,5 @@ KIND = Kind(
     requires=lambda spec: named("seed model", spec.seed_model),
     reads=lambda spec: spec.folder,
     complaints=_complaints,
+    probe=_probe,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("source", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 20 bytes
 LISTED = 20  # ids of documents in an answer; all are counted
+
+
+PASSAGES, PASSAGE_CHARACTERS = 20, 120  # of a search
+
+
+@dataclass(frozen=True)
+class DocumentMatches:
+    """The documents that a search matched, by their index, with a passage of each of the first."""
+
+    numbers: NDArray[np.int64]
+    passages: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,42 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
     return ClusteredDocument(
         id=id, text=result.text, source=result.origin, domain=source.name, split=split, cluster=cluster, **flags
     )
+
+
+def search_documents(session: Session, storage: Storage, name: str, words: Sequence[str]) -> DocumentMatches:
+    """The documents of a clustering whose text holds all these words, by their index; of the first also a passage.
+
+    Documents that were cut for clustering alone have no text of their own, and are not searched.
+    """
+    from engine.clusters.sources import as_ids, places_of
+    from engine.text.parquet_rows import read_matching
+    from engine.text.split import SPLITS
+
+    files = clustering_files(session, storage, name)
+    documents = _documents(files.kept.folder)
+    matched, passages = list[str](), dict[str, str]()
+    for source in files.sources:
+        for split in SPLITS if source.kept else ():
+            path = source.kept.folder / source.folder / f"{split}.parquet"  # type: ignore[union-attr]
+            for id, text in read_matching(path, words):
+                matched.append(id)
+                if len(passages) < PASSAGES:
+                    passages[id] = _passage(text, words[0])
+    ids = list(dict.fromkeys(matched))
+    places = places_of(as_ids(ids), documents.ids_N).tolist()
+    known = {id: place for id, place in zip(ids, places, strict=True) if place >= 0}
+    return DocumentMatches(
+        numbers=np.array(sorted(known.values()), dtype=np.int64),
+        passages={known[id]: passage for id, passage in passages.items() if id in known},
+    )
+
+
+def _passage(text: str, word: str) -> str:
+    """Some words around the first place of a word."""
+    at = max(text.lower().find(word.lower()), 0)
+    start = max(0, at - PASSAGE_CHARACTERS // 3)
+    passage = " ".join(text[start : start + PASSAGE_CHARACTERS].split())
+    return f"{'… ' if start else ''}{passage}{' …' if start + PASSAGE_CHARACTERS < len(text) else ''}"
 
 
 def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> TextChanges:
