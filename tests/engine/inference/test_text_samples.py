@@ -65,7 +65,7 @@ def test_each_domain_has_a_sample_with_a_prompt_that_stays(make_model, make_text
     assert len({tuple(one.text for one in samples) for samples in written.values()}) > 1  # the model changed
 
 
-def test_sampling_leaves_the_global_random_state_alone(make_model, make_texts, tokenizer) -> None:
+def test_sampling_leaves_the_global_random_state_unchanged(make_model, make_texts, tokenizer) -> None:
     sampler = TextSampler(make_model(KEYS).eval(), tokenizer, make_texts(KEYS), CONFIG)
     before = torch.get_rng_state()
     first, second = sampler(2), sampler(2)

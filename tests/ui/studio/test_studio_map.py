@@ -336,7 +336,7 @@ def test_two_clicks_after_the_lasso_start_a_domain_and_an_expert_of_it(monkeypat
 
 
 @pytest.mark.usefixtures("clusters")
-def test_without_a_seed_model_nothing_is_offered_but_the_way_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_seed_model_only_the_page_that_makes_one_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     select(monkeypatch, areas=[RIGHT])
     app = page()
     named(app.button, "Train an expert on it").click().run()

@@ -13,7 +13,7 @@ import streamlit as st
 from ui.kinds.catalog import train_forms
 from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
-from ui.present.clone import Clone
+from ui.present.forms.clone import Clone
 from ui.present.forms.form_choices import offers_now
 from ui.present.forms.questions import Offers
 from ui.present.forms.text_in_hand import proposed_answers

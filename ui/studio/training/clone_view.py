@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.kinds.catalog import screen_of
-from ui.present.clone import Clone, clone_of
+from ui.present.forms.clone import Clone, clone_of
 from ui.present.forms.questions import Offers
 from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
