@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Condition, Lock
+from threading import Condition, Lock, RLock
 from typing import Any, Never
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
@@ -94,6 +94,7 @@ class _Request:
     ids_ET: Tensor
     num_read: int = 0
     hidden: list[Tensor] = field(default_factory=list)
+    turn: Condition = field(default_factory=Condition)  # the queue's: it is over, or its thread computes the next pass
     logits_E1V: Tensor | None = None  # after the last token, of a request for one token
     error: BaseException | None = None
 
@@ -118,16 +119,20 @@ class _Share:
 @dataclass(eq=False)
 class _Pass:
     shares: Sequence[_Share]
+    places_N: Tensor  # the rows, in the order of the shares
     order_N: Tensor  # from the order of the shares to that of the rows
 
     def attend(self, module: Any, *states_NH1A: Tensor, **options: Any) -> tuple[Tensor, None]:
         """Attention [N, 1, H, A] of each stream's tokens over its own text."""
-        parts = [self._attend(share, module, states_NH1A, options) for share in self.shares]
+        sizes = [share.rows_ET.numel() for share in self.shares]
+        by_share = [states[self.places_N, :, 0].split(sizes) for states in states_NH1A]  # one gather for all streams
+        own = zip(self.shares, *by_share, strict=True)
+        parts = [self._attend(share, module, states_MHA, options) for share, *states_MHA in own]
         return torch.cat(parts)[self.order_N], None
 
-    def _attend(self, share: _Share, module: Any, states: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
+    def _attend(self, share: _Share, module: Any, states_MHA: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
         num_rows, num_new = share.rows_ET.shape
-        own = [one[share.rows_ET.flatten(), :, 0].unflatten(0, (num_rows, num_new)).transpose(1, 2) for one in states]
+        own = [states.unflatten(0, (num_rows, num_new)).transpose(1, 2) for states in states_MHA]
         query, new_keys, new_values = own
         keys, values = share.slot.append(module.layer_idx, new_keys, new_values)
         mask = None
@@ -279,10 +284,14 @@ class Drafter:
 
 
 class _Queue:
-    """Requests to one model. One of the threads that wait computes the next pass; so no thread outlives its stream."""
+    """Requests to one model. One of the threads that wait computes the next pass; so no thread outlives its stream.
+
+    Each thread waits on a condition of its own: to wake all of them at every step takes longer than to sample a token.
+    """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._lock = RLock()  # the finalizer of a slot may run in a thread that holds it
+        self._complete = Condition(self._lock)  # no stream of the last pass is missing any more
         self._waiting: list[_Request] = []
         self._known: WeakSet[Slot] = WeakSet()
         self._returning: WeakSet[Slot] = WeakSet()  # of the last pass, and not back yet
@@ -290,37 +299,55 @@ class _Queue:
 
     def read(self, model: MultiExpertModel, request: _Request) -> None:
         """Returns when the tokens are read; raises what reading them raised."""
-        with self._changed:
-            if request.slot not in self._known:
-                self._known.add(request.slot)
-                finalize(request.slot, self._wake).atexit = False
-            self._waiting.append(request)
-            self._returning.discard(request.slot)
-            self._changed.notify_all()
-            while not request.is_over:
-                if self._is_busy:
-                    self._changed.wait()
-                    continue
-                self._is_busy = True
-                self._changed.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
-                taken = self._take()
-                self._changed.release()
-                try:
-                    _compute(model, taken)
-                finally:
-                    self._changed.acquire()
-                    self._waiting = [one for one in self._waiting if not one.is_over]
-                    self._returning = WeakSet(one.slot for one, _ in taken if one.is_over)
-                    self._returning.discard(request.slot) if request.is_over else None
-                    taken = []  # slots of others may go while this stream waits on
-                    self._is_busy = False
-                    self._changed.notify_all()
+        with self._lock:
+            self._add(request)
+            try:
+                while not request.is_over:
+                    if self._is_busy:
+                        request.turn.wait()
+                    else:
+                        self._compute_next(model)
+            finally:
+                self._waiting = [one for one in self._waiting if one is not request]
+                self._call_next()
         if request.error is not None:
             raise request.error
 
+    def _add(self, request: _Request) -> None:
+        if request.slot not in self._known:
+            self._known.add(request.slot)
+            finalize(request.slot, self._wake).atexit = False
+        request.turn = Condition(self._lock)
+        self._waiting.append(request)
+        self._returning.discard(request.slot)
+        if not [*self._returning]:
+            self._complete.notify()
+
+    def _compute_next(self, model: MultiExpertModel) -> None:
+        """Computes a pass, without the lock, and tells the streams whose requests are over."""
+        self._is_busy = True
+        self._complete.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
+        taken = self._take()
+        self._lock.release()
+        try:
+            _compute(model, taken)
+        finally:
+            self._lock.acquire()
+            over = [one for one, _ in taken if one.is_over]
+            self._waiting = [one for one in self._waiting if not one.is_over]
+            self._returning = WeakSet(one.slot for one in over if len(taken) > 1)
+            self._is_busy = False
+            for one in over:
+                one.turn.notify()
+
+    def _call_next(self) -> None:
+        """Has another thread compute, where none does and some wait."""
+        if self._waiting and not self._is_busy:
+            self._waiting[0].turn.notify()
+
     def is_only_stream(self, slot: Slot) -> bool:
         """Whether no other stream is there, be it one that waits for its client."""
-        with self._changed:
+        with self._lock:
             return all(one is slot for one in [*self._known])
 
     def num_bytes(self) -> int:
@@ -330,8 +357,8 @@ class _Queue:
 
     def _wake(self) -> None:
         """Nobody waits for a stream that is gone."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._complete.notify()
 
     def _take(self) -> list[tuple[_Request, int]]:
         """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts."""
@@ -389,7 +416,7 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
     positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
     unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
-    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, order_N)):
+    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, places_N, order_N)):
         out = decoder_of(model.lm)(
             input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
         )

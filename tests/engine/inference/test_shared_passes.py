@@ -223,3 +223,34 @@ def test_a_stream_goes_on_when_its_model_was_loaded_again(tokenizer) -> None:
     request, models = REQUESTS[0], iter([one, again] * 20)
     group = Group(tuple(KEYS), lambda: shared.view(next(models)), one.max_positions, one.vocab_size)
     assert tokens_of(Ensemble((group,)), request, tokenizer) == tokens_of(one, request, tokenizer)
+
+
+def test_a_stream_stopped_within_a_pass_leaves_no_request_behind(monkeypatch: pytest.MonkeyPatch, passes) -> None:
+    model, shared, stopped, other = model_with(KEYS), SharedPasses(), Slot(), Slot()
+    (expected,) = at_a_time(SharedPasses(), model, [Slot()], [[3, 4, 5]])
+    compute = shared_passes._compute
+
+    def stop(*_: Any) -> None:
+        monkeypatch.setattr(shared_passes, "_compute", compute)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared_passes, "_compute", stop)
+    with pytest.raises(KeyboardInterrupt):
+        shared.view(model).read(torch.tensor([[6, 7]]), Rows.one_each(["law"]), stopped)
+    passes.clear()
+    (read,) = at_a_time(shared, model, [other], [[3, 4, 5]])
+    torch.testing.assert_close(read, expected, atol=1e-4, rtol=1e-4)
+    assert passes == [1]
+    assert stopped.length == 0
+
+
+def test_many_streams_take_turns_in_any_order_of_threads(tokenizer) -> None:
+    model, shared = model_with(KEYS), SharedPasses()
+    requests = [
+        (KEYS, PosteriorGate([1, 2, 3, 4]), [*range(2, 4 + number)], SamplingConfig(max_tokens=3 + number, seed=number))
+        for number in range(12)
+    ]
+    solo = [tokens_of(model, one, tokenizer) for one in requests]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        together = list(threads.map(lambda one: tokens_of(sharing(model, KEYS, shared), one, tokenizer), requests))
+    assert [[token for token, _ in one] for one in together] == [[token for token, _ in one] for one in solo]
