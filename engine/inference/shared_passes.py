@@ -326,8 +326,13 @@ class _Queue:
     def _compute_next(self, model: MultiExpertModel) -> None:
         """Computes a pass, without the lock, and tells the streams whose requests are over."""
         self._is_busy = True
-        self._complete.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
-        taken = self._take()
+        try:
+            self._complete.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
+            self._compute_unlocked(model, self._take())
+        finally:
+            self._is_busy = False
+
+    def _compute_unlocked(self, model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:
         self._lock.release()
         try:
             _compute(model, taken)
@@ -336,7 +341,6 @@ class _Queue:
             over = [one for one, _ in taken if one.is_over]
             self._waiting = [one for one in self._waiting if not one.is_over]
             self._returning = WeakSet(one.slot for one in over if len(taken) > 1)
-            self._is_busy = False
             for one in over:
                 one.turn.notify()
 
@@ -352,7 +356,7 @@ class _Queue:
 
     def num_bytes(self) -> int:
         """Bytes of the keys and values of its streams."""
-        with self._changed:
+        with self._lock:
             return sum(slot.num_bytes() for slot in [*self._known])
 
     def _wake(self) -> None:

@@ -96,7 +96,7 @@ def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_pie
 
     def both_first(queue: Any) -> Any:
         if not passes:
-            assert queue._changed.wait_for(lambda: len(queue._waiting) == 2, 30)
+            assert queue._complete.wait_for(lambda: len(queue._waiting) == 2, 30)
         return take(queue)
 
     monkeypatch.setattr(shared_passes, "_compute_together", recorded)
