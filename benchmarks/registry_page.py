@@ -40,7 +40,6 @@ def seconds_of(state: dict[str, object], times: int) -> list[float]:
     app = AppTest.from_file(STUDIO, default_timeout=300)
     for key, value in state.items():
         app.session_state[key] = value
-    app.run()
     app.switch_page("app_pages/experts.py").run()
     assert not app.exception, app.exception
     seconds = []

@@ -19,13 +19,13 @@ def in_domain_scores(session: Session, split: str) -> dict[str, EvaluationCard]:
     """By expert, its score on its own domain's text of a split: the one that most experts share, or its newest."""
     own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
     statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
-    shared, found = _most_shared(session, split), dict[str, EvaluationCard]()
+    shared, scores = _most_shared(session, split), dict[str, EvaluationCard]()
     ranks = dict[str, tuple[bool, float]]()
     for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
         rank = (shared[row.domain_id] == (row.block_size, row.num_tokens), row.created_at)
-        if expert not in found or rank > ranks[expert]:
-            found[expert], ranks[expert] = _card(row, expert, domain), rank
-    return found
+        if expert not in scores or rank > ranks[expert]:
+            scores[expert], ranks[expert] = _card(row, expert, domain), rank
+    return scores
 
 
 def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:

@@ -61,12 +61,12 @@ def read_registry(split: str) -> Registry:
 
 def show_registry(registry: Registry, search: str, view: str) -> None:
     """The filters, and the experts that they leave."""
-    shown = filtered(registry, search, _choose_filters(registry))
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
+        shown = filtered(registry, search, _choose_filters(registry))
         order = choose_one(
-            st.selectbox, "Sorted by", list(ORDERS), key="experts.sort", width=220, on_change=_to_first_page
+            st.selectbox, "Sorted by", list(ORDERS), key="experts.sort", width=190, on_change=_to_first_page
         )
-        st.caption(f"{pluralize(len(shown), 'expert')}. {_HINTS[view]}")
+    st.caption(f"{pluralize(len(shown), 'expert')}. {_HINTS[view]}")
     if not shown:
         st.info("No expert matches. Take a filter away, or search for less.")
         return
@@ -104,13 +104,12 @@ def _to_first_page() -> None:
 def _choose_filters(registry: Registry) -> dict[str, list[str]]:
     """The values that are looked for, by filter: those of one line first, the others behind a button."""
     there_are = counts(registry)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
-        chosen = {name: _choose(name, there_are[name]) for name in (METHOD, STATE)}
-        behind = (DOMAIN, MIXTURE, TAG)
-        active = sum(len(st.session_state.get(_key(name)) or ()) for name in behind)
-        label = f"More filters ({active})" if active else "More filters"
-        with st.popover(label, icon=":material/filter_list:", key="more_filters"):
-            chosen |= {name: _choose(name, there_are[name]) for name in behind}
+    chosen = {name: _choose(name, there_are[name]) for name in (METHOD, STATE)}
+    behind = (DOMAIN, MIXTURE, TAG)
+    active = sum(len(st.session_state.get(_key(name)) or ()) for name in behind)
+    label = f"More filters ({active})" if active else "More filters"
+    with st.popover(label, icon=":material/filter_list:", key="more_filters"):
+        chosen |= {name: _choose(name, there_are[name]) for name in behind}
     return chosen
 
 
@@ -118,7 +117,7 @@ def _choose(name: str, there_are: Mapping[str, int]) -> list[str]:
     if not there_are:
         return []
     widget = st.pills if len(there_are) <= MOST_CHIPS else st.multiselect
-    more: dict[str, Any] = {"selection_mode": "multi"} if widget is st.pills else {}
+    more: dict[str, Any] = {"selection_mode": "multi", "wrap": True} if widget is st.pills else {}
     return choose_some(
         widget,
         name.capitalize(),
@@ -152,7 +151,8 @@ def _card(
     card = card_of(one, registry.domains.get(one.domain), scores, looks, curve, one.id in registry.certified)
     names = [[name, "going"] for name in registry.aliases.get(one.name, ())]
     tags = [[f"#{tag}", ""] for tag in one.tags[:3]]
-    return card | {"badges": [*names, *card["badges"], *tags], "unit": f"perplexity on its domain ({registry.split}) ↓"}
+    unit = "perplexity ↓" if registry.split == "test" else f"perplexity ({registry.split}) ↓"
+    return card | {"badges": [*names, *card["badges"], *tags], "unit": unit}
 
 
 def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> None:
