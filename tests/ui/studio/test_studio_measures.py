@@ -105,7 +105,7 @@ def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missi
 
 @pytest.mark.usefixtures("filled_home")
 def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
-    app = open_page("experts", experts__split="dev")
+    app = open_page("experts", experts__split="dev", experts__view="Table")
     assert not app.exception
     (rows,) = [one.value for one in app.dataframe if "in-domain perplexity (per token)" in one.value.columns]
     assert rows["in-domain perplexity (per token)"].isna().all()
