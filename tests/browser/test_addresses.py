@@ -17,13 +17,13 @@ def test_back_forward_reload_and_another_browser_keep_what_was_chosen(
     choose(page, "dev", "specialization.split=dev")
     choose(page, "Oracle gap", "specialization.view=Oracle")
     page.get_by_test_id("stTopNavLink").filter(has_text="Experts").click()
-    expect(page.get_by_text("2 experts. Tick one")).to_be_visible()
+    expect(page.get_by_text("2 experts. Open one")).to_be_visible()
     page.get_by_label("Search", exact=True).fill("code")
     page.get_by_label("Search", exact=True).press("Enter")
-    expect(page.get_by_text("1 expert. Tick one")).to_be_visible()
+    expect(page.get_by_text("1 expert. Open one")).to_be_visible()
 
     page.go_back()
-    expect(page.get_by_text("2 experts. Tick one")).to_be_visible()
+    expect(page.get_by_text("2 experts. Open one")).to_be_visible()
     page.go_back()
     expect(chosen(page, "dev")).to_be_checked()
     expect(chosen(page, "Oracle gap")).to_be_checked()
@@ -32,13 +32,13 @@ def test_back_forward_reload_and_another_browser_keep_what_was_chosen(
     expect(chosen(page, "dev")).to_be_checked()
     for _ in range(3):
         page.go_forward()
-    expect(page.get_by_text("1 expert. Tick one")).to_be_visible()
+    expect(page.get_by_text("1 expert. Open one")).to_be_visible()
 
     page.reload()
     expect(page.get_by_label("Search", exact=True)).to_have_value("code")
     other = chromium.new_context().new_page()
     other.goto(page.url)
-    expect(other.get_by_text("1 expert. Tick one")).to_be_visible()
+    expect(other.get_by_text("1 expert. Open one")).to_be_visible()
     other.context.close()
 
 

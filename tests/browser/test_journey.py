@@ -53,7 +53,7 @@ def train(page: Page, servers: Any) -> None:
 
 def see_it_in_the_registry(page: Page) -> None:
     page.get_by_text("See the expert").click()
-    expect(page.get_by_text("3 experts. Tick one")).to_be_visible()
+    expect(page.get_by_text("3 experts. Open one")).to_be_visible()
     expect(page.get_by_role("heading", name=EXPERT)).to_be_visible()
     expect(page.get_by_text(f"→ expert {EXPERT}")).to_be_visible()
 

@@ -17,6 +17,7 @@ from ui.present.pages import TRAIN, Page
 T = TypeVar("T")
 _PAGE = "address.page"  # the page that was drawn last
 _WRITTEN = "address.written"  # for each key, what stood in the address since the page was opened
+_USUAL = "address.usual"  # for each key, what its widget holds where the address says nothing
 
 
 def open_page(name: str) -> None:
@@ -34,6 +35,7 @@ def choose_one(
     """
     own = more.get("default", options[0])  # of the widget, when the session holds nothing
     usual = own if usual is None else usual
+    _usual()[key] = usual
     recall(key, {str(option): option for option in options}, usual)
     if st.session_state.get(key, own if own == usual else None) not in options:
         st.session_state[key] = usual
@@ -49,6 +51,7 @@ def choose_one(
 
 def choose_some(widget: Callable[..., Any], label: str, options: Sequence[T], *, key: str, **more: Any) -> list[T]:
     """Pills or a multiselect whose choices stand in the address."""
+    _usual()[key] = []
     recall(key, {str(option): option for option in options}, [])
     if any(one not in options for one in st.session_state.get(key, ())):
         st.session_state[key] = [one for one in st.session_state[key] if one in options]
@@ -59,6 +62,7 @@ def choose_some(widget: Callable[..., Any], label: str, options: Sequence[T], *,
 
 def write_text(widget: Callable[..., Any], label: str, *, key: str, **more: Any) -> str:
     """A text field whose text stands in the address."""
+    _usual()[key] = ""
     if (values := fresh(key)) is not None:
         st.session_state[key] = values[-1] if values else ""
     text: str = widget(label, key=key, **more)
@@ -105,6 +109,21 @@ def note(key: str, values: list[str]) -> None:
         st.query_params[key] = values
     else:
         del st.query_params[key]
+
+
+def reopen(query: Mapping[str, Sequence[str]]) -> None:
+    """Opens the page that is shown with another address: a callback, called before its widgets are drawn."""
+    for key in _written():
+        if key in _usual():
+            usual = _usual()[key]
+            st.session_state[key] = list(usual) if isinstance(usual, list) else usual
+    st.session_state[_WRITTEN] = {}
+    st.query_params.from_dict(dict(query))
+
+
+def _usual() -> dict[str, Any]:
+    usual: dict[str, Any] = st.session_state.setdefault(_USUAL, {})
+    return usual
 
 
 def _written() -> dict[str, list[list[str]]]:

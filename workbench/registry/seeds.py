@@ -70,6 +70,13 @@ def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
     return session.get(Expert, expert_id) if expert_id else None
 
 
+def copied_experts(session: Session) -> dict[str, str]:
+    """By seed model that is a copy of an expert, the name of that expert."""
+    rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
+    made = {row.name: made_of(session, row) for row in rows}
+    return {name: expert.name for name, expert in made.items() if expert is not None}
+
+
 def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
     """The seeds that are a copy of an expert, by name."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))

@@ -11,7 +11,6 @@ from tests.ui.studio.visits import open_page
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import expert_bars
-from ui.present.expert_table import expert_row
 from ui.present.text.measures import measure_words, unknown_accuracy_words
 from ui.studio.app_pages.overview import holdings
 from workbench.answers.perplexities import DomainMeasure, PerplexityTable
@@ -69,12 +68,6 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
     assert "2 more domains in the table" in picture.words
 
 
-def test_in_domain_accuracy_is_in_percent_and_left_blank_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
-    card, other = cards
-    scores = [scored(card.name, card.domain or "", 10.0, accuracy=0.25), scored(other.name, other.domain or "", 10.0)]
-    assert [expert_row(one, scores, "test")["in-domain accuracy (%)"] for one in cards] == [25.0, None]
-
-
 def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
     table = PerplexityTable(
         experts=["a", "b"],
@@ -110,33 +103,9 @@ def test_the_command_line_shows_accuracies_and_how_to_learn_those_that_are_missi
     assert "Accuracy: %" not in none
 
 
-def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(cards: list[ExpertCard]) -> None:
-    card, other = cards
-    scores = [scored(one.name, card.domain, 10.0) for one in cards] + [scored(card.name, card.domain, 5.0, 256, 9.0)]
-    row = expert_row(card, scores, "test")
-    assert (row["in-domain perplexity (per token)"], row["measured on"]) == (10.0, "test, 4,096 in blocks of 128")
-    row = expert_row(other, scores, "test")
-    assert (row["in-domain perplexity (per token)"], row["measured on"]) == (None, "test, on 1 domain")
-
-
-def test_in_domain_perplexity_is_of_one_split_only(cards: list[ExpertCard]) -> None:
-    card, other = cards
-    scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
-    shown = [
-        (row["in-domain perplexity (per token)"], row["measured on"])
-        for row in (expert_row(one, scores, split) for split in ("test", "dev") for one in cards)
-    ]
-    assert shown == [
-        (10.0, "test, 4,096 in blocks of 128"),
-        (None, "on dev only"),
-        (None, "on test only"),
-        (5.0, "dev, 4,096 in blocks of 128"),
-    ]
-
-
 @pytest.mark.usefixtures("filled_home")
 def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
-    app = open_page("experts", experts__split="dev")
+    app = open_page("experts", experts__split="dev", experts__view="Table")
     assert not app.exception
     (rows,) = [one.value for one in app.dataframe if "in-domain perplexity (per token)" in one.value.columns]
     assert rows["in-domain perplexity (per token)"].isna().all()

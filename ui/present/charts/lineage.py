@@ -1,4 +1,4 @@
-"""The lineage of an expert: a graph in Graphviz's language, with its description."""
+"""The lineage of one expert or of many: a graph in Graphviz's language, with its description and its edges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.colours import NO_LOOK, Looks, marked
+from workbench.registry.cards import ExpertCard
+
+Lineage = Mapping[str, Sequence[Mapping[str, Any]]]  # nodes {id, kind, name} and edges {source, target}
 
 # Fill colours that carry dark text, so that the graph is readable on a light and on a dark page.
 _LOOKS = {
@@ -53,3 +56,41 @@ def lineage_words(lineage: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     names = {node["id"]: f"{node['kind']} {node['name']}" for node in lineage["nodes"]}
     steps = [f"{names[edge['source']]} → {names[edge['target']]}" for edge in lineage["edges"]]
     return "; ".join(steps) + "." if steps else f"{', '.join(names.values())}: it has no ancestors and no descendants."
+
+
+def registry_lineage(cards: Sequence[ExpertCard], copied: Mapping[str, str]) -> Lineage:
+    """The lineage of these experts: their origins and mixtures. `copied` has the expert of each seed that is a copy."""
+    nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
+
+    def link(source: tuple[str, str], target: tuple[str, str], relation: str) -> None:
+        for kind, name in (source, target):
+            nodes.setdefault(f"{kind}:{name}", {"id": f"{kind}:{name}", "kind": kind, "name": name})
+        edges.append({"source": ":".join(source), "target": ":".join(target), "relation": relation})
+
+    for card in cards:
+        nodes[f"expert:{card.name}"] = {"id": f"expert:{card.name}", "kind": "expert", "name": card.name}
+        for parent in card.parents:
+            link(("expert", parent), ("expert", card.name), "copied from" if parent == card.parent else "made of")
+        if card.seed and not card.parents:
+            link(("seed", card.seed), ("expert", card.name), "trained from")
+        for mixture in card.mixtures:
+            link(("expert", card.name), ("mixture", mixture), "member of")
+    for seed, expert in copied.items():
+        if f"seed:{seed}" in nodes:
+            link(("expert", expert), ("seed", seed), "copy as a seed model")
+    return {"nodes": list(nodes.values()), "edges": edges}
+
+
+def edge_rows(lineage: Lineage) -> list[dict[str, str]]:
+    """The edges as rows of a table."""
+    of = {node["id"]: node for node in lineage["nodes"]}
+    return [
+        {
+            "from": of[edge["source"]]["name"],
+            "kind": of[edge["source"]]["kind"],
+            "to": of[edge["target"]]["name"],
+            "kind of the target": of[edge["target"]]["kind"],
+            "relation": edge["relation"],
+        }
+        for edge in lineage["edges"]
+    ]

@@ -9,25 +9,41 @@ from typing import Any
 import streamlit as st
 
 from ui.present.charts.colours import read_looks
-from ui.present.charts.curves_and_bars import expert_bars
-from ui.present.text.formatting import millions, short, size
+from ui.present.charts.curves_and_bars import curves, expert_bars
+from ui.present.text.formatting import listed, millions, plain, short, size
 from ui.present.text.measures import comparable
 from ui.studio.analysis.retention_view import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
 from ui.widgets.show_chart import show_chart
+from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retention import retention
+from workbench.job_records import jobs
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
 
 _SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
 
 
-def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
-    """Perplexities on one split as bars, and a table of what differs."""
-    picture = expert_bars(cards, [one for one in scores if one.split == split], read_looks())
-    if picture:
+def show_comparison(cards: Sequence[ExpertCard], split: str) -> None:
+    """Perplexities on one split as bars beside the curves of their trainings, and a table of what differs."""
+    with reading() as session:
+        scores = [
+            one for card in cards for one in perplexity_tables.list_evaluations(session, expert=card.name, split=split)
+        ]
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _show_bars(cards, scores, split)
+    with right:
+        _show_curves(cards)
+    offer_retention(cards)
+    st.markdown("##### Differences, one row for each property")
+    show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
+
+
+def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
+    if picture := expert_bars(cards, scores, read_looks()):
         show_chart(picture, "compared")
         if not is_shared(cards, scores, split):
             with explained():
@@ -36,9 +52,20 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
         why = f"None of them has been scored on the {split} split yet."
         mixture = next((name for card in cards for name in card.mixtures), None)
         empty_until_scored(why, "Evaluate their mixture.", mixture, split)
-    offer_retention(cards)
-    st.markdown("##### Differences, one row for each property")
-    show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
+
+
+def _show_curves(cards: Sequence[ExpertCard]) -> None:
+    """The loss of each on dev text of its own domain while it was trained."""
+    with reading() as session:
+        points = {
+            card.name: jobs.metrics(session, card.job_id, f"dev_loss/{card.domain}") if card.job_id else []
+            for card in cards
+        }
+    named = [one.model_copy(update={"name": name}) for name, line in points.items() for one in line]
+    if picture := curves(named, "Dev loss of each on its own domain", listed(list(points)), read_looks()):
+        show_chart(picture, "compared_curves")
+    if missing := [name for name, line in points.items() if not line]:
+        st.caption(plain(f"No curve on dev text of one domain was recorded for {listed(missing)}."))
 
 
 def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> bool:

@@ -20,6 +20,9 @@ from ui.studio.experts.rename_delete import show_end
 from ui.studio.job_views.curves import show_curves
 from ui.studio.job_views.forgetting import show_forgetting, show_forgotten
 from ui.studio.job_views.mode_gate_history import show_gates
+from ui.studio.shared.aliases import show_aliases
+from ui.studio.shared.job_popover import show_job_popover
+from ui.studio.shared.use_it import show_use
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
@@ -37,6 +40,10 @@ def show_expert(card: ExpertCard) -> None:
         show_switch(card)
         for tag in card.tags:
             st.badge(plain(tag), color="gray")
+        show_aliases(card.name)
+        show_job_popover("export-expert", "expert", card.name, "Export")
+        show_job_popover("pack-expert", "expert", card.name, "Pack", ":material/package_2:")
+        show_job_popover("push-expert", "expert", card.name, "Push to the hub", ":material/cloud_upload:")
     _show_numbers(card)
     if card.stale:
         st.warning(
@@ -91,7 +98,7 @@ def _show_curve(card: ExpertCard) -> None:
 
 def _show_scores(card: ExpertCard) -> None:
     with reading() as session:
-        scores = [one for one in perplexity_tables.list_evaluations(session) if one.expert == card.name]
+        scores = perplexity_tables.list_evaluations(session, expert=card.name)
     if not scores:
         st.caption("Not scored yet. Evaluate a mixture that holds it (page Train).")
         return
@@ -141,7 +148,12 @@ def _show_notes(card: ExpertCard) -> None:
             st.rerun()
 
 
+def _show_use(card: ExpertCard) -> None:
+    show_use(card.name, "expert", card.enabled)
+
+
 _PARTS = {
+    "Use it": _show_use,
     "Lineage": _show_lineage,
     "Curve": _show_curve,
     "Perplexities": _show_scores,

@@ -34,7 +34,7 @@ def _show_renaming(card: ExpertCard) -> None:
         if st.form_submit_button("Rename"):
             with transaction() as session:
                 renamed = experts.rename(session, card.name, name)
-            st.session_state["renamed_to"] = [renamed.name]
+            st.session_state["experts.open"] = [renamed.name]
             keep(f"It is called {renamed.name} now.")
             st.rerun()
 

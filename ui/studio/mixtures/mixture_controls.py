@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -16,6 +16,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
+MOST_DRAWN = 24  # rows of a mixture with more experts
 
 
 def saved_request(mixture: MixtureCard) -> MixtureRequest:
@@ -28,22 +29,59 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
     st.subheader("Experts and their weights", anchor=False)
-    controls = [_draw_member(mixture, member, looks.expert(member.expert)) for member in mixture.members]
+    shown = _drawn(mixture)
+    controls = [
+        _draw_member(mixture, member, looks.expert(member.expert))
+        if member.expert_id in shown
+        else _held(mixture, member)
+        for member in mixture.members
+    ]
+    _hold(mixture, controls)
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
     return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate))
 
 
+def _drawn(mixture: MixtureCard) -> set[str]:
+    """The ids of the members whose controls are drawn: all of a small mixture, else those found, active ones first."""
+    members = list(mixture.members)
+    if len(members) > MOST_DRAWN:
+        search = st.text_input("Search its experts", key=f"mixture_search.{mixture.id}", placeholder="Name or domain")
+        words = search.casefold().split()
+        matching = [one for one in members if all(word in f"{one.expert} {one.domain}".casefold() for word in words)]
+        members = sorted(matching, key=lambda one: not _held(mixture, one)[0])[:MOST_DRAWN]
+        st.caption(
+            f"{len(members)} of {len(matching):,} experts are shown, those that are on first. Search for others."
+        )
+    return {one.expert_id for one in members}
+
+
+def _held(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+    """What a member's controls were left at, whether they are drawn or not."""
+    key = f"{_form_key(mixture)}.{member.expert_id}"
+    held = st.session_state.get(f"{_form_key(mixture)}.held", {})
+    is_on, weight = held.get(member.expert_id, (member.active, member.weight))
+    is_on, weight = st.session_state.get(f"{key}.on", is_on), st.session_state.get(f"{key}.weight", weight)
+    return is_on and member.enabled, weight
+
+
+def _hold(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
+    """Keeps all choices: a widget that is not drawn forgets its own."""
+    ids = (one.expert_id for one in mixture.members)
+    st.session_state[f"{_form_key(mixture)}.held"] = dict(zip(ids, controls, strict=True))
+
+
 def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
+    is_on_now, weight_now = _held(mixture, member)
     away = "" if member.enabled else " (disabled in the registry)"
     with switch, st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(chip(look), width="content")
         is_on = st.toggle(
             plain(member.expert) + away,
-            member.active and member.enabled,
+            is_on_now,
             key=f"{key}.on",
             disabled=not member.enabled,
             wrap=True,
@@ -52,7 +90,7 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
         f"Weight of {plain(member.expert)}",
         0.0,
         max(HEAVIEST, member.weight),
-        member.weight,
+        weight_now,
         0.05,
         key=f"{key}.weight",
         label_visibility="collapsed",

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-
 import streamlit as st
 
-from ui.addresses import api_address
 from ui.present.mixture_effect import changes_words, command_of
+from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.mixture_controls import reset
 from ui.studio.mixtures.mixture_edit import save_choice
+from ui.studio.shared.aliases import show_aliases
+from ui.studio.shared.job_popover import show_job_popover
+from ui.studio.shared.use_it import show_use
+from ui.widgets.notices import explained, keep
 from workbench.mixture_request import MixtureRequest
+from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
+from workbench.registry.database import transaction
 from workbench.settings import get_settings
 
 
@@ -42,14 +45,23 @@ def show_elsewhere(saved: MixtureRequest, choice: MixtureRequest, split: str) ->
             else:
                 st.caption("A command uses the gate that is saved: save this one first.")
             changes = {} if is_saved else choice.changes()
-            st.code(_curl("/v1/workbench/mix", {"mixture": choice.model, "split": split} | changes), language="bash")
-        with st.popover("Serve", icon=":material/dns:"):
-            st.markdown(plain(f"The API server serves every mixture by its name, {saved.model} as it is saved."))
-            st.code(_curl("/v1/completions", {"model": saved.model, "prompt": "def ", "max_tokens": 32}), "bash")
+            body = {"mixture": choice.model, "split": split} | changes
+            st.code(curl_line("/v1/workbench/mix", body, get_settings()), language="bash")
+        with st.popover("Use it", icon=":material/dns:"):
+            show_use(saved.model, "mixture")
+        show_aliases(saved.model)
+        _show_copy(saved.model)
+        show_job_popover("export-mixture", "mixture", saved.model, "Export")
 
 
-def _curl(path: str, body: dict[str, object]) -> str:
-    settings = get_settings()
-    token = ' -H "Authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
-    data = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return f"curl {api_address(settings)}{path}{token} -H 'Content-Type: application/json' -d {data}"
+def _show_copy(mixture: str) -> None:
+    """Keeps the mixture as it is saved under a name of its own, while the first one is changed further."""
+    with st.popover("Keep a copy", icon=":material/content_copy:"):
+        st.caption("A copy keeps what is saved now. Point an alias at it, and go on changing this one.")
+        name = st.text_input("Name of the copy", placeholder=f"{mixture}.2", key="mixture.copy.name")
+        if st.button("Copy the mixture", key="mixture.copy"):
+            with explained():
+                with transaction() as session:
+                    copied = mixtures.copy_mixture(session, mixture, name.strip())
+                keep(f"{copied.name} holds what {mixture} was.")
+                st.rerun()

@@ -17,6 +17,7 @@ ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 14px;
 li { border: 1px solid var(--line); border-left: 5px solid var(--card-colour); border-radius: 6px;
   padding: 12px 14px; min-width: 0; }
 .name { display: flex; gap: 7px; align-items: center; font-weight: 600; overflow-wrap: anywhere; }
+.name .mark { flex: none; }
 .name a { text-decoration: underline; text-underline-offset: 2px; }
 .badge { display: inline-block; margin: 5px 5px 3px 0; padding: 1px 8px; border-radius: 6px; font-size: 13px;
   background: var(--chosen); }
@@ -70,5 +71,5 @@ _draw = st.components.v2.component("expert_cards", html='<div class="root"></div
 
 
 def show_cards(cards: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Draws `ui.present.expert_cards.card_of` of each; the id of the name that was clicked, empty without a click."""
+    """Draws `ui.present.picture.card_of` of each; the id of the name that was clicked, empty without a click."""
     return _draw(key=key, data={"cards": list(cards)}, on_open_change=lambda: None).open or ""

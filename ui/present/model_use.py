@@ -1,0 +1,65 @@
+"""How a model of the server is used elsewhere: programs and commands of exactly this model, ready to be copied."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from ui.addresses import api_address
+from workbench.settings import Settings
+
+MAX_TOKENS = 64
+_PROMPT = "Once upon a time"
+
+
+def openai_lines(model: str, settings: Settings) -> str:
+    """Python with OpenAI's client, which talks with the API server."""
+    has_token = bool(settings.token.get_secret_value())
+    key = 'os.environ["WORKBENCH_TOKEN"]' if has_token else '"none"'
+    return "\n".join(
+        [
+            *(["import os"] if has_token else []),
+            "from openai import OpenAI",
+            f'client = OpenAI(base_url="{api_address(settings)}/v1", api_key={key})',
+            f"answer = client.completions.create(model={_quoted(model)}, prompt={_quoted(_PROMPT)}, "
+            f"max_tokens={MAX_TOKENS})",
+            "print(answer.choices[0].text)",
+            'print(answer.model_extra["manifest"]["experts"][0]["sha256"])  # of the weights that wrote it',
+        ]
+    )
+
+
+def notebook_lines(model: str, kind: str) -> str:
+    """Python in this machine's own process, without a server; `kind` is expert or mixture."""
+    return "\n".join(
+        [
+            "from ui.notebook import Workbench",
+            f"model = Workbench().{kind}({_quoted(model)})",
+            f"print(model.generate({_quoted(_PROMPT)}, max_tokens={MAX_TOKENS}))",
+            f"print(model.posterior({_quoted(_PROMPT)}))  # weight of each expert at each token",
+            "print(model.card)",
+        ]
+    )
+
+
+def curl_line(path: str, body: dict[str, Any], settings: Settings) -> str:
+    """A call of the API server."""
+    token = ' -H "Authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
+    data = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"curl {api_address(settings)}{path}{token} -H 'Content-Type: application/json' -d {data}"
+
+
+def completion_line(model: str, settings: Settings) -> str:
+    """The same completion as a call of the API server."""
+    body = {"model": model, "prompt": _PROMPT, "max_tokens": MAX_TOKENS}
+    return curl_line("/v1/completions", body, settings)
+
+
+def generate_line(model: str) -> str:
+    """The same as a command."""
+    return shlex.join(["workbench", "generate", model, _PROMPT, "--max-tokens", str(MAX_TOKENS)])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
