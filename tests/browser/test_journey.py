@@ -53,8 +53,9 @@ def train(page: Page, servers: Any) -> None:
 
 def see_it_in_the_registry(page: Page) -> None:
     page.get_by_text("See the expert").click()
-    expect(page.get_by_text("3 experts. Open one")).to_be_visible()
+    expect(page.get_by_role("button", name="All experts")).to_be_visible()
     expect(page.get_by_role("heading", name=EXPERT)).to_be_visible()
+    page.get_by_role("tab", name="Lineage").click()
     expect(page.get_by_text(f"→ expert {EXPERT}")).to_be_visible()
 
 
