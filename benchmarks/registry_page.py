@@ -63,14 +63,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=7, help="runs of the page in each state")
     times = parser.parse_args().times
-    tenth, whole = measure(100, times), measure(1_000, times)
+    tenth, total = measure(100, times), measure(1_000, times)
     answers = {
         name: {
             "p50_seconds": round(statistics.median(seconds), 3),
             "longest_seconds": round(max(seconds), 3),
             "p50_seconds_of_a_tenth": round(statistics.median(tenth[name]), 3),
         }
-        for name, seconds in whole.items()
+        for name, seconds in total.items()
     }
     for name, answer in answers.items():
         print(f"{name:22} {answer}")

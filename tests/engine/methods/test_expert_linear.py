@@ -12,7 +12,7 @@ from engine.models.rows import Rows, routed
 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("num_rows", [(1, 1), (7, 8), (9, 64), (65, 16)])
-def test_many_rows_of_one_position_are_mapped_as_each_alone(num_rows: tuple[int, int], has_bias: bool) -> None:
+def test_many_rows_of_one_position_are_mapped_as_each_by_itself(num_rows: tuple[int, int], has_bias: bool) -> None:
     torch.manual_seed(0)
     layer = ExpertLinear(nn.Linear(24, 40, bias=has_bias), ["law", "sea"])
     nn.init.normal_(layer.experts["sea"].weight)
@@ -20,8 +20,8 @@ def test_many_rows_of_one_position_are_mapped_as_each_alone(num_rows: tuple[int,
     with torch.inference_mode(), routed(Rows(("law", "sea"), num_rows)):
         together = layer(x)
     keys = ["law"] * num_rows[0] + ["sea"] * num_rows[1]
-    alone = torch.stack([layer.experts[key](row) for key, row in zip(keys, x, strict=True)])
-    torch.testing.assert_close(together, alone)
+    single = torch.stack([layer.experts[key](row) for key, row in zip(keys, x, strict=True)])
+    torch.testing.assert_close(together, single)
 
 
 def test_rows_of_one_expert_are_mapped_as_they_are_beside_another() -> None:
@@ -31,5 +31,5 @@ def test_rows_of_one_expert_are_mapped_as_they_are_beside_another() -> None:
         with routed(Rows(("law", "sea"), (16, 16))):
             beside = layer(x)[:16]
         with routed(Rows.all_to("law", 16)):
-            alone = layer(x[:16])
-    assert torch.equal(beside, alone)
+            single = layer(x[:16])
+    assert torch.equal(beside, single)
