@@ -50,7 +50,7 @@ def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
 
 def propose_for(mixture: MixtureCard) -> None:
     """Opens the page on a new mixture, with the evidence that is proposed for it."""
-    st.session_state["mixture"] = mixture.name
+    st.query_params["mixture"] = mixture.name  # its widget is drawn, so the session's value cannot be set any more
     st.session_state[_shown_key(mixture)] = True
 
 
