@@ -36,8 +36,10 @@ from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_failure import failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.training_tokens import tokens_per_step
+from ui.present.text.calibration import proposal_words
 from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.job_metrics import job_metrics
+from workbench.analysis.new_mixtures import asks_for_evidence, make_mixture
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
@@ -46,7 +48,7 @@ from workbench.kinds.catalog import kind_named
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import Card, DomainCard, ExpertCard, JobCard, MixtureCard, SeedCard
-from workbench.registry.database import has_registry, migrate, reading, require_registry, transaction
+from workbench.registry.database import has_registry, migrate, reading, require_registry
 from workbench.request_specs import MixtureSpec
 from workbench.settings import read_settings
 from workbench.specs import parse_as
@@ -82,14 +84,20 @@ class Workbench:
         """The expert of this name."""
         return Expert(self, name)
 
-    def mixture(self, name: str, **settings: Any) -> Mixture:
-        """Creates a mixture of existing experts; with its name only, the mixture that exists."""
+    def mixture(self, name: str, *, calibrate: bool | None = None, **settings: Any) -> Mixture:
+        """Creates a mixture of existing experts; with its name only, the mixture that exists.
+
+        Where dev text is scored, evidence is fitted and proposed; `calibrate` accepts it, or keeps the paper's.
+        """
         if settings:
-            if isinstance(gate := settings.get("gate"), dict):
-                settings["gate"] = with_clustering_id(gate, self.settings)
+            given = settings.get("gate")
+            if isinstance(given, dict):
+                settings["gate"] = with_clustering_id(given, self.settings)
             spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
-            with transaction(self.settings) as session:
-                mixtures.create_mixture(session, spec)
+            has_evidence = asks_for_evidence(given if isinstance(given, dict) else asdict(given) if given else None)
+            made = make_mixture(spec, calibrate=calibrate, has_evidence=has_evidence, settings=self.settings)
+            if not self.quiet and (words := proposal_words(made)):
+                print(words)
         return Mixture(self, name)
 
     def train(self, name: str, kind: str = "train-joint", *, here: bool = True, **settings: Any) -> Job:

@@ -177,3 +177,78 @@ def test_evidence_of_a_request_is_scored_as_it_is_saved(capsys: pytest.CaptureFi
     assert main(["mixture", "gate", "small", "--evidence-power", "0.5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gate"]["evidence"] == TEMPERED | {"power": 0.5}
     assert main(["mixture", "gate", "small", "--evidence", "prefix", "--evidence-power", "0.5"]) == 2
+
+
+BOTH = ["small/court", "small/kitchen"]
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_new_mixture_is_proposed_calibrated_wherever_it_is_made(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = numbers(fitted())
+    expected_evidence = "prefix" if expected["keeps"] else expected["best"]
+
+    def agrees(made: dict[str, Any], accepted: bool) -> None:
+        without_name = {**expected, "mixture": made["name"]}
+        assert numbers(made["proposal"]) == without_name
+        assert made["gate"]["evidence"] == (expected_evidence if accepted else "prefix")
+        assert made["accepted"] == (accepted and not expected["keeps"])
+
+    command = ["mixture", "create"]
+    given = ["--experts", ",".join(BOTH)]
+    for name, flag, accepted in (("by command", [], False), ("accepted", ["--calibrate"], True)):
+        assert main([*command, name, *given, *flag, "--json"]) == 0
+        agrees(json.loads(capsys.readouterr().out), accepted)
+    with TestClient(create_app(), base_url="http://127.0.0.1") as api:
+        for name, choice, accepted in (("by http", {}, False), ("http accepted", {"calibrate": True}, True)):
+            made = api.post("/v1/workbench/mixtures", json={"name": name, "experts": BOTH, **choice})
+            assert made.status_code == 201, made.text
+            agrees(made.json(), accepted)
+    for name, calibrate, accepted in (("notebook", None, False), ("notebook accepted", True, True)):
+        mixture = Workbench(home).mixture(name, experts=BOTH, calibrate=calibrate)
+        assert mixture.gate["evidence"] == (expected_evidence if accepted else "prefix")
+        assert "Perplexity changes by" in capsys.readouterr().out or expected["best"] == expected["now"]
+
+
+@pytest.mark.usefixtures("scored")
+def test_evidence_in_so_many_words_stays_and_nothing_is_proposed(capsys: pytest.CaptureFixture[str]) -> None:
+    explicit: list[tuple[list[str], object]] = [
+        (["--evidence", "prefix", "--calibrate"], "prefix"),
+        (["--evidence", "last_token"], "last_token"),
+        (["--evidence-decay", "0.8", "--evidence-power", "0.2"], TEMPERED),
+        (["--no-calibrate"], "prefix"),
+    ]
+    for number, (flags, evidence) in enumerate(explicit):
+        assert main(["mixture", "create", f"m{number}", "--experts", ",".join(BOTH), *flags, "--json"]) == 0
+        made = json.loads(capsys.readouterr().out)
+        assert (made["gate"]["evidence"], made["proposal"], made["no_proposal"]) == (evidence, None, "")
+    with TestClient(create_app(), base_url="http://127.0.0.1") as api:
+        body = {"name": "h", "experts": BOTH, "gate": {"evidence": "prefix"}, "calibrate": True}
+        assert api.post("/v1/workbench/mixtures", json=body).json()["proposal"] is None
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_proposal_that_gains_is_named_with_the_command_that_accepts_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = fitted().model_dump() | {"best": {"decay": 0.8, "power": 0.2}, "keeps": False, "mixture": "my mix"}
+    monkeypatch.setattr(
+        "workbench.analysis.new_mixtures.calibrate_evidence",
+        lambda *_: EvidenceCalibration.model_validate(given),
+    )
+    assert main(["mixture", "create", "my mix", "--experts", ",".join(BOTH)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Proposed: decay 0.8, power 0.2, instead of the whole prefix (paper)." in shown
+    assert "Accept it: workbench mixture calibrate 'my mix'. Until then it has the whole prefix (paper)." in shown
+
+
+def test_without_dev_scores_a_new_mixture_names_the_job_that_makes_them(
+    trained: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mixture", "create", "pair", "--experts", ",".join(BOTH)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Only 0 of the 2 domains" in shown
+    assert "workbench evaluate run pair --split dev --calibrate" in shown
+    assert main(["mixture", "create", "one", "--experts", BOTH[0]]) == 0
+    assert "calibrat" not in capsys.readouterr().out

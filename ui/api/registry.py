@@ -7,7 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ui.api.deps import State, read, write
-from ui.api.schemas.registry import AliasTarget, MixtureCopy, ViewAddress
+from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
+from ui.generation.mix_names import with_clustering_id
+from workbench.analysis import new_mixtures
 from workbench.registry import aliases, corpora, experts, mixtures, priors, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
@@ -22,6 +24,8 @@ from workbench.registry.card_lists import (
 )
 from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
 from workbench.registry.clusters import clusterings
+from workbench.request_specs import MixtureSpec
+from workbench.specs import parse_as
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -48,6 +52,18 @@ def list_mixtures(state: State) -> MixtureList:
 def show_mixture(name: str, state: State) -> MixtureCard:
     """One mixture, by its name."""
     return read(state, mixtures.get_mixture, name)
+
+
+@router.post("/mixtures", status_code=201)
+def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
+    """Makes a mixture; where dev text of its training domains is scored, calibrated evidence is proposed with its gain.
+
+    Novel and test text are not read.
+    """
+    gate = with_clustering_id(body.gate or {}, state.settings)
+    spec = parse_as(MixtureSpec, {"name": body.name, "experts": body.experts, "weights": body.weights, "gate": gate})
+    has_evidence = new_mixtures.asks_for_evidence(body.gate)
+    return new_mixtures.make_mixture(spec, calibrate=body.calibrate, has_evidence=has_evidence, settings=state.settings)
 
 
 @router.post("/mixtures/{name:path}/copy", status_code=201)

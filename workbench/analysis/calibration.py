@@ -42,15 +42,8 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
             f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
             f"Give it a posterior: workbench mixture gate {mixture} --gate posterior.",
         )
-    homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
+    homes, scored = _scored(session, planned)
     trained = sorted(set().union(*homes.values()))
-    scored = {domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained}
-    if len(scored) < 2 and len(trained) > 1:
-        raise ScoresError(
-            f"Only {len(scored)} of the {len(trained)} domains that trained “{mixture}” have dev text that is scored "
-            "under every expert that takes part; calibrating needs two.",
-            f"Score it: workbench evaluate run {mixture} --split dev --calibrate.",
-        )
     own = {domain: frozenset(i for i, e in enumerate(planned.experts) if domain in homes[e.id]) for domain in scored}
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
     now = rule_of(planned.gate.evidence)
@@ -72,6 +65,31 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
         gain_left_out=left_out and _change(left_out),
         seconds=time.perf_counter() - started,
     )
+
+
+def missing_scores(session: Session, storage: Storage, mixture: str) -> str:
+    """Why the evidence of a mixture cannot be fitted yet: too little dev text is scored. Empty where it can."""
+    try:
+        _scored(session, plan(session, storage, mixture))
+    except ScoresError as error:
+        return error.problem
+    return ""
+
+
+def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
+    """The domains that trained each expert, by its id, and the dev scores of those domains."""
+    homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
+    trained = set().union(*homes.values())
+    scored: dict[str, Sequence[Evaluation]] = {
+        domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained
+    }
+    if len(scored) < 2 and len(trained) > 1:
+        raise ScoresError(
+            f"Only {len(scored)} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
+            "scored under every expert that takes part; calibrating needs two.",
+            f"Score it: workbench evaluate run {planned.model} --split dev --calibrate.",
+        )
+    return homes, scored
 
 
 def _text(

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
-from ui.api.schemas.base import RequestBody
+from ui.api.schemas.base import MAX_NAMED, RequestBody
 
 
 class MixtureCopy(RequestBody):
     """The request to copy a mixture under a new name."""
 
     name: str = Field("", max_length=200, description="Left out: the next free name, such as duo.2.")
+
+
+class MixtureToMake(RequestBody):
+    """A new mixture of experts that have the same tokenizer."""
+
+    name: str = Field(max_length=200, description="Name of the mixture.")
+    experts: list[str] = Field(min_length=1, max_length=MAX_NAMED, description="Experts; seed:NAME is a seed model.")
+    weights: list[float] | None = Field(
+        None, max_length=MAX_NAMED, description="Prior (or fixed) weight of each expert; left out: equal."
+    )
+    gate: dict[str, Any] | None = Field(
+        None, description="Gate that weighs the experts, by kind and settings; evidence that is named here stays."
+    )
+    calibrate: bool | None = Field(
+        None,
+        description="Accept the evidence fitted on stored dev scores (true), or fit none (false); left out: it "
+        "is proposed.",
+    )
 
 
 class ViewAddress(RequestBody):

@@ -37,7 +37,7 @@ from ui.cli.output import day, print_done, print_json, print_rows, print_table, 
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.text.calibration import HOW_TO_READ, surface_rows, text_words, verdict_words
+from ui.present.text.calibration import HOW_TO_READ, proposal_words, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
@@ -107,20 +107,30 @@ def create(
     experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
     weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
     gate: GateOptions = NO_CHANGES,
+    calibrate: Annotated[
+        bool | None,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="Accept the evidence that is fitted on stored dev scores, or fit none. Default: it is proposed.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a mixture of experts that have the same tokenizer."""
+    """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     from ui.cli.options import parse_mixture
-    from workbench.registry.database import transaction
-    from workbench.registry.mixtures import create_mixture
+    from workbench.analysis.new_mixtures import asks_for_evidence, make_mixture
 
     numbers = [number(one) for one in split_commas([weights])] or None
     spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
-    with transaction() as session:
-        card = create_mixture(session, spec)
-    _print(card, as_json)
-    if not as_json:
-        say_temperature(card)
+    made = make_mixture(spec, calibrate=calibrate, has_evidence=asks_for_evidence(gate))
+    if as_json:
+        print_json(made)
+        return
+    _print_members(made)
+    say_temperature(made)
+    if words := proposal_words(made):
+        say(words)
 
 
 @app.command("gate")
@@ -405,12 +415,17 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
         return
+    _print_members(card)
+    if words := calibration_words(card):
+        say(words)
+
+
+def _print_members(card: MixtureCard) -> None:
     say(f"{card.name}: {shown(card.gate)}")
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
-    for words in (inside_words(card), calibration_words(card)):
-        if words:
-            say(words)
+    if words := inside_words(card):
+        say(words)
 
 
 def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:

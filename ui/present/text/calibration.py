@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from engine.mixing.evidence import EvidenceRule, named
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_words
+from workbench.analysis.new_mixtures import NewMixture
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.number_format import change as formatted
 
@@ -25,6 +27,18 @@ def verdict_words(answer: EvidenceCalibration) -> str:
     if answer.best == answer.now:
         return f"Keep {now}: no other setting is better on this text."
     return f"Keep {now}: {best} is lowest, but its gain may be chance. {gain_words(answer)}"
+
+
+def proposal_words(made: NewMixture) -> str:
+    """What is proposed for a new mixture, and how to accept it; empty where its evidence was given."""
+    if made.proposal is None:
+        reason = f"Its evidence is not calibrated: {made.no_proposal}" if made.no_proposal else ""
+        return f"{reason} {made.next_step}".strip()
+    verdict = verdict_words(made.proposal)
+    if made.proposal.keeps or made.accepted:
+        return f"{verdict} {'It is saved.' if made.accepted else ''}".strip()
+    kept = setting_words(made.proposal.now)
+    return f"{verdict} Accept it: workbench mixture calibrate {shlex.quote(made.name)}. Until then it has {kept}."
 
 
 def setting_words(rule: EvidenceRule) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from engine.mixing.gate_registry import gate_type
+from jobs.queue.submit import submit
 from ui.client import Client
 from ui.present.charts.calibration import calibration_picture
 from ui.present.text.calibration import HOW_TO_READ, setting_words, text_words, verdict_words
@@ -14,12 +15,15 @@ from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained, keep
 from ui.widgets.show_chart import show_chart
+from workbench.analysis.calibration import missing_scores
 from workbench.answers.calibrations import EvidenceCalibration
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
-from workbench.registry.database import transaction
+from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 
 def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
@@ -33,11 +37,42 @@ def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
         "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
         "evidence (power). Novel and test text are not read."
     )
-    key = f"calibration.{mixture.id}"
+    key = _shown_key(mixture)
     if st.button("Calibrate", key="calibration.start", icon=":material/tune:"):
         st.session_state[key] = True
-    if st.session_state.get(key) and (answer := _fetch(saved)):
+    if not st.session_state.get(key):
+        return
+    if missing := _missing_scores(mixture):
+        _offer_scoring(mixture, missing)
+    elif answer := _fetch(saved):
         _show(mixture, answer)
+
+
+def propose_for(mixture: MixtureCard) -> None:
+    """Opens the page on a new mixture, with the evidence that is proposed for it."""
+    st.query_params["mixture"] = mixture.name  # its widget is drawn, so the session's value cannot be set any more
+    st.session_state[_shown_key(mixture)] = True
+
+
+def _shown_key(mixture: MixtureCard) -> str:
+    return f"calibration.{mixture.id}"
+
+
+def _missing_scores(mixture: MixtureCard) -> str:
+    """Why evidence cannot be fitted yet; empty where it can."""
+    with reading() as session:
+        return missing_scores(session, get_storage(), mixture.name)
+
+
+def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
+    """A button for the job that scores dev text and calibrates."""
+    st.markdown(plain(missing))
+    if st.button("Score dev text and calibrate", key="calibration.score", type="primary", icon=":material/send:"):
+        with explained():
+            submit(Evaluate(mixture=mixture.name, split="dev", calibrate=True))
+            st.session_state.pop(_shown_key(mixture))
+            keep(f"The job that scores dev text and calibrates {mixture.name} is queued.")
+            st.rerun()
 
 
 def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
@@ -52,7 +87,14 @@ def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
     st.markdown(plain(verdict_words(answer)))
     show_chart(calibration_picture(answer), "calibration")
     st.caption(plain(f"{HOW_TO_READ} {text_words(answer)}"))
-    if not answer.keeps and st.button("Save this evidence", key="calibration.save", type="primary"):
+    if answer.keeps:
+        return
+    with st.container(horizontal=True):
+        is_accepted = st.button("Save this evidence", key="calibration.save", type="primary")
+        if st.button(f"Keep {setting_words(answer.now)}", key="calibration.keep"):
+            st.session_state.pop(_shown_key(mixture))
+            st.rerun()
+    if is_accepted:
         with explained():
             with transaction() as session:
                 mixtures.save_calibration(session, answer)

@@ -7,12 +7,15 @@ from typing import Any
 import streamlit as st
 from pydantic import ValidationError
 
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
+from ui.studio.mixtures.calibration_view import propose_for
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.fields import draw_questions
 from ui.widgets.notices import explained, keep
+from workbench.analysis.new_mixtures import EVIDENCE, can_be_calibrated
 from workbench.errors import BadSpec
 from workbench.gate_configs import default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -55,7 +58,9 @@ def _make(data: dict[str, Any]) -> None:
     except ValidationError as error:
         raise BadSpec(complaints_of(error)) from None
     with transaction() as session:
-        mixtures.create_mixture(session, spec)
+        card = mixtures.create_mixture(session, spec)
+    if can_be_calibrated(card) and card.gate[EVIDENCE] == PosteriorGateConfig.evidence:  # the default, not a choice
+        propose_for(card)
     keep(f"{spec.name} is made.")
     st.rerun()
 
