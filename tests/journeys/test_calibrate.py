@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -252,3 +253,17 @@ def test_without_dev_scores_a_new_mixture_names_the_job_that_makes_them(
     assert "workbench evaluate run pair --split dev --calibrate" in shown
     assert main(["mixture", "create", "one", "--experts", BOTH[0]]) == 0
     assert "calibrat" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("scored")
+def test_gates_are_compared_on_the_stored_scores_of_a_registry(home: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "gates_on_novel_text.py"
+    module = runpy.run_path(str(script))
+    texts = module["stored"](home, "small", None)
+    assert [text.domain for text in texts.dev] == [text.domain for text in texts.training] == TRAINED
+    assert [text.domain for text in texts.novel] == ["sea"]
+    assert texts.left_out == "the mixture has no clustering; name one with --clustering"
+    with reading() as session:
+        by_page = scores.mix_scores(session, get_storage(), "small", split="test")
+    by_script = module["by_gate"](module["posterior"](module["READINGS"]["prefix"]))(texts.novel[0])
+    assert by_script.perplexity == pytest.approx({row.domain: row.perplexity for row in by_page.domains}["sea"])
