@@ -1,6 +1,6 @@
 """Which gate has the least perplexity on novel text? The comparison behind decision 27, from stored scores.
 
-Ways to weigh the same experts, fitted on dev text of the training domains alone and compared on test text of training
+Several gates over the same experts, fitted on dev text of the training domains alone, compared on test text of training
 and of novel domains, with intervals over documents. Without arguments the scores are invented, tiny, and say nothing of
 language; with a folder of the workbench they are the stored ones of a mixture:
 Run: python benchmarks/gates_on_novel_text.py [--home FOLDER --mixture NAME [--clustering NAME]]
@@ -210,17 +210,16 @@ def _row(resampled: Resampled, name: str, domains: Sequence[str]) -> dict[str, A
 
 def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     """The stored scores of a mixture in a workbench's folder."""
-    from sqlalchemy import select
 
     from ui.generation.mix_names import with_clustering_id
     from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
-    from workbench.generation import plan
     from workbench.mixture_request import MixtureRequest
     from workbench.registry.database import reading
     from workbench.registry.experts import domains_of
+    from workbench.requests.generation import plan
     from workbench.settings import read_settings
     from workbench.store.storage import get_storage
-    from workbench.tables import Domain, Expert
+    from workbench.tables import Expert
 
     settings = read_settings(home.absolute())
     storage = get_storage(settings)
@@ -228,7 +227,6 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     with reading(settings) as session:
         planned = plan(session, storage, MixtureRequest(mixture, gate=with_clustering_id(changes, settings)))
         homes = [set(domains_of(session.get_one(Expert, one.id))) for one in planned.experts]
-        roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
         left_out = "" if planned.route else "the mixture has no clustering; name one with --clustering"
 
         def text(domain: str, rows: Sequence[Any]) -> DevText:
@@ -248,7 +246,7 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
         dev = [text(*one) for one in scored_domains(session, planned, "dev").items() if one[0] in trained]
         test = [text(*one) for one in scored_domains(session, planned, "test").items()]
         clusters = list(planned.route.clusters) if planned.route and not left_out else None
-    novel = [one for one in test if one.domain not in trained and roles[one.domain] == "novel"]
+    novel = [one for one in test if one.domain not in trained]
     return Scores(dev, [one for one in test if one.domain in trained], novel, clusters, left_out)
 
 

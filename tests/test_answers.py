@@ -36,6 +36,7 @@ FREE_FORM = {
         "engine.methods.registry:method_of_card",
         "engine.mixing.evidence:named",
         "engine.models.flops:Shape.of",
+        "workbench.analysis.new_mixtures:names_evidence",
         "workbench.answers.posteriors:Manifest.gate",
         "workbench.gate_configs:changed_gate",
         "workbench.gate_configs:dump_gate",

@@ -20,7 +20,8 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "corpora" / "debian_text.py"
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     specification = importlib.util.spec_from_file_location("debian_text", SCRIPT)
-    assert specification and specification.loader
+    assert specification
+    assert specification.loader
     module = importlib.util.module_from_spec(specification)
     sys.modules["debian_text"] = module
     specification.loader.exec_module(module)

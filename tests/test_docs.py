@@ -28,7 +28,7 @@ from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.cli.app import app
 from ui.serving.security import MAX_BODY_BYTES
-from workbench.analysis.training_history import training_history
+from workbench.analysis.curves.training_history import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
 

@@ -38,8 +38,8 @@ from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.training_tokens import tokens_per_step
 from ui.present.text.calibration import proposal_words
 from workbench.analysis.calibration import calibrate_evidence
-from workbench.analysis.job_metrics import job_metrics
-from workbench.analysis.new_mixtures import asks_for_evidence, make_mixture
+from workbench.analysis.curves.job_metrics import job_metrics
+from workbench.analysis.new_mixtures import make_mixture, names_evidence
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
@@ -94,7 +94,7 @@ class Workbench:
             if isinstance(given, dict):
                 settings["gate"] = with_clustering_id(given, self.settings)
             spec = parse_as(MixtureSpec, {"name": name, **_plain(settings)})
-            has_evidence = asks_for_evidence(given if isinstance(given, dict) else asdict(given) if given else None)
+            has_evidence = names_evidence(given if isinstance(given, dict) else asdict(given) if given else None)
             made = make_mixture(spec, calibrate=calibrate, has_evidence=has_evidence, settings=self.settings)
             if not self.quiet and (words := proposal_words(made)):
                 print(words)

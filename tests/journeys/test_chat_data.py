@@ -19,7 +19,7 @@ from engine.text.tokenizer import load_tokenizer
 from tests.engine.chat_shapes import chat_folder
 from tests.journeys.conftest import SHAPE, TRAINING, done
 from ui.cli.app import main
-from workbench.analysis.job_metrics import job_metrics
+from workbench.analysis.curves.job_metrics import job_metrics
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.scores import compare_modes, mix_scores
 from workbench.analysis.token_comparison import compare_tokens

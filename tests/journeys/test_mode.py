@@ -24,8 +24,9 @@ from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
-from workbench.analysis import perplexity_tables, training_history
+from workbench.analysis import perplexity_tables
 from workbench.analysis.costs import mixture_costs
+from workbench.analysis.curves import training_history
 from workbench.analysis.parent_proposal import nearest_parent
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs

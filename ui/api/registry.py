@@ -62,7 +62,7 @@ def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
     """
     gate = with_clustering_id(body.gate or {}, state.settings)
     spec = parse_as(MixtureSpec, {"name": body.name, "experts": body.experts, "weights": body.weights, "gate": gate})
-    has_evidence = new_mixtures.asks_for_evidence(body.gate)
+    has_evidence = new_mixtures.names_evidence(body.gate)
     return new_mixtures.make_mixture(spec, calibrate=body.calibrate, has_evidence=has_evidence, settings=state.settings)
 
 

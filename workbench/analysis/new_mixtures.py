@@ -52,7 +52,7 @@ def make_mixture(
     return _proposed(card, proposal, bool(calibrate), settings)
 
 
-def asks_for_evidence(gate: Mapping[str, Any] | None) -> bool:
+def names_evidence(gate: Mapping[str, Any] | None) -> bool:
     """Whether a gate, as it was given, names its evidence."""
     return bool(gate) and any(name.startswith(EVIDENCE) for name in gate or ())
 

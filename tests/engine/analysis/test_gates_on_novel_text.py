@@ -17,7 +17,8 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "gates_on_novel_text.py"
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     specification = importlib.util.spec_from_file_location("gates_on_novel_text", SCRIPT)
-    assert specification and specification.loader
+    assert specification
+    assert specification.loader
     module = importlib.util.module_from_spec(specification)
     sys.modules["gates_on_novel_text"] = module
     specification.loader.exec_module(module)

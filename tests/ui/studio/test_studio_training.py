@@ -17,7 +17,7 @@ from tests.ui.studio.visits import output, read
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.studio.job_views.text_samples import samples_by_step
-from workbench.analysis.training_baseline import TrainingBaseline, training_baseline
+from workbench.analysis.curves.training_baseline import TrainingBaseline, training_baseline
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases

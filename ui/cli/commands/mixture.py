@@ -119,11 +119,11 @@ def create(
 ) -> None:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     from ui.cli.options import parse_mixture
-    from workbench.analysis.new_mixtures import asks_for_evidence, make_mixture
+    from workbench.analysis.new_mixtures import make_mixture, names_evidence
 
     numbers = [number(one) for one in split_commas([weights])] or None
     spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
-    made = make_mixture(spec, calibrate=calibrate, has_evidence=asks_for_evidence(gate))
+    made = make_mixture(spec, calibrate=calibrate, has_evidence=names_evidence(gate))
     if as_json:
         print_json(made)
         return

@@ -42,7 +42,7 @@ def history(
 
     Of several experts, only the first and the last evaluation are shown.
     """
-    from workbench.analysis.training_history import training_history
+    from workbench.analysis.curves.training_history import training_history
     from workbench.registry.database import reading
 
     with reading() as session:

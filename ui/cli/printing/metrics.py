@@ -11,7 +11,7 @@ from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as
 from ui.cli.output import print_json, print_note, print_table, shown
 from ui.errors import BadUsage
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.job_metrics import STOPPED, MetricTail, job_metrics
+from workbench.analysis.curves.job_metrics import STOPPED, MetricTail, job_metrics
 from workbench.answers.metrics import MetricValue
 from workbench.registry.database import reading
 

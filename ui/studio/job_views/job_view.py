@@ -23,7 +23,7 @@ from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
-from workbench.analysis.training_baseline import training_baseline
+from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard
 from workbench.registry.database import reading

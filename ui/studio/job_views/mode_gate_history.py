@@ -11,7 +11,7 @@ from ui.present.charts.chart import Chart, line_of, new_subplots
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import listed
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.training_history import gate_names
+from workbench.analysis.curves.training_history import gate_names
 from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import weight
 from workbench.registry.cards import JobCard, MetricPoint

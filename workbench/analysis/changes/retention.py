@@ -14,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import table_of
-from workbench.analysis.training_history import retained_by
 from workbench.answers.comparisons import (
     Metric,
     MissingScores,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sqlalchemy.orm import Session
 
-from workbench.analysis.training_history import gate_names
+from workbench.analysis.curves.training_history import gate_names
 from workbench.answers.metrics import JobMetrics, MetricValue
 from workbench.job_records.jobs import get_job, metrics
 from workbench.registry.cards import MetricPoint
