@@ -269,7 +269,7 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
     for name, field in Settings.model_fields.items():
         default = field.get_default()
         shown = default.get_secret_value() if name == "token" else default
-        shown = "empty" if shown in ("", None) else shown
+        shown = "empty" if shown in ("", None) else str(shown).lower() if isinstance(shown, bool) else shown
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
 
 

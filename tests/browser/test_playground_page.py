@@ -102,7 +102,8 @@ def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, ho
         assert tokens == [f" sea{number}" for number in range(500)]
     updates = page.evaluate("window.updates")
     assert len(updates) > 5  # it grew
-    assert len(updates) <= 20 * (updates[-1] - updates[0]) / 1000 + 3
+    begin, end = updates[0] + 300, updates[-1] - 300  # milliseconds: the pane is emptied first, and completed last
+    assert sum(begin <= one <= end for one in updates) <= 20 * (end - begin) / 1000 + 1
     assert page.evaluate(FITS) == [True, True, True]
 
 

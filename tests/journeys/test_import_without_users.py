@@ -44,8 +44,8 @@ def test_an_import_keeps_dummy_tokens_and_reports_them(do: Do, home: Path, lette
     assert not any(private in kept(home) for private in PRIVATE)
     with reading() as session:
         report = corpora.get_corpus(session, "letters").report
-    assert report["num_duplicates"] == 1
-    assert report["anonymized"] == {
+    assert report.num_duplicates == 1
+    assert report.anonymized == {
         "email": 2,
         "dart": 0,
         "fb_user_id": 0,
@@ -61,4 +61,4 @@ def test_nothing_is_replaced_unless_requested(do: Do, home: Path, letters: Path)
     assert all(private in kept(home) for private in PRIVATE)
     with reading() as session:
         report = corpora.get_corpus(session, "letters").report
-    assert (report["num_documents"], report["anonymized"]) == (10, {})
+    assert (report.num_documents, report.anonymized) == (10, {})

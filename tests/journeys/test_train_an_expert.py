@@ -184,12 +184,12 @@ def test_an_impossible_spec_is_refused_at_the_click_and_leaves_nothing(trained: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"parent": "unknown"}, "no expert in “small” called “unknown”"),
+        ({"parent": "outsider"}, "no expert in “small” called “outsider”"),
         ({"training": {"block_size": 4096}}, "block_size 4096 is above the model's context of 128 tokens"),
     ],
 )
 def test_what_only_the_work_can_know_ends_it_with_words_and_leaves_nothing(trained: Do, change, words) -> None:
-    trained({**NEW, "name": "stranger", "join": False, "parent": "small/court"})
+    trained({**NEW, "name": "outsider", "join": False, "parent": "small/court"})
     with reading() as session:
         before = [expert.name for expert in experts.list_experts(session)]
     card = trained({**NEW, **change})

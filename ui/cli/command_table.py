@@ -58,11 +58,9 @@ class CommandTable(Mapping[str, Command]):
 def find_commands() -> dict[str, str]:
     """The module of every command, by the command's name."""
     package = import_module(BUILT_IN)
-    modules = {
-        module.name.rpartition(".")[2].replace("_", "-"): module.name
-        for module in pkgutil.walk_packages(package.__path__, f"{BUILT_IN}.")
-        if not module.ispkg
-    }
+    names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{BUILT_IN}.") if not one.ispkg]
+    modules = {name.rpartition(".")[2].replace("_", "-"): name for name in names}
+    modules = dict(sorted(modules.items()))
     for point in _plugins():
         if point.name in modules:
             raise BadPlugin(f"The plug-in {point.value} offers the command “{point.name}”, which exists.", "Rename it.")

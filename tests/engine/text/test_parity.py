@@ -228,9 +228,12 @@ def test_ids_are_those_of_transformers_with_and_without_control_tokens(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20))
 @example("e\u0301 <|im_end|></s>")
+@example(" ")
 def test_a_text_comes_back(shape: tuple[str, Path, Any, Any], text: str) -> None:
-    name, _, ours, _ = shape
-    if name not in NOT_BACK:
+    name, _, ours, theirs = shape
+    if name == "mistral" and text.startswith(" "):  # it puts a blank before other texts alone, and drops the first
+        assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text, add_special_tokens=False))
+    elif name not in NOT_BACK:
         assert ours.decode(ours.encode(text)) == text
 
 
