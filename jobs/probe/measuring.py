@@ -16,8 +16,8 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.inspection import Held
 from jobs.attempt.work import Work
 from workbench.answers.forecasts import BatchRow, BatchToken, TimeParts
-from workbench.kinds.kind import Thing
 from workbench.kinds.probe import Probe
+from workbench.kinds.registry_object import RegistryObject
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
@@ -91,7 +91,7 @@ class Stopwatch:
 class Contents:
     """Bytes of the tensors that a training holds and of its largest checkpoint, and its first batch."""
 
-    def __init__(self, work: Work, base: Thing | None) -> None:
+    def __init__(self, work: Work, base: RegistryObject | None) -> None:
         self._work, self._base = work, base
         self._held: Held | None = None
         self.num_trained = self.weights = self.gradients = self.optimizer = self.checkpoint = 0
@@ -130,7 +130,7 @@ def _row(domain: str, ids: list[int], counted: list[bool], tokenizer: Tokenizer)
     return BatchRow(domain=domain, num_tokens=len(ids), num_in_loss=sum(counted), tokens=tokens)
 
 
-def _folder_of(work: Work, thing: Thing) -> Path:
+def _folder_of(work: Work, thing: RegistryObject) -> Path:
     """The folder with the tokenizer of a seed model, of an expert, or of a mixture's first expert."""
     what, name = thing
     with work.reading() as session:

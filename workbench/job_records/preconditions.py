@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.kinds.catalog import kind_named
-from workbench.kinds.kind import Kind, Thing, What
+from workbench.kinds.kind import Kind
+from workbench.kinds.registry_object import RegistryObject, What
 from workbench.names import ALIAS_SIGN, not_a_cli_name
 from workbench.registry.aliases import model_name
 from workbench.spec_base import Spec
@@ -45,7 +46,7 @@ class RegistryForecast:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._coming: set[Thing] = set()
+        self._coming: set[RegistryObject] = set()
         self._any_domain = False
         for job in session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"]))):
             with suppress(BadSpec):  # of a plug-in that is no longer installed
@@ -57,7 +58,7 @@ class RegistryForecast:
         self._coming.update(kind.creates(spec))
         self._any_domain |= kind.creates_unnamed_domains(spec)
 
-    def holds(self, thing: Thing) -> bool:
+    def holds(self, thing: RegistryObject) -> bool:
         """Whether an object is in the registry, or will be once the unfinished jobs are done."""
         return thing in self._coming or _exists(self._session, thing)
 
@@ -108,17 +109,17 @@ def kind_of(spec: Spec) -> Kind[Spec]:
     return kind_named(spec.model_dump(include={"kind"}).get("kind"))
 
 
-def creates(spec: Spec) -> list[Thing]:
+def creates(spec: Spec) -> list[RegistryObject]:
     """The objects that a job of this spec will register, as far as their names are known beforehand."""
     return kind_of(spec).creates(spec)
 
 
-def _exists(session: Session, thing: Thing) -> bool:
+def _exists(session: Session, thing: RegistryObject) -> bool:
     table = TABLES[thing[0]]
     return session.scalar(select(table.id).where(table.name == thing[1])) is not None
 
 
-def _known(session: Session, what: What, coming: Iterable[Thing]) -> list[str]:
+def _known(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
     table = TABLES[what]
     names = session.scalars(select(table.name).order_by(table.name).limit(20)).all()
     return [*names, *(name for other, name in coming if other == what)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from workbench.kinds.registry_object import RegistryObject, What
 from workbench.spec_base import Spec
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from workbench.kinds.probe import Probe
 
 SpecType = TypeVar("SpecType", bound=Spec)
-What = Literal["corpus", "domain", "seed model", "expert", "mixture", "clustering", "prior"]
-Thing = tuple[What, str]  # what, name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,10 @@ class Kind(Generic[SpecType]):
 
     spec: type[SpecType]
     title: str  # start of its jobs' titles, before the name of their subject, such as “Train expert”
-    creates: Callable[[SpecType], list[Thing]]  # objects in the registry afterwards, if names are known beforehand
-    requires: Callable[[SpecType], list[Thing]]  # objects that must be in the registry before
+    creates: Callable[
+        [SpecType], list[RegistryObject]
+    ]  # there afterwards, if names are known beforehand
+    requires: Callable[[SpecType], list[RegistryObject]]  # what must be there before
     reads: Callable[[SpecType], str]  # the local file or folder that it reads; empty for none
     complaints: Callable[[Session, SpecType], list[str]] | None = None  # further reasons why it is impossible
     may_replace: Callable[[SpecType], bool] = lambda _: False  # whether the names that it creates may be taken
@@ -49,7 +50,7 @@ class Kind(Generic[SpecType]):
         return str(self.spec.model_fields["kind"].default)
 
 
-def nothing(_: Any) -> list[Thing]:
+def nothing(_: Any) -> list[RegistryObject]:
     """For a kind that creates, or requires, nothing in the registry."""
     return []
 
@@ -59,6 +60,6 @@ def no_path(_: Any) -> str:
     return ""
 
 
-def named(what: What, *names: str | None) -> list[Thing]:
+def named(what: What, *names: str | None) -> list[RegistryObject]:
     """Objects of one sort; names that are None or empty are left out."""
     return [(what, name) for name in names if name]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from workbench.spec_base import Spec
 
 if TYPE_CHECKING:
-    from workbench.kinds.kind import Thing
+    from workbench.kinds.registry_object import RegistryObject
 
 _STEPS = 4  # the first is slower than the others, which are measured
 _SHORTEST = 32  # tokens of a block that is offered
@@ -28,11 +28,11 @@ class Probe(Generic[SpecType]):
     num_steps: int = 0  # 0: nothing is trained, and the short job is the full one
     num_evaluations: int = 0  # without the one before the first update
     num_checkpoints: int = 0
-    base: Thing | None = None  # where the tokenizer is: a seed model, an expert, or a mixture of one base
+    base: RegistryObject | None = None  # where the tokenizer is: a seed model, an expert, or a mixture of one base
     smaller: tuple[SpecType, ...] = ()  # the full job with less memory, the nearest first
 
 
-def training_probe(spec: Any, base: Thing) -> Probe[Any]:
+def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
     """The probe of a spec whose field `training` says how it is trained, from a base in the registry."""
     training = spec.training
     num_steps = min(_STEPS, training.num_steps)
