@@ -12,7 +12,7 @@ from ui.cli.replication_reports import files_of, newest
 from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import duration, pluralize
 from workbench.formatting.number_format import amount
-from workbench.replications.sizes import SizeName
+from workbench.replications.sizes import ENOUGH_DOCUMENTS, SizeName
 
 if TYPE_CHECKING:
     from workbench.kinds.replications.replicate import Replicate
@@ -136,6 +136,8 @@ def _print_plan(expected: Forecast) -> None:
     say(f"{expected.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
     say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
+    if few := [f"{one.domain} (about {one.about})" for one in expected.few_documents]:
+        say(f"Novel domains of which fewer than {ENOUGH_DOCUMENTS} test documents will be read: {', '.join(few)}.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")

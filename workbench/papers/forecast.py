@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.analysis.pace import Pace
 from engine.methods.registry import get_method
 from engine.statistics.bootstrap import Resampled
+from engine.text.formats import read_records
+from engine.text.records import Record
+from engine.text.split import TEST_SHARE
+from engine.text.streams import TextFile, find_files
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -30,6 +35,7 @@ from workbench.replications.demix.scored import DemixMeasured, DemixSubject
 from workbench.replications.mode.claims import judge as judge_mode
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.scored import ModeMeasured, ModeSubject
+from workbench.replications.sizes import ENOUGH_DOCUMENTS
 from workbench.replications.verdicts import NO_SCORES, Verdict
 
 _PARAMETER_BYTES = 4
@@ -42,6 +48,14 @@ class UntestableClaim:
     where: str
     sentence: str
     why: str
+
+
+@dataclass(frozen=True)
+class FewDocuments:
+    """A novel domain of which fewer test documents will be read than its intervals should have, and about how many."""
+
+    domain: str
+    about: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,7 @@ class Forecast:
     disk_bytes: int
     num_claims: int
     untestable: list[UntestableClaim]
+    few_documents: list[FewDocuments] = field(default_factory=list)
 
 
 def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecast:
@@ -84,6 +99,7 @@ def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecas
         _disk(spec, waiting, pace, scored),
         len(verdicts),
         untestable,
+        list(_few_documents(spec)),
     )
 
 
@@ -124,6 +140,33 @@ def _members(steps: Collection[Step]) -> dict[str, int]:
             case MakeMixture(name=name, experts=experts):
                 members[name] = len(experts)
     return members
+
+
+def _few_documents(spec: Replicate) -> Iterator[FewDocuments]:
+    """The novel domains that are imported from files with too few documents, or of which too few blocks are scored."""
+    blocks = spec.budget.test_tokens // spec.budget.block_size
+    imported = {text.name: text for text in spec.imports}
+    for domain in spec.novel:
+        about = blocks
+        if domain in imported:
+            about = min(blocks, round(TEST_SHARE * _num_documents(imported[domain])))
+        if about < ENOUGH_DOCUMENTS:
+            yield FewDocuments(domain, about)
+
+
+def _num_documents(text: ImportCorpus) -> int:
+    """The documents of a file up to its share of bytes, each as many as it is cut into."""
+    number = num_bytes = 0
+    files = (file for file in find_files(Path(text.path)) if isinstance(file, TextFile))
+    for record in (one for file in files for one in read_records(file, (text.text_field,), lambda _: None)):
+        document = record.values.get(text.text_field) if isinstance(record, Record) else None
+        if not isinstance(document, str) or not document:
+            continue
+        number += -(-len(document) // text.piece_length) if text.piece_length else 1
+        num_bytes += len(document.encode())
+        if text.max_bytes is not None and num_bytes >= text.max_bytes:
+            break
+    return number
 
 
 def _disk(spec: Replicate, waiting: Collection[Step], pace: Pace, scored: int) -> int:

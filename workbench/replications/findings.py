@@ -99,11 +99,12 @@ def num_documents(documents_N: Ints) -> int:
     return len(np.unique(documents_N))
 
 
-def interval_columns(estimate: Estimate | None, name: str = "ours") -> Row:
-    """A number with its interval as three columns; empty ones without it."""
+def interval_columns(estimate: Estimate | None, name: str = "ours", before: str = "") -> Row:
+    """A number with its interval as three columns, empty ones without it; `before` begins the interval's names."""
+    low, high = f"{before}low", f"{before}high"
     if estimate is None:
-        return {name: None, "low": None, "high": None}
-    return {name: estimate.value, "low": estimate.low, "high": estimate.high}
+        return {name: None, low: None, high: None}
+    return {name: estimate.value, low: estimate.low, high: estimate.high}
 
 
 def summary(findings: Findings) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench.replications.findings import Findings, not_done, summary
-from workbench.replications.sizes import SMOKE
+from workbench.replications.sizes import ENOUGH_DOCUMENTS, SMOKE
 from workbench.replications.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
 Rows = Sequence[Mapping[str, Any]]
@@ -71,7 +71,13 @@ def intervals(findings: Findings, *words: str) -> Section:
     wanted = findings["budget"]["prior_blocks"]
     few = [row["text"] for row in findings["texts"] if (row["test documents"] or _FEW) < _FEW]
     short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or wanted) < wanted]
+    novel = [
+        f"{row['text']} ({row['test documents']})"
+        for row in findings["texts"]
+        if row["text"] in findings["novel"] and (row["test documents"] or ENOUGH_DOCUMENTS) < ENOUGH_DOCUMENTS
+    ]
     summary_texts = (
+        (f"Novel domains of which fewer than {ENOUGH_DOCUMENTS} test documents were read: {', '.join(novel)}.", novel),
         (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
         (f"Cached priors of fewer than {wanted} blocks, because the text is too short: {', '.join(short)}.", short),
     )

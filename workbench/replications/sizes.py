@@ -9,6 +9,7 @@ from engine.config import Checked, ModelConfig, TrainingConfig
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
+ENOUGH_DOCUMENTS = 60  # of test text of a novel domain; a report and a plan name the domains with fewer
 
 
 @dataclass(frozen=True, kw_only=True)

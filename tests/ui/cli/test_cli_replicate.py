@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ui.cli.app import main
 from ui.cli.replication_jobs import state_words
 from ui.cli.replication_reports import Keeping
 from workbench.job_records import jobs, leases
+from workbench.kinds.replications.replicate import Replicate
+from workbench.papers.forecast import forecast
 from workbench.papers.kept import read_kept
 from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
@@ -191,6 +194,7 @@ def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
     assert main(["replicate", "demix", str(folder), "--size", "smoke", "--plan"]) == 0
     message = capsys.readouterr().out
     assert "1,000 tokens/s in training" in message
+    assert "Novel domains of which fewer than 60 test documents will be read: poems (about 0)." in message
     assert "Needs models of several sizes" in message
 
 
@@ -259,6 +263,42 @@ def test_a_report_is_kept_in_a_folder_with_or_without_lines_of_the_text(
     assert "its lines were left out" in (without / "rep.md").read_text(encoding="utf-8")
     assert main(["replicate", "report", "rep", "--without-text"]) == 2
     assert "Add --out FOLDER" in capsys.readouterr().err
+
+
+def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_blocks_that_are_scored(
+    folder: Path,
+) -> None:
+    lines = [json.dumps({"text": f"{number} " + "word " * 20}) for number in range(1400)]
+    (folder / "novel" / "many.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "novel" / "half.jsonl").write_text("\n".join(lines[:600]), encoding="utf-8")
+    pace = Pace(1000.0, 4000.0, 2.0, 10_000, "cpu")
+
+    def few(spec: Replicate) -> dict[str, int]:
+        return {one.domain: one.about for one in forecast(spec, pace).few_documents}
+
+    demix = spec_for_folder(folder, "plan", "tiny", 1)
+    assert few(demix) == {"poems": 0, "half": 30}
+    cut = [text.model_copy(update={"piece_length": 50}) for text in demix.imports]
+    assert few(demix.model_copy(update={"imports": cut})) == {"poems": 0}  # of each document three pieces
+    budget = replace(demix.budget, test_tokens=20 * demix.budget.block_size)
+    assert few(demix.model_copy(update={"budget": budget})) == {"poems": 0, "half": 20, "many": 20}
+
+
+def test_all_papers_take_the_options_of_each(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("books", "cs"):
+        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    (tmp_path / "tasks").mkdir()
+    chosen = ["--removed", "sea", "--targets", "sea,books", "--retention", "law", "--tasks", str(tmp_path / "tasks")]
+    assert main(["replicate", "all", str(folder), "--size", "smoke", "--tasks", str(tmp_path / "none")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+    with reading() as session:
+        assert jobs.list_jobs(session) == []
+    ask(capsys, "all", str(folder), "--size", "smoke", "--seeds", "1", *chosen)
+    with reading() as session:
+        specs = {spec.paper: spec for spec in replications(session)}
+    assert specs["demix"].removed == ["sea"]
+    assert (specs["mode"].targets, specs["mode"].retention) == (["sea", "books"], "law")
+    assert specs["cbtm"].tasks == str(tmp_path / "tasks")
 
 
 def test_a_plan_of_all_papers_starts_nothing_and_adds_them_up(

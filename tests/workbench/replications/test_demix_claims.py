@@ -16,6 +16,7 @@ from workbench.replications.demix import affinity, growth
 from workbench.replications.demix.claims import BEYOND, judge
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import (
+    GRID,
     PAPER,
     READINGS,
     System,
@@ -25,7 +26,7 @@ from workbench.replications.demix.names import (
     single_expert,
     system,
 )
-from workbench.replications.demix.orders import ORDERS, Order, judge_order
+from workbench.replications.demix.orders import ORDERS, Order, judge_lambda, judge_order
 from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import (
     CONTRADICTED,
@@ -131,6 +132,17 @@ def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order:
     turned = judge_order(evidence, Order(order.table, order.higher, order.lower), PAPER)
     assert turned.mark == CONTRADICTED
     assert turned.why.startswith("Reversed")
+
+
+@pytest.mark.parametrize(("nats", "mark"), [((3.0, 3.0, 3.005, 3.1), REPRODUCED), ((3.0, 3.1, 3.0, 3.2), CONTRADICTED)])
+def test_lambda_is_judged_over_the_papers_whole_grid(nats: tuple[float, ...], mark: str) -> None:
+    systems = {system("updating", one): mean for one, mean in zip(GRID.values(), nats, strict=True)}
+    evidence = evidence_of(losses_of(systems, [*DOMAINS, *NOVEL]))
+    verdict = judge_lambda(evidence)
+    assert verdict.mark == mark
+    assert verdict.num_domains == len(DOMAINS) + len(NOVEL)
+    del systems[system("updating", GRID[1.0])]
+    assert judge_lambda(evidence_of(losses_of(systems, [*DOMAINS, *NOVEL]))).mark == UNTESTABLE
 
 
 def test_the_numbers_of_the_paper_stand_in_every_order_as_it_claims_them() -> None:

@@ -19,8 +19,18 @@ from workbench.replications.charts import charts
 from workbench.replications.demix.calibrated import side_of
 from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.findings import findings_of
-from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READINGS, System, dense_dapt, system
-from workbench.replications.demix.reasons import reasons
+from workbench.replications.demix.names import (
+    CALIBRATED,
+    CODE,
+    GRID,
+    PAPER,
+    READINGS,
+    System,
+    demix_dapt,
+    dense_dapt,
+    system,
+)
+from workbench.replications.demix.reasons import reasons, tokens_of_a_target
 from workbench.replications.demix.report import sections
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.report import not_reproduced
@@ -176,6 +186,48 @@ def test_claims_on_adapting_are_explained_by_how_much_text_that_sees() -> None:
     assert tokens in output["dense-DAPT lowers the perplexity on its target"]
     output = reasons_by_sentence(findings(adapted(2.9)))
     assert tokens in output["dense-DAPT raises the perplexity on the training domains"]
+
+
+def test_too_little_text_is_no_cause_where_dense_dapt_wins_from_as_much() -> None:
+    def both(dense: float, demix: float) -> dict[Place, Loss]:
+        own = (losses_of({demix_dapt(novel, PAPER): demix}, [novel]) for novel in NOVEL)
+        return adapted(dense) | {place: loss for one in own for place, loss in one.items()}
+
+    words = tokens_of_a_target(findings(both(2.0, 2.5)))
+    every = f"on {len(NOVEL)} of {len(NOVEL)} targets"
+    assert f"dense-DAPT has less perplexity than DEMix-DAPT {every}, so the amount of text alone" in words
+    assert "no arm tells these apart" in words
+    for result in (findings(both(2.5, 2.0)), findings(adapted(2.0))):
+        assert tokens_of_a_target(result).endswith("tokens of its target. No arm varies how many.")
+
+
+def test_novel_domains_of_which_fewer_than_sixty_documents_were_read_are_named() -> None:
+    result = findings(losses_of({DENSE: 3.0}, [*DOMAINS, *NOVEL]))
+    for row, number in zip(result["texts"], [9, 9, 9, 9, 60, 59], strict=False):
+        row["test documents"] = number
+    few = [row["text"] for row in result["texts"] if row["text"] in NOVEL and row["test documents"] < 60]
+    assert few
+    assert f"Novel domains of which fewer than 60 test documents were read: {few[0]} (" in markdown(result)
+    for row in result["texts"]:
+        row["test documents"] = 60
+    assert "fewer than 60" not in markdown(result)
+
+
+def test_every_lambda_of_the_papers_grid_is_a_row() -> None:
+    grid = {system("updating", one): 3.0 + place / 10 for place, one in enumerate(GRID.values())}
+    result = findings(losses_of(grid, [*DOMAINS, *NOVEL]))
+    rows = result["tables"]["5 by λ"]
+    assert [(row["λ"], row["share of the newest block"]) for row in rows] == [
+        (0.1, 0.9),
+        (0.3, 0.7),
+        (0.5, 0.5),
+        (1, 0),
+    ]
+    assert rows[0]["novel"] < rows[3]["novel"]
+    assert rows[0]["novel, low"] <= rows[0]["novel"] <= rows[0]["novel, high"]
+    assert "DEMix (updating) by λ of Eq. 9" in markdown(result)
+    del result["tables"]["5 by λ"]  # as in a report of before
+    assert "by λ of Eq. 9" not in markdown(result)
 
 
 def test_reasons_follow_from_stored_fields_whatever_the_sentence_is() -> None:

@@ -22,6 +22,7 @@ from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.names import (
     CALIBRATED,
     CODE,
+    GRID,
     PAPER,
     DemixRun,
     Reading,
@@ -72,7 +73,7 @@ def rows(scores: dict[ScoreKey, Stored], domain: str, split: str) -> torch.Tenso
     return torch.stack([torch.from_numpy(np.load(folder / "logprobs.npy")) for folder in folders])
 
 
-@pytest.mark.parametrize("reading", [PAPER, CODE, Reading("prefix", 0.3)], ids=str)
+@pytest.mark.parametrize("reading", [*GRID.values(), CODE, Reading("prefix", 0.3)], ids=str)
 @pytest.mark.parametrize("domain", ["law", "poems"])
 def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: str, reading: Reading) -> None:
     dev_ENT = full_blocks(rows(scores, domain, "dev"), BLOCK)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +67,14 @@ WithoutText = Annotated[
 Charts = Annotated[
     bool, typer.Option("--charts/--no-charts", help="Whether --out gets NAME.html, with charts (5 MB each).")
 ]
+Removed = Annotated[list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Default: the first ones.")]
+Tasks = Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))]
+Targets = Annotated[
+    list[str], typer.Option(help=_sentence(ReplicateMode, "targets") + " Default: the second and the third.")
+]
+Retention = Annotated[
+    str, typer.Option(show_default=False, help=_sentence(ReplicateMode, "retention") + " Default: the first.")
+]
 
 
 @app.command("demix")
@@ -76,21 +85,15 @@ def demix(
     name: NewName = "",
     domains: Domains = [],  # noqa: B006
     novel: Novel = [],  # noqa: B006
-    removed: Annotated[
-        list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Default: the first ones.")
-    ] = [],  # noqa: B006
+    removed: Removed = [],  # noqa: B006
     in_process: InProcess = False,
     wait: Wait = False,
     as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate DEMix (Gururangan et al., 2021) on your text. Run again with the same name, it continues."""
-    from jobs.plans.replications import changed
-
     spec = spec_of("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    if removed:
-        spec = changed(spec, removed=split_commas(removed))
-    _start(spec, in_process, wait, as_plan, as_json)
+    _start(_with_removed(spec, removed), in_process, wait, as_plan, as_json)
 
 
 @app.command("cbtm")
@@ -101,21 +104,15 @@ def cbtm(
     name: NewName = "",
     domains: Domains = [],  # noqa: B006
     novel: Novel = [],  # noqa: B006
-    tasks: Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))] = "",
+    tasks: Tasks = "",
     in_process: InProcess = False,
     wait: Wait = False,
     as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate C-BTM (Gururangan et al., 2023) on your text. Run again with the same name, it continues."""
-    from jobs.plans.replications import changed
-
     spec = spec_of("cbtm", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    if tasks:
-        if not Path(tasks).expanduser().is_dir():
-            raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
-        spec = changed(spec, tasks=tasks)
-    _start(spec, in_process, wait, as_plan, as_json)
+    _start(_with_tasks(spec, tasks), in_process, wait, as_plan, as_json)
 
 
 @app.command("mode")
@@ -126,26 +123,16 @@ def mode(
     name: NewName = "",
     domains: Domains = [],  # noqa: B006
     novel: Novel = [],  # noqa: B006
-    targets: Annotated[
-        list[str], typer.Option(help=_sentence(ReplicateMode, "targets") + " Default: the second and the third.")
-    ] = [],  # noqa: B006
-    retention: Annotated[
-        str, typer.Option(show_default=False, help=_sentence(ReplicateMode, "retention") + " Default: the first.")
-    ] = "",
+    targets: Targets = [],  # noqa: B006
+    retention: Retention = "",
     in_process: InProcess = False,
     wait: Wait = False,
     as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replicate MoDE (anonymous, 2024) on your text. Run again with the same name, it continues."""
-    from jobs.plans.replications import changed
-    from workbench.replications.mode.names import roles
-
     spec = spec_of("mode", folder, name, size, seeds, split_commas(domains), split_commas(novel))
-    if targets or retention:
-        chosen = [domain_name(spec, domain) for domain in split_commas(targets)]
-        spec = changed(spec, **roles(spec.domains, chosen, domain_name(spec, retention) if retention else ""))
-    _start(spec, in_process, wait, as_plan, as_json)
+    _start(_with_roles(spec, targets, retention), in_process, wait, as_plan, as_json)
 
 
 @app.command("all")
@@ -156,6 +143,10 @@ def all_papers(
     name: Annotated[
         str, typer.Option(help="Start of the names, for a further corpus. Default: names PAPER-SIZE.")
     ] = "",
+    tasks: Tasks = "",
+    removed: Removed = [],  # noqa: B006
+    targets: Targets = [],  # noqa: B006
+    retention: Retention = "",
     out: Out = "",
     without_text: WithoutText = False,
     charts: Charts = True,
@@ -168,14 +159,53 @@ def all_papers(
     from workbench.papers.catalog import PAPERS
 
     names = {paper: "-".join(filter(None, (name, paper, size or SIZE))) for paper in PAPERS}
-    specs = (spec_of(paper, folder, own, size, seeds, [], []) for paper, own in names.items())
+    arms = {
+        "demix": partial(_with_removed, removed=removed),
+        "cbtm": partial(_with_tasks, tasks=tasks),
+        "mode": partial(_with_roles, targets=targets, retention=retention),
+    }
+
+    def specs() -> Iterator[Replicate]:
+        for paper, own in names.items():
+            spec = spec_of(paper, folder, own, size, seeds, [], [])
+            yield arms[paper](spec) if paper in arms else spec
+
     if as_plan:
-        plans = [_forecast(spec) for spec in specs]
+        plans = [_forecast(spec) for spec in specs()]
         print_json({"plans": plans}) if as_json else print_plans(plans)
         return
     if out and not (in_process or wait):
         raise BadUsage("--out needs finished reports.", "Add --here or --wait.")
-    _run_all(specs, Keeping(out, without_text, charts), in_process, wait, as_json)
+    _ = list(specs())  # what is wrong with one of them is said before another is submitted
+    _run_all(specs(), Keeping(out, without_text, charts), in_process, wait, as_json)
+
+
+def _with_removed(spec: Replicate, removed: Sequence[str]) -> Replicate:
+    """DEMix's spec with other domains that a model is trained without."""
+    from jobs.plans.replications import changed
+
+    chosen = [domain_name(spec, domain) for domain in split_commas(removed)]
+    return changed(spec, removed=chosen) if chosen else spec
+
+
+def _with_tasks(spec: Replicate, tasks: str) -> Replicate:
+    """C-BTM's spec with labelled tasks."""
+    from jobs.plans.replications import changed
+
+    if tasks and not Path(tasks).expanduser().is_dir():
+        raise BadUsage(f"{tasks} is not a folder.", "Give a folder that contains a folder for each task.")
+    return changed(spec, tasks=tasks) if tasks else spec
+
+
+def _with_roles(spec: Replicate, targets: Sequence[str], retention: str) -> Replicate:
+    """MoDE's spec with other targets, or another domain that is held for retention."""
+    from jobs.plans.replications import changed
+    from workbench.replications.mode.names import roles
+
+    if not (targets or retention):
+        return spec
+    chosen = [domain_name(spec, domain) for domain in split_commas(targets)]
+    return changed(spec, **roles(spec.domains, chosen, domain_name(spec, retention) if retention else ""))
 
 
 def _run_all(specs: Iterable[Replicate], keeping: Keeping, in_process: bool, wait: bool, as_json: bool) -> None:

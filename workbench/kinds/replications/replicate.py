@@ -20,7 +20,8 @@ class Replicate(Spec):
     name: Name = Field(description="Name of the replication; all names that it creates start with it.")
     size: SizeName = Field(
         "tiny",
-        description="quick (two CPU cores, ten minutes), tiny (two hours), small (a GPU) or smoke (seconds).",
+        description="quick (some 20 minutes of a CPU core with two seeds), tiny (two hours of two cores with five), "
+        "small (a GPU) or smoke (seconds).",
     )
     budget: Size
     seeds: int = Field(2, ge=1, le=20, description="Number of seeds; all is made once per seed, but MoDE's backbone.")

@@ -6,7 +6,7 @@ from workbench.replications.demix.affinity import judge_affinity
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.growth import judge_adding, judge_growth
 from workbench.replications.demix.names import Reading
-from workbench.replications.demix.orders import ORDERS, judge_each, judge_most, judge_order, judge_orders
+from workbench.replications.demix.orders import ORDERS, judge_each, judge_lambda, judge_most, judge_order, judge_orders
 from workbench.replications.demix.sentences import SENTENCES
 from workbench.replications.sentences import not_testable, untestable_verdicts
 from workbench.replications.verdicts import Verdict
@@ -20,6 +20,7 @@ def judge(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
         *judge_orders(evidence, reading),
         *judge_each(evidence, reading),
         *judge_most(evidence),
+        judge_lambda(evidence),
         *judge_affinity(evidence),
         *judge_growth(evidence, reading),
         *untestable_verdicts(BEYOND),

@@ -27,7 +27,7 @@ from workbench.replications.demix.names import (
     dense_dapt,
     system,
 )
-from workbench.replications.demix.orders import WORDS, averages
+from workbench.replications.demix.orders import WORDS, averages, by_lambda
 from workbench.replications.demix.sentences import SENTENCES
 from workbench.replications.demix.specifications import SplitWords, TrainedModel, model_rows, word_rows
 from workbench.replications.findings import (
@@ -94,6 +94,7 @@ def _tables(evidence: DemixEvidence) -> dict[str, list[Row]]:
         "4": _by_domain(evidence),
         "5": averages(evidence, 5),
         "5 by domain": _by_novel_domain(evidence),
+        "5 by λ": by_lambda(evidence),
         "5 by reading": [row for reading in (*READINGS, CALIBRATED) for row in _modes(evidence, reading)],
         "6": _sizes_of_mixture(evidence),
         "7": _removal(evidence),

@@ -50,6 +50,8 @@ class Reading:
 PAPER = Reading("prefix", 0.7)
 CODE = Reading("last_token", 0.3)
 READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
+# Eq. 9's λ in the paper's grid (§5.1), each as a reading of its text: a share of 1 − λ for the newest block
+GRID = {0.1: Reading("prefix", 0.9), 0.3: PAPER, 0.5: Reading("prefix", 0.5), 1.0: Reading("prefix", 0.0)}
 CALIBRATED = Reading("calibrated", PAPER.newest_weight)  # ours, not the paper's: no claim is judged by it
 
 

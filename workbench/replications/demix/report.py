@@ -76,6 +76,14 @@ def _readings(findings: Findings) -> Iterator[Section]:
     )
     yield Section("Two readings of the posterior", (sentence,), rows)
     yield Section("Novel domains under each reading", (), findings["tables"]["5 by reading"], "modes")
+    if rows := findings["tables"].get("5 by λ"):
+        yield Section("DEMix (updating) by λ of Eq. 9", (_BY_LAMBDA,), rows)
+
+
+_BY_LAMBDA = (
+    "The same scores under the four values of Eq. 9's λ that the paper tried, with the full prefix as evidence; λ = 1 "
+    "is the plain mean of all blocks so far."
+)
 
 
 def _calibrated(findings: Findings) -> Iterator[Section]:

@@ -17,6 +17,7 @@ from engine.statistics.estimates import Floats
 from workbench.replications.demix.calibration import Fit, fit
 from workbench.replications.demix.names import (
     CALIBRATED,
+    GRID,
     READINGS,
     DemixRun,
     Reading,
@@ -121,7 +122,8 @@ class _Text(ScoredText):
         equal = [1.0] * len(test.logprobs_EX)
         self._keep(System("average"), self.mixed(FixedGate(equal), test))
         rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
-        for reading, rule in rules.items():
+        grid = {reading: reading.evidence for reading in GRID.values()}
+        for reading, rule in (rules | grid).items():
             updating = UpdatingGate(
                 equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.replications.demix.orders import LAMBDA
 from workbench.replications.sentences import Sentence
 
 _SIZES = "Needs models of several sizes; a replication has one."
@@ -170,7 +171,7 @@ SENTENCES = (
         "demix-lambda",
         "§5.1",
         "found that 0.3 worked well for most settings",
-        why="Two of the paper's four values are mixed, as two readings of its formula, and no others.",
+        (f"{LAMBDA.where}: {LAMBDA.sentence}",),
     ),
     Sentence(
         "demix-correct-label",

@@ -52,7 +52,7 @@ _WRITTEN: Mapping[SizeName, DemixSize] = {
         ),
         retrained_domains=4,
         max_bytes=25_000_000,
-        test_tokens=32_768,
+        test_tokens=65_536,  # 128 blocks: 60 documents of 2 kB are read, though some fill two blocks
     ),
     "small": DemixSize(
         about="12 layers, width 768, as the paper's 125M: one GPU, some hours",
