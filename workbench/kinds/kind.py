@@ -28,9 +28,7 @@ class Kind(Generic[SpecType]):
 
     spec: type[SpecType]
     title: str  # start of its jobs' titles, before the name of their subject, such as “Train expert”
-    creates: Callable[
-        [SpecType], list[RegistryObject]
-    ]  # there afterwards, if names are known beforehand
+    creates: Callable[[SpecType], list[RegistryObject]]  # there afterwards, if names are known beforehand
     requires: Callable[[SpecType], list[RegistryObject]]  # what must be there before
     reads: Callable[[SpecType], str]  # the local file or folder that it reads; empty for none
     complaints: Callable[[Session, SpecType], list[str]] | None = None  # further reasons why it is impossible
