@@ -27,6 +27,7 @@ from ui.present.text.terminal import harmless
 from ui.serving.browser import can_browse
 from ui.serving.login import login_link
 from workbench.settings import Settings
+from workbench.store.private_folder import make_private
 
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
 LOCK = "up.lock"  # in the home folder
@@ -36,7 +37,7 @@ EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
     """Runs until Ctrl-C or until a server exits; returns the exit code. Raises a Problem before it starts any."""
     check(settings)
-    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(settings)
     with _only_one(settings):
         prepare(settings, demo)
         with _browser(settings, browse and can_browse()):

@@ -115,7 +115,7 @@ def direct_writes(source: str) -> Iterator[str]:
                 yield name
 
 
-def test_one_module_alone_writes_to_the_terminal() -> None:
+def test_only_one_module_writes_to_the_terminal() -> None:
     result = {
         str(file.relative_to(CLI)): list(direct_writes(file.read_text(encoding="utf-8"))) for file in CLI.rglob("*.py")
     }
