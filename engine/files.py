@@ -126,7 +126,7 @@ def faults_in(folder: Path, sha256: str | None = None) -> Iterator[tuple[str, st
     manifest = folder / MANIFEST
     try:
         actual, files = sha256_of(manifest), _listed(manifest)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         yield MANIFEST, f"cannot be read ({error})."
         return
     if sha256 is not None and actual != sha256:
@@ -147,8 +147,24 @@ def weights_sha256(folder: Path) -> str:
 
 
 def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
-    files: dict[str, dict[str, Any]] = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-    return files
+    """The files that a manifest lists; raises ValueError where it is none."""
+    try:
+        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+        is_list = all(map(_is_listed, files, files.values()))
+    except (AttributeError, KeyError, TypeError, RecursionError):
+        raise ValueError("it is no list of files") from None
+    if not is_list:
+        raise ValueError("it lists a file without its size and hash, or outside its folder")
+    return dict(files)
+
+
+def _is_listed(name: str, file: Any) -> bool:
+    """Whether this is a name inside the folder, with a size and a hash."""
+    if type(file["size_bytes"]) is not int or not isinstance(file["sha256"], str):
+        return False
+    parts = Path(name).parts
+    is_writable = "\0" not in name and name.encode(errors="replace").decode() == name
+    return bool(parts) and is_writable and not Path(name).is_absolute() and ".." not in parts
 
 
 _RESTORE = "Restore it from a copy, or run the job that made it again."

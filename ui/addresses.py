@@ -40,17 +40,29 @@ def is_any(host: str) -> bool:
     return is_ip(host) and ipaddress.ip_address(host).is_unspecified
 
 
+def own_addresses() -> set[str]:
+    """The IP addresses of this machine's network interfaces, as they are now."""
+    import psutil
+
+    families = (socket.AF_INET, socket.AF_INET6)
+    interfaces = psutil.net_if_addrs().values()
+    return {one.address.partition("%")[0] for each in interfaces for one in each if one.family in families}
+
+
 def require_safe_address(settings: Settings) -> None:
-    """Raises UnsafeAddress if other machines can reach the server without a long token."""
+    """Raises UnsafeAddress if other machines can reach a server, itself or by a proxy, without a long token."""
     token = settings.token.get_secret_value()
-    if is_loopback(settings.host) or len(token) >= MIN_TOKEN_CHARACTERS:
+    exposed = {"WORKBENCH_HOST": [settings.host], "WORKBENCH_HOSTS": sorted(settings.host_names)}
+    outside = [(variable, name) for variable, names in exposed.items() for name in names if not is_loopback(name)]
+    if not outside or len(token) >= MIN_TOKEN_CHARACTERS:
         return
+    variable, name = outside[0]
     if not token:
-        problem = f"WORKBENCH_HOST is “{settings.host}”, but must be a loopback address while no token is set."
+        problem = f"{variable} is “{name}”, but must be a loopback address while no token is set."
     else:
         problem = (
             f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
-            "WORKBENCH_HOST is not a loopback address."
+            f"{variable} is not a loopback address."
         )
     raise UnsafeAddress(problem, _MAKE_TOKEN)
 

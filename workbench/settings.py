@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,21 @@ from workbench.errors import BadSettings
 
 LONGEST_SECONDS = 86_400.0
 SHORTEST_SECONDS = 0.001
+
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+
+
+def _listed(names: str) -> list[str]:
+    return [one.strip() for one in names.split(",") if one.strip()]
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _seconds(default: float, description: str) -> Any:
@@ -38,6 +55,11 @@ class Settings(BaseSettings):
     )
     host: str = Field(
         "127.0.0.1", description="Address that the API listens on; any other than loopback needs a token."
+    )
+    hosts: str = Field(
+        "",
+        description="Further names and addresses under which the servers are reached, separated by commas, such as the "
+        "name of a proxy with TLS; needs a token.",
     )
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
@@ -110,6 +132,20 @@ class Settings(BaseSettings):
             raise ValueError("must be printable ASCII characters without blanks at the ends, but is not")
         return token
 
+    @field_validator("hosts")
+    @classmethod
+    def _are_names(cls, hosts: str) -> str:
+        """Refuses addresses of pages, ports and patterns: a name stands for itself."""
+        for name in _listed(hosts):
+            if not (_HOST_NAME.fullmatch(name) or _is_ip(name)):
+                raise ValueError(f"must be names or addresses without a scheme, port or “*”, but has “{name}”")
+        return hosts
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The names in `hosts`, in lower case."""
+        return frozenset(name.lower() for name in _listed(self.hosts))
+
     @property
     def root(self) -> Path:
         """The home folder as an absolute path."""
@@ -128,7 +164,7 @@ class Settings(BaseSettings):
     @property
     def tracker_names(self) -> list[str]:
         """The names in `trackers`, each once."""
-        return list(dict.fromkeys(one.strip() for one in self.trackers.split(",") if one.strip()))
+        return list(dict.fromkeys(_listed(self.trackers)))
 
     @property
     def jobs_folder(self) -> Path:

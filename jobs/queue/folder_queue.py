@@ -17,6 +17,8 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
 from engine.files import new_file
+from workbench.errors import StorageError
+from workbench.store.private_folder import private_folder
 
 SCHEME = "folder"
 TRANSPORT_ALIASES[SCHEME] = "jobs.queue.folder_queue:Transport"
@@ -27,9 +29,10 @@ class Channel(filesystem.Channel):
 
     @property
     def folder(self) -> Path:
-        folder = Path(self.data_folder_in)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        try:
+            return private_folder(Path(self.data_folder_in))
+        except StorageError as problem:  # to a sender a queue that cannot be used is a broker that is away
+            raise OSError(str(problem)) from problem
 
     @property
     def control_folder(self) -> Path:

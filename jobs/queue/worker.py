@@ -15,6 +15,7 @@ from jobs.queue.tasks import app
 from workbench.errors import RegistryUnavailable
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
+from workbench.store.private_folder import make_private
 
 
 def main() -> NoReturn:
@@ -33,9 +34,10 @@ def main() -> NoReturn:
 
 
 def prepare(settings: Settings) -> None:
-    """Checks the registry, and sends messages for jobs that wait already."""
+    """Makes the folders private, checks the registry, and sends messages for jobs that wait already."""
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
     warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)  # about late acknowledgement, which is off
+    make_private(settings)
     try:
         require_registry(settings)
         send_due(settings, resend_seconds=0)  # messages may be lost with a worker that was killed

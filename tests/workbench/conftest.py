@@ -124,7 +124,7 @@ def postgres_url() -> Iterator[str]:
     run(initdb, "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8")
     run(*control, "-l", folder / "log", "-o", f"-k {folder} -h '' -c fsync=off", "start")
     url = f"postgresql://postgres@/postgres?host={folder}"
-    database.migrate(Settings(home=folder, database_url=url))
+    database.migrate(Settings(home=folder / "home", database_url=url))
     yield url
     database.close_engines()
     run(*control, "-m", "immediate", "stop")

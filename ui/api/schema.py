@@ -30,7 +30,7 @@ GIVEN = {
     404: "What is named does not exist.",
     409: "The state or a name is in the way.",
 }
-SENT = {413: "The body is too large.", 507: "The disk is full."}
+SENT = {413: "The body is too large.", 415: "The body is not JSON.", 507: "The disk is full."}
 WAITED = {429: "Too many requests wait; Retry-After says when to come back.", 504: "The answer took too long."}
 
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from engine.errors import Problem
 from ui.cli.command_table import CommandTable
-from ui.cli.output import print_note, print_problem
+from ui.cli.output import print_note, print_problem, say
 from ui.errors import BadUsage
 
 PROBLEM = 2
@@ -57,7 +57,7 @@ def _print_version(is_set: bool) -> None:
     if is_set:
         from importlib.metadata import version
 
-        typer.echo(version("expert-workbench"))
+        say(version("expert-workbench"))
         raise typer.Exit
 
 

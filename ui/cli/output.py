@@ -1,4 +1,8 @@
-"""Printing: JSON for programs, tables and sentences for people."""
+"""Printing: JSON for programs, tables and sentences for people.
+
+Nothing else of the command line writes to the terminal (a test reads its modules), so that no name, path, note, log or
+generated text reaches it with control characters.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from unicodedata import category
 
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
+from ui.present.text.terminal import harmless, harmless_json
 from workbench.formatting.number_format import MINUS, number
 
 LONGEST_LINE = 100  # characters
@@ -20,7 +24,13 @@ def print_json(value: Any) -> None:
     """Prints cards, lists and plain values as JSON on stdout; NaN and infinity become null."""
     from pydantic_core import to_json
 
-    sys.stdout.write(to_json(value, indent=2, inf_nan_mode="null").decode() + "\n")
+    print_json_text(to_json(value, indent=2, inf_nan_mode="null").decode())
+
+
+def print_json_text(text: str) -> None:
+    """Prints a JSON value as a line on stdout, at once; a program may wait for it."""
+    sys.stdout.write(harmless_json(text) + "\n")
+    sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
@@ -35,9 +45,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, title in enumerate(columns):
         numeric = all(isinstance(row[place], int | float | None) for row in cells)
-        table.add_column(title, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(harmless(title), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(shown(value)) for value in row))
+        table.add_row(*(Text(harmless(shown(value))) for value in row))
     _console().print(table)
 
 
@@ -67,18 +77,30 @@ def _inner(value: Any) -> dict[str, Any]:
 
 def say(sentence: str) -> None:
     """Prints a sentence on stdout."""
-    sys.stdout.write(sentence + "\n")
+    print_text(sentence + "\n")
 
 
-def print_note(sentence: str) -> None:
-    """Prints a sentence on stderr, so that it does not mix with results."""
+def print_text(text: str) -> None:
+    """Prints text on stdout as it is, without a line's end of its own, at once."""
+    sys.stdout.write(harmless(text))
+    sys.stdout.flush()
+
+
+def print_painted(text: str) -> None:
+    """Prints text of `Palette` on stdout at once: it holds our own colours and is harmless but for them."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def print_painted_note(sentence: str) -> None:
+    """Prints a sentence with names of `Palette` on stderr."""
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
 
 
-def harmless(text: str) -> str:
-    """Text without control characters: a document or a model may contain terminal escape sequences."""
-    return "".join(character for character in text if category(character) != "Cc" or character in "\n\t")
+def print_note(sentence: str) -> None:
+    """Prints a sentence on stderr, so that it does not mix with results."""
+    print_painted_note(harmless(sentence))
 
 
 def print_problem(problem: Problem, as_json: bool) -> None:

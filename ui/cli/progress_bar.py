@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ui.cli.output import print_note
 from ui.present.text.formatting import duration
+from ui.present.text.terminal import harmless
 
 Draw = Callable[[str, float], None]  # what is done now, and the share that is done
 FIRST_SECONDS, LONGEST_SECONDS = 5.0, 60.0  # between two lines; a long run has fewer of them
@@ -28,7 +29,7 @@ def progress_bar(quiet: bool) -> Iterator[Draw]:
     columns = (BarColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
         bar = progress.add_task("starting", total=1.0)
-        yield lambda words, share: progress.update(bar, description=words, completed=share)
+        yield lambda words, share: progress.update(bar, description=harmless(words), completed=share)
 
 
 class Lines:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import html
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from io import StringIO
 from typing import Any
 from urllib.parse import quote
 
 from ui.playground.player import PaneRequest, Player, Round
 from ui.playground.view import Answer, problem_html
+from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
 Cells = Mapping[tuple[int, int], str]  # by prompt and model
@@ -64,9 +63,5 @@ def grid_html(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> st
 
 def grid_csv(models: Sequence[str], prompts: Sequence[str], cells: Cells) -> str:
     """One row for each cell: prompt, model, text."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["prompt", "model", "text"])
-    for (row, column), answer in cells.items():
-        writer.writerow([prompts[row], models[column], answer])
-    return text.getvalue()
+    rows = ([prompts[row], models[column], answer] for (row, column), answer in cells.items())
+    return csv_text(rows, ["prompt", "model", "text"])

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
-from io import StringIO
 
+from ui.present.csv_text import csv_text
 from workbench.answers.metrics import MetricValue
 
-HEADER = ",".join(MetricValue.model_fields) + "\n"
+HEADER = csv_text([], list(MetricValue.model_fields))
 
 
 def csv_rows(points: Iterable[MetricValue]) -> str:
     """The rows without the header; every number as it was measured, to the last digit."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(point.model_dump().values() for point in points)
-    return text.getvalue()
+    return csv_text(list(point.model_dump().values()) for point in points)

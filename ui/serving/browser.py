@@ -11,8 +11,9 @@ from html import escape
 
 from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.serving.login import login_link
-from ui.serving.private_files import private_folder, write_private
+from ui.serving.private_files import write_private
 from workbench.settings import Settings, get_settings
+from workbench.store.private_folder import private_folder
 
 MAX_WAIT_SECONDS = 60.0
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ui.addresses import registry_id, studio_address
-from ui.serving.private_files import create_private, private_folder, write_private
+from ui.serving.private_files import create_private, write_private
+from workbench.store.private_folder import private_folder
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

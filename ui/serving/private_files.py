@@ -8,13 +8,6 @@ from pathlib import Path
 from engine.files import new_file
 
 
-def private_folder(folder: Path) -> Path:
-    """Creates a folder that only its owner may open, and returns it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
 def write_private(path: Path, content: bytes) -> None:
     """Writes a file atomically."""
     with new_file(path, private=True) as file:

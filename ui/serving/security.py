@@ -27,9 +27,10 @@ from ui.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
     TOKEN_WANTED,
+    api_address,
     is_any,
-    is_ip,
     is_loopback,
+    own_addresses,
     registry_id,
     studio_address,
 )
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from workbench.settings import Settings
 
 MAX_BODY_BYTES = 2 << 20  # a prompt of half a million words; nobody's context is that long
-TOO_LARGE = f"A request must be at most {MAX_BODY_BYTES:,} bytes, but is larger."
+MAX_UPLOAD_MIB = 200  # of a file in the studio, which Streamlit holds in memory
+_FORM_BYTES = 1 << 20  # of what a form has around an uploaded file
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 
 class Refusal(Exception):
@@ -57,37 +60,89 @@ class Rules:
     """The access rules of one server.
 
     `frames` are the places (Sec-Fetch-Dest) in which a page of another address may show one of ours: the headers name
-    which page may. Where `for_programs`, requests need no Origin, are asked for a password, and are small.
+    which page may. Where `for_programs`, requests need no Origin and are asked for a password. `policies` are the
+    content security policies by the start of the path, the longest start first; `uploads` is the start of the paths
+    that take files, of `max_upload_bytes` together with their form.
     """
 
     host: str
     port: int
+    hosts: frozenset[str]
     headers: Mapping[str, str]
+    policies: Mapping[str, str]
+    uploads: str
+    max_upload_bytes: int = MAX_BODY_BYTES
     frames: tuple[str, ...] = ()
     for_programs: bool = False
+
+    def policy(self, path: str) -> str:
+        """What a page at this path may load."""
+        return next(policy for start, policy in self.policies.items() if path.startswith(start))
+
+    def max_bytes(self, path: str) -> int:
+        """The longest body at this path."""
+        return self.max_upload_bytes if path.startswith(self.uploads) else MAX_BODY_BYTES
+
+    def content_type(self, path: str) -> str:
+        """The type that a body at this path must have."""
+        return _FORM if path == LOGIN_PATH else _FILES if path.startswith(self.uploads) else _JSON
 
 
 def api_rules(settings: Settings) -> Rules:
     """The API's: programs ask it, and the studio frames its playground."""
     port = settings.studio_port
-    studio = f"'self' {studio_address(settings)} http://localhost:{port}"
-    policy = (
-        "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
-        f"frame-ancestors {studio}; form-action 'self'; base-uri 'self'"
+    studio = " ".join(["'self'", studio_address(settings), f"http://localhost:{port}", *_named_origins(settings, port)])
+    around = f"object-src 'none'; frame-ancestors {studio}; form-action 'self'; base-uri 'self'"
+    policies = {
+        # Gradio's page writes scripts and styles into itself and compiles templates.
+        "/play": f"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; {around}",
+        # The page of the schema starts by a script of its own.
+        "/docs": "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+        f"img-src 'self' data:; {around}",
+        "": f"default-src 'none'; {around}",
+    }
+    return Rules(
+        settings.host,
+        settings.api_port,
+        settings.host_names,
+        _HEADERS,
+        policies,
+        uploads="/play/gradio_api/upload",
+        frames=("iframe",),
+        for_programs=True,
     )
-    headers = {**_HEADERS, "content-security-policy": policy}
-    return Rules(settings.host, settings.api_port, headers, frames=("iframe",), for_programs=True)
 
 
 def studio_rules(settings: Settings) -> Rules:
-    """The studio's: browsers of this machine alone, and no page around it but itself."""
-    policy = "frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
-    headers = {**_HEADERS, "content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
-    return Rules(STUDIO_HOST, settings.studio_port, headers)
+    """The studio's: browsers of this machine, or of a named host, and no page around it but itself."""
+    port = settings.api_port
+    api = " ".join([api_address(settings), f"http://localhost:{port}", *_named_origins(settings, port)])
+    policy = (
+        # Streamlit's page writes styles into itself; Vega and Plotly compile expressions, partly in workers.
+        "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+        f"frame-src 'self' blob: data: {api}; object-src 'none'; "
+        "frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
+    )
+    return Rules(
+        STUDIO_HOST,
+        settings.studio_port,
+        settings.host_names,
+        {**_HEADERS, "x-frame-options": "SAMEORIGIN"},
+        {"": policy},
+        uploads="/_stcore/upload_file/",
+        max_upload_bytes=(MAX_UPLOAD_MIB << 20) + _FORM_BYTES,
+    )
+
+
+def _named_origins(settings: Settings, port: int) -> list[str]:
+    """The places under named hosts where a server may be: behind TLS, or at its own port."""
+    names = [f"[{name}]" if ":" in name else name for name in sorted(settings.host_names)]
+    return [origin for name in names for origin in (f"https://{name}", f"http://{name}:{port}")]
 
 
 # The referrer stays here, too; with `no-referrer` a browser would send our own forms with the Origin “null”.
 _HEADERS = {"referrer-policy": "same-origin", "x-content-type-options": "nosniff"}
+_LOGIN_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors{}; form-action 'self'; base-uri 'none'"
 
 
 class Guard:
@@ -99,6 +154,8 @@ class Guard:
         self._login = Login(settings)
         self._login_page = LoginPage(self._login)
         self._registry = registry_id(settings)
+        frames = rules.policy("").partition("frame-ancestors")[2].partition(";")[0]
+        self._own_policy = _LOGIN_POLICY.format(frames)
         self._foreign = f"Another workbench's server listens on port {rules.port}."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,25 +163,27 @@ class Guard:
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
-        marked = self._marked(send)
+        path = str(scope["path"])
+        marked = self._marked(send, self._rules.policy(path))
         try:
             self._check_sender(connection)
             if self._login.is_needed and scope["type"] == "http" and scope["path"] == LOGIN_PATH:
+                self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
             else:
                 self._check_request(connection)
-                await self._app(scope, _limited(receive) if self._rules.for_programs else receive, marked)
+                await self._app(scope, _limited(receive, self._rules.max_bytes(path)), marked)
                 return
         except Refusal as refusal:
             response = self._refused(connection, refusal)
-        await response(scope, receive, marked)
+        await response(scope, receive, self._marked(send, self._own_policy))
 
     def _check_sender(self, connection: HTTPConnection) -> None:
         """Refuses what another site, or a page on another port of this machine, sent."""
         headers = connection.headers
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
-            raise Refusal(403, f"The Host header must name this server, but is “{host}”.", "foreign_host")
+            raise Refusal(403, _FOREIGN_HOST.format(host), "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(connection):
             raise Refusal(403, "The request must carry this server's own Origin header.", "foreign_origin")
@@ -161,8 +220,20 @@ class Guard:
             raise Refusal(421, self._foreign, "foreign_registry")
         if self._login.is_needed and not self._is_known(connection):
             raise Refusal(401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED)
-        if self._rules.for_programs and _length(headers) > MAX_BODY_BYTES:
-            raise Refusal(413, TOO_LARGE, "too_large")
+        if connection.scope["type"] == "http":
+            self._check_body(connection)
+
+    def _check_body(self, connection: HTTPConnection) -> None:
+        """Refuses a body that is too long, or of another type than the path takes: a page may send simple ones."""
+        headers, path = connection.headers, connection.scope["path"]
+        most = self._rules.max_bytes(path)
+        if _length(headers) > most:
+            raise Refusal(413, _too_large(most), "too_large")
+        if connection.scope["method"] in _SAFE or not (_length(headers) or "transfer-encoding" in headers):
+            return
+        wanted = self._rules.content_type(path)
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+            raise Refusal(415, f"The body must be of the type {wanted} (Content-Type).", "unsupported_media_type")
 
     def _is_known(self, connection: HTTPConnection) -> bool:
         cookie = connection.cookies.get(self._login.cookie, "")
@@ -170,15 +241,14 @@ class Guard:
 
     def _is_own_name(self, name: str) -> bool:
         host = self._rules.host
-        if is_loopback(name) or name == host:
+        if is_loopback(name) or name == host or name in self._rules.hosts:
             return True
-        # Listening everywhere: any address is ours, and an address cannot be rebound; of names only our own.
-        return is_any(host) and (is_ip(name) or name == socket.gethostname())
+        return is_any(host) and (name == socket.gethostname().lower() or name in own_addresses())
 
-    def _marked(self, send: Send) -> Send:
+    def _marked(self, send: Send, policy: str) -> Send:
         async def marked(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                MutableHeaders(scope=message).update(self._rules.headers)
+                MutableHeaders(scope=message).update({**self._rules.headers, _POLICY: policy})
             await send(message)
 
         return marked
@@ -198,20 +268,26 @@ def _wants_page(connection: HTTPConnection) -> bool:
     return is_get and headers.get("sec-fetch-dest", "document") == "document"
 
 
+_POLICY = "content-security-policy"
+_FOREIGN_HOST = "The Host header must name this server, but is “{}”. If it is right, add it to WORKBENCH_HOSTS."
 _BASIC_CHALLENGE = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
 
 
-def _limited(receive: Receive) -> Receive:
-    """The same messages, until they carry more than is allowed."""
+def _too_large(most: int) -> str:
+    return f"A request must be at most {most:,} bytes, but is larger."
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """The same messages, until they carry more bytes than are allowed."""
     num_bytes = 0
 
     async def limited() -> Message:
         nonlocal num_bytes
         message = await receive()
         num_bytes += len(message.get("body", b""))
-        if num_bytes > MAX_BODY_BYTES:
+        if num_bytes > most:
             # This kind passes through FastAPI, which takes any other for a body that cannot be read.
-            raise HTTPException(413, TOO_LARGE)
+            raise HTTPException(413, _too_large(most))
         return message
 
     return limited

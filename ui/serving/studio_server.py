@@ -21,6 +21,7 @@ def options(settings: Settings) -> dict[str, Any]:
     Streamlit reads such a file beside the program that starts it, which is this module, not the script.
     """
     from ui.addresses import STUDIO_HOST
+    from ui.serving.security import MAX_UPLOAD_MIB
 
     written = tomllib.loads(SCRIPT.with_name(".streamlit").joinpath("config.toml").read_text(encoding="utf-8"))
     return _flat(written) | {
@@ -28,7 +29,8 @@ def options(settings: Settings) -> dict[str, Any]:
         "server.port": settings.studio_port,
         "server.showEmailPrompt": False,
         # Protects against DNS rebinding.
-        "server.allowedHosts": [STUDIO_HOST, "localhost"],
+        "server.allowedHosts": [STUDIO_HOST, "localhost", *sorted(settings.host_names)],
+        "server.maxUploadSize": MAX_UPLOAD_MIB,
         # A .streamlit folder in the working directory must not change these settings.
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,

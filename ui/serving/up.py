@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from engine.device import process_environment
 from engine.extras import require_extras
@@ -23,9 +23,11 @@ from ui.addresses import (
     studio_address,
 )
 from ui.errors import BadUsage, UiError
+from ui.present.text.terminal import harmless
 from ui.serving.browser import can_browse
 from ui.serving.login import login_link
 from workbench.settings import Settings
+from workbench.store.private_folder import make_private
 
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
 LOCK = "up.lock"  # in the home folder
@@ -35,7 +37,7 @@ EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
     """Runs until Ctrl-C or until a server exits; returns the exit code. Raises a Problem before it starts any."""
     check(settings)
-    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(settings)
     with _only_one(settings):
         prepare(settings, demo)
         with _browser(settings, browse and can_browse()):
@@ -152,15 +154,27 @@ def processes(procfile: Path = PROCFILE) -> dict[str, str]:
 
 def _serve(settings: Settings, output: IO[str]) -> int:
     from honcho import manager
-    from honcho.printer import Printer
 
     # Honcho kills processes that are still running by then; a job may need `cancel_seconds` to save a checkpoint.
     manager.KILL_WAIT = settings.cancel_seconds + EXIT_SECONDS
-    servers = manager.Manager(Printer(output))
+    servers = manager.Manager(printer(output))
     for name, command in processes().items():
         servers.add_process(name, command, env=environment(settings))
     servers.loop()
     return int(servers.returncode or 0)
+
+
+def printer(output: IO[str]) -> Any:
+    """Honcho's printer of the servers' lines, without what names and texts in them could do to a terminal."""
+    from honcho.printer import Printer
+
+    class HarmlessPrinter(Printer):  # type: ignore[misc]  # honcho has no types
+        def write(self, message: Any) -> None:
+            data = message.data
+            text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+            super().write(message._replace(data=harmless(text)))
+
+    return HarmlessPrinter(output)
 
 
 @contextmanager

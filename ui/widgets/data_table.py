@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import streamlit as st
 
+from ui.present.csv_text import csv_text
 from workbench.formatting.palette import Look
 
 Rows = Sequence[Mapping[str, Any]]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of a formula
 
 
 def show_table(
@@ -80,15 +78,6 @@ def ticked(key: str) -> list[int]:
 
 
 def as_csv(rows: Rows) -> str:
-    """Rows as CSV text; a cell that a spreadsheet would run as a formula is quoted as text."""
-    if not rows:
-        return ""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]))
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
+    """Rows as CSV text, with the names of the first row's columns."""
+    names = list(rows[0]) if rows else []
+    return csv_text(([row.get(name, "") for name in names] for row in rows), names)

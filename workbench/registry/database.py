@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.settings import Settings, get_settings
+from workbench.store.private_folder import make_private
 from workbench.store.row_records import ChangedRows
 from workbench.store.storage import get_storage
 
@@ -200,7 +201,7 @@ def _place(settings: Settings) -> str:
 def migrate(settings: Settings | None = None) -> None:
     """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
-    lock = _make_home(settings.root)
+    lock = _make_home(settings)
     with _exclusive(lock), _explained(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:
@@ -210,15 +211,15 @@ def migrate(settings: Settings | None = None) -> None:
             _upgrade(settings)
 
 
-def _make_home(home: Path) -> Path:
-    """Creates the home folder and returns the lock file of migrations."""
-    lock = home / "migrate.lock"
+def _make_home(settings: Settings) -> Path:
+    """Makes the home folder private, creating it if there is none, and returns the lock file of migrations."""
+    make_private(settings)
+    lock = settings.root / "migrate.lock"
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
         lock.touch()
     except OSError as error:
         raise StorageError(
-            f"The home folder {home} is not writable ({error.strerror}).",
+            f"The home folder {settings.root} is not writable ({error.strerror}).",
             "Set WORKBENCH_HOME, or change its permissions.",
         ) from None
     return lock

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from ui.addresses import require_safe_address
+from ui.addresses import own_addresses, require_safe_address
 from ui.api.app import create_app
 from ui.api.schemas.base import MAX_NAMED
 from ui.errors import UnsafeAddress
+from ui.serving import security
 from ui.serving.login import Login
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.settings import Settings
@@ -146,12 +149,53 @@ def test_another_address_with_a_short_token_is_refused(enter: Open) -> None:
         enter(host="0.0.0.0", token="s3cret")
 
 
-def test_on_every_interface_an_address_is_ours_and_a_name_is_not(enter: Open) -> None:
+def test_on_every_interface_only_this_machine_s_addresses_and_name_are_ours(
+    enter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security, "own_addresses", lambda: {"192.168.1.7", "fe80::1"})
+    monkeypatch.setattr(socket, "gethostname", lambda: "Desktop")
     client = enter(host="0.0.0.0", token=LONG)
     client.headers["authorization"] = f"Bearer {LONG}"
 
-    assert client.get("/healthz", headers={"host": "192.168.1.7:8000"}).status_code == 200
-    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 403
+    for ours in ("192.168.1.7:8000", "[fe80::1]:8000", "desktop:8000", "DESKTOP", "127.0.0.1:8000"):
+        assert client.get("/healthz", headers={"host": ours}).status_code == 200, ours
+    for other in ("192.168.1.8:8000", "8.8.8.8", "[fe80::2]", "evil.example", "desktop.evil.example"):
+        answer = client.get("/healthz", headers={"host": other})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_host"), other
+        assert "WORKBENCH_HOSTS" in answer.json()["error"]["message"]
+
+
+def test_this_machine_s_own_addresses_are_known() -> None:
+    assert "127.0.0.1" in own_addresses()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "192.168.1.7"])
+def test_a_proxy_s_name_is_let_in_where_it_is_named(enter: Open, address: str) -> None:
+    client = enter(host=address, hosts="Bench.Example.org, 10.0.0.9", token=LONG)
+    client.headers["authorization"] = f"Bearer {LONG}"
+
+    for named in ("bench.example.org", "BENCH.example.org:443", "10.0.0.9:8000"):
+        assert client.get("/healthz", headers={"host": named}).status_code == 200, named
+    own = {"host": "bench.example.org", "origin": "https://bench.example.org"}
+    assert client.post("/v1/workbench/mix", json={}, headers=own).json()["error"]["code"] == "bad_request"
+    for other in ("example.org", "a.bench.example.org", "bench.example.org.evil.example", "10.0.0.10"):
+        assert client.get("/healthz", headers={"host": other}).status_code == 403, other
+    assert "https://bench.example.org" in client.get("/healthz").headers["content-security-policy"]
+
+
+def test_a_named_host_needs_a_long_token_as_an_address_does(enter: Open) -> None:
+    for token in ("", "s3cret"):
+        with pytest.raises(UnsafeAddress, match="WORKBENCH_HOSTS"):
+            enter(hosts="bench.example.org", token=token)
+    require_safe_address(Settings(hosts="localhost,127.0.0.1,::1"))
+
+
+@pytest.mark.parametrize(
+    "hosts", ["https://a.example", "a.example:443", "*", "*.example", "a/b", "[::1]", "a b", "-a", "ä.example"]
+)
+def test_a_named_host_is_a_name_alone(hosts: str) -> None:
+    with pytest.raises(ValidationError, match="without a scheme, port"):
+        Settings(hosts=hosts)
 
 
 def test_a_body_that_is_too_large_is_refused(enter: Open) -> None:
@@ -185,7 +229,8 @@ def test_no_more_is_named_than_can_take_part(enter: Open, many: dict[str, Any]) 
 
 
 def test_the_browser_is_ordered_to_load_nothing_from_elsewhere(enter: Open) -> None:
-    policy = enter(studio_port=8777).get("/healthz").headers["content-security-policy"]
-
-    assert "default-src 'self'" in policy
-    assert "frame-ancestors 'self' http://127.0.0.1:8777" in policy
+    client = enter(studio_port=8777)
+    for path, source in (("/healthz", "'none'"), ("/docs", "'self'"), ("/play/", "'self'")):
+        policy = client.get(path).headers["content-security-policy"]
+        assert policy.startswith(f"default-src {source}")
+        assert "frame-ancestors 'self' http://127.0.0.1:8777" in policy

@@ -14,7 +14,7 @@ from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists
 from ui.cli.mix_options import MaxTokens, Seed, Temperature, TopP
 from ui.cli.options import Json
-from ui.cli.output import day, harmless, print_done, print_json, print_note, print_table, say
+from ui.cli.output import day, print_done, print_json, print_note, print_table, say
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import pluralize
@@ -66,7 +66,7 @@ SecondAnswer = Annotated[
 
 _COLUMNS = (
     Column("ID", lambda one: one.id, lambda id: id[:8]),
-    Column("Prompt", lambda one: one.prompt, lambda text: " ".join(harmless(text).split())[:_EXCERPT]),
+    Column("Prompt", lambda one: one.prompt, lambda text: " ".join(text.split())[:_EXCERPT]),
     Column("Models", lambda one: ", ".join(one.models)),
     Column("Domain", lambda one: one.domain),
     Column("Votes", lambda one: ", ".join(_vote_words(vote) for vote in one.votes)),
@@ -137,7 +137,7 @@ def create(
     if not card.has_text:
         print_note("The history is off (WORKBENCH_HISTORY_DAYS=0): prompt and answers are not stored.")
         for model, answer in zip(card.models, new.answers, strict=True):
-            print_note(f"{model}: {harmless(answer.text)}")
+            print_note(f"{model}: {answer.text}")
     _print(card, as_json)
 
 
@@ -186,7 +186,7 @@ def show(
     if as_json:
         print_json(chosen)
     else:
-        say(harmless(chosen.text))
+        say(chosen.text)
 
 
 @app.command("link")
@@ -346,12 +346,10 @@ def _print(card: ComparisonCard, as_json: bool) -> None:
         return
     domain = f", {card.domain} (by the {card.domain_source})" if card.domain else ""
     say(f"Comparison {card.id[:8]} ({day(card.created_at)}{domain})")
-    say(harmless(card.prompt) if card.has_text else "Its text is not stored.")
+    say(card.prompt if card.has_text else "Its text is not stored.")
     for answer, model in zip(card.answers, card.models, strict=True):
         seed = (answer.manifest.sampling or {}).get("seed")
-        say(
-            f"\n{answer.letter}: {model}, seed {seed}, {pluralize(answer.num_tokens, 'token')}\n{harmless(answer.text)}"
-        )
+        say(f"\n{answer.letter}: {model}, seed {seed}, {pluralize(answer.num_tokens, 'token')}\n{answer.text}")
     for one in card.votes:
         say(f"\n{_vote_words(one)}{' (blind)' if one.is_blind else ''}.")
 

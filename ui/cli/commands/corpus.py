@@ -11,7 +11,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import Json, RunOptions, takes
-from ui.cli.output import day, harmless, print_done, print_fields, print_json, print_table, say
+from ui.cli.output import day, print_done, print_fields, print_json, print_table, say
 from ui.present.text.formatting import size
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.cards import CorpusCard, DomainCard
@@ -90,7 +90,7 @@ def show(
         return
     print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
     for document in preview:
-        say(f"\n— {document.source}\n{harmless(document.text[:400])}")
+        say(f"\n— {document.source}\n{document.text[:400]}")
 
 
 @app.command("report")

@@ -22,7 +22,7 @@ from ui.cli.mix_options import (
     evidence_of,
 )
 from ui.cli.options import Json, RunOptions, split_commas, takes
-from ui.cli.output import harmless, print_json, print_rows, print_table, say
+from ui.cli.output import print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
 from ui.present.charts.cluster_grid import grid_rows, grid_words, temperature_words
@@ -363,7 +363,7 @@ def contrast(
             passage.document + 1,
             passage.num_tokens,
             passage.mean,
-            harmless(" ".join("".join(passage.tokens).split())[:80]),
+            " ".join("".join(passage.tokens).split())[:80],
         )
         for title, passages in (("worst", answer.worst), ("best", answer.best))
         for passage in passages

@@ -30,12 +30,13 @@ from ui.cli.mix_options import (
     takes_gate,
 )
 from ui.cli.options import Json
-from ui.cli.output import harmless, print_json, print_note
+from ui.cli.output import print_json, print_note, print_painted, print_painted_note
 from ui.errors import ServerDown, ServerRefused
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
+from ui.present.text.terminal import harmless
 from workbench.formatting.number_format import share
 from workbench.mixture_request import MixtureRequest
 
@@ -121,8 +122,7 @@ def generate(
         for piece in pieces:
             generated.pieces.append(piece)
             if not as_json:
-                sys.stdout.write(palette.paint(piece))
-                sys.stdout.flush()
+                print_painted(palette.paint(piece))
     _finish(generated, palette, as_json)
 
 
@@ -134,9 +134,11 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
         end = {} if generated.end is None else vars(generated.end)
         print_json({"text": text, "tokens": tokens, **average, **end})
         return
-    sys.stdout.write("\n")
+    print_painted("\n")
     legend = ", ".join(f"{palette.name(name)} {share(mean)}" for name, mean in generated.mean_weights().items())
-    print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
+    print_painted_note(
+        f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text."
+    )
     for expert, gates in generated.mean_gates().items():
         inside = ", ".join(f"{name} {share(mean)}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
         print_note(f"Inside {expert}: {inside}.")
@@ -236,7 +238,7 @@ class Palette:
 
     def name(self, expert: str) -> str:
         """An expert's mark and name in its colour."""
-        return f"{self.colour(expert)}{marked(expert, self._looks.expert(expert))}{self.off}"
+        return f"{self.colour(expert)}{harmless(marked(expert, self._looks.expert(expert)))}{self.off}"
 
     def paint(self, piece: Piece) -> str:
         """A piece in its leading expert's colour."""

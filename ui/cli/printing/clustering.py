@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
+from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
@@ -105,7 +105,7 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
         return
     print_fields(match.model_dump(exclude={"id", "representatives"}))
     for one in documents:
-        say(f"\n— {one.id[:12]}, {one.domain}, {one.split}\n{harmless(one.text[:400])}")
+        say(f"\n— {one.id[:12]}, {one.domain}, {one.split}\n{one.text[:400]}")
 
 
 def _find(card: ClusteringCard, cluster: str) -> ClusterCard:

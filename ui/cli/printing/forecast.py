@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ui.cli.output import harmless, print_json, say
+from ui.cli.output import print_json, say
 from ui.cli.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _print(forecast: Forecast, spec: type[Spec]) -> None:
         say(f"  {forecast.problem} {nearest_words(forecast, spec)}")
     if forecast.measured:
         for number, row in enumerate(forecast.measured.first_batch[:1], 1):
-            say(f"{row_words(row, number)} Its beginning, as the model reads it:\n{harmless(row_text(row))}")
+            say(f"{row_words(row, number)} Its beginning, as the model reads it:\n{row_text(row)}")
     if forecast.command:
         say(f"The same job: {forecast.command}")
     if forecast.request:

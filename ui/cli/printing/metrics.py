@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Literal
 
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as
-from ui.cli.output import print_json, print_note, print_table, shown
+from ui.cli.output import print_json, print_note, print_table, print_text, shown
 from ui.errors import BadUsage
 from ui.present.metrics_csv import HEADER, csv_rows
+from ui.present.text.terminal import harmless_json
 from workbench.analysis.curves.job_metrics import STOPPED, MetricTail, job_metrics
 from workbench.answers.metrics import MetricValue
 from workbench.registry.database import reading
@@ -32,7 +32,7 @@ def print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     if style == "json":
         print_json(answer)
     elif style == "csv":
-        sys.stdout.write(HEADER + csv_rows(answer.points))
+        print_text(HEADER + csv_rows(answer.points))
     else:
         rows = [(one.metric, one.step, one.value, one.unit) for one in answer.points]
         print_table(["Metric", "Step", "Value", "Unit"], rows, empty="There are no points.")
@@ -41,15 +41,14 @@ def print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
 def follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     """Prints a line for each new point until the job has stopped, then ends as `workbench job wait` does."""
     if style == "csv":
-        sys.stdout.write(HEADER)
+        print_text(HEADER)
     tail, state = MetricTail(job_id, names), ""
     while state not in STOPPED:
         if state:
             time.sleep(REDRAW_SECONDS)
         with reading() as session:
             answer = tail.read(session)
-        sys.stdout.write("".join(map(_LINES[style], answer.points)))
-        sys.stdout.flush()
+        print_text("".join(map(_LINES[style], answer.points)))
         state = answer.state
     card = card_of(job_id)
     if state == "paused":
@@ -64,5 +63,5 @@ def _text_line(point: MetricValue) -> str:
 _LINES: dict[Style, Callable[[MetricValue], str]] = {
     "text": _text_line,
     "csv": lambda point: csv_rows([point]),
-    "json": lambda point: point.model_dump_json() + "\n",
+    "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
 }

@@ -26,6 +26,5 @@ def up(
         print_json(servers.addresses(settings))
     else:
         say(servers.greeting(settings))
-    sys.stdout.flush()
     output = sys.stderr if as_json else sys.stdout
     raise typer.Exit(servers.run(settings, demo=demo, browse=not no_browser, output=output))
