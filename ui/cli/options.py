@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -198,7 +198,7 @@ def plain_type(annotation: Any) -> Any:
     return plain_type(types[0]) if len(types) == 1 else Union[tuple(types)]  # noqa: UP007
 
 
-def split_commas(values: list[str]) -> list[str]:
+def split_commas(values: Sequence[str]) -> list[str]:
     """The names in `a,b`, in repeated options, or in both."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
-from ui.present.text.terminal import harmless, harmless_json
+from ui.present.terminal import harmless, harmless_json
 from workbench.formatting.number_format import MINUS, number
 
 LONGEST_LINE = 100  # characters

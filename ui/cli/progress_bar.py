@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ui.cli.output import print_note
+from ui.present.terminal import harmless
 from ui.present.text.formatting import duration
-from ui.present.text.terminal import harmless
 
 Draw = Callable[[str, float], None]  # what is done now, and the share that is done
 FIRST_SECONDS, LONGEST_SECONDS = 5.0, 60.0  # between two lines; a long run has fewer of them

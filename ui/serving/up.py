@@ -23,7 +23,7 @@ from ui.addresses import (
     studio_address,
 )
 from ui.errors import BadUsage, UiError
-from ui.present.text.terminal import harmless
+from ui.present.terminal import harmless
 from ui.serving.browser import can_browse
 from ui.serving.login import login_link
 from workbench.settings import Settings

@@ -17,7 +17,7 @@ from ui.cli.app import main
 from ui.cli.commands.generate import Palette
 from ui.cli.output import print_fields, print_json, print_note, print_problem, print_table, print_text, say
 from ui.present.charts.colours import Looks
-from ui.present.text.terminal import harmless
+from ui.present.terminal import harmless
 from ui.serving.up import printer
 
 CLI = Path(__file__).parents[3] / "ui" / "cli"

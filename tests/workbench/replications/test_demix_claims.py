@@ -135,7 +135,7 @@ def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order:
 
 
 @pytest.mark.parametrize(("nats", "mark"), [((3.0, 3.0, 3.005, 3.1), REPRODUCED), ((3.0, 3.1, 3.0, 3.2), CONTRADICTED)])
-def test_lambda_is_judged_over_the_papers_whole_grid(nats: tuple[float, ...], mark: str) -> None:
+def test_lambda_is_judged_over_the_full_grid_of_the_paper(nats: tuple[float, ...], mark: str) -> None:
     systems = {system("updating", one): mean for one, mean in zip(GRID.values(), nats, strict=True)}
     evidence = evidence_of(losses_of(systems, [*DOMAINS, *NOVEL]))
     verdict = judge_lambda(evidence)

@@ -35,8 +35,8 @@ from ui.errors import ServerDown, ServerRefused
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, marked, read_looks
+from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
-from ui.present.text.terminal import harmless
 from workbench.formatting.number_format import share
 from workbench.mixture_request import MixtureRequest
 

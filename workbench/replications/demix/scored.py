@@ -122,8 +122,8 @@ class _Text(ScoredText):
         equal = [1.0] * len(test.logprobs_EX)
         self._keep(System("average"), self.mixed(FixedGate(equal), test))
         rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
-        grid = {reading: reading.evidence for reading in GRID.values()}
-        for reading, rule in (rules | grid).items():
+        grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
+        for reading, rule in {**rules, **grid}.items():
             updating = UpdatingGate(
                 equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.size.block_size
             )
