@@ -1,4 +1,4 @@
-"""What the registry holds: experts, mixtures, domains, corpora, seed models, clusterings and priors."""
+"""What the registry holds: experts, mixtures, domains, corpora, seed models, clusterings, priors and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query
 
 from ui.api.deps import State, read, write
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, ViewAddress
-from workbench.registry import aliases, corpora, experts, mixtures, priors, seeds, views
+from workbench.answers.documents import TextChanges
+from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
     ClusteringList,
@@ -17,11 +18,23 @@ from workbench.registry.card_lists import (
     ExpertList,
     MixtureList,
     PriorList,
+    ReportList,
     SeedList,
     ViewList,
 )
-from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
-from workbench.registry.clusters import clusterings
+from workbench.registry.cards import (
+    AliasCard,
+    ClusteringCard,
+    CorpusCard,
+    ExpertCard,
+    MixtureCard,
+    PriorCard,
+    ReportCard,
+    SeedCard,
+    ViewCard,
+)
+from workbench.registry.clusters import cluster_documents, clusterings
+from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -118,10 +131,22 @@ def list_corpora(state: State) -> CorpusList:
     return CorpusList(data=read(state, corpora.list_corpora))
 
 
+@router.get("/corpora/{name:path}")
+def show_corpus(name: str, state: State) -> CorpusCard:
+    """One corpus, by its name."""
+    return read(state, corpora.get_corpus, name)
+
+
 @router.get("/seeds")
 def list_seeds(state: State) -> SeedList:
     """Every seed model."""
     return SeedList(data=read(state, seeds.list_seeds))
+
+
+@router.get("/seeds/{name:path}")
+def show_seed(name: str, state: State) -> SeedCard:
+    """One seed model, by its name."""
+    return read(state, seeds.get_seed, name)
 
 
 @router.get("/clusterings")
@@ -130,7 +155,40 @@ def list_clusterings(state: State) -> ClusteringList:
     return ClusteringList(data=read(state, clusterings.list_clusterings))
 
 
+@router.get("/clusterings/{name:path}/changes")
+def show_changes(name: str, state: State) -> TextChanges:
+    """Which documents are missing from the text of now or new in it, since the clustering was made."""
+    return read(state, cluster_documents.changes, get_storage(state.settings), name)
+
+
+@router.get("/clusterings/{name:path}")
+def show_clustering(name: str, state: State) -> ClusteringCard:
+    """One clustering, by its name."""
+    return read(state, clusterings.get_clustering, name)
+
+
 @router.get("/priors")
 def list_priors(state: State) -> PriorList:
     """Every prior with the share of each expert."""
     return PriorList(data=read(state, priors.list_priors))
+
+
+@router.get("/priors/{name:path}")
+def show_prior(name: str, state: State) -> PriorCard:
+    """One prior, by its name."""
+    return read(state, priors.get_prior, name)
+
+
+@router.get("/reports")
+def list_reports(
+    state: State,
+    kind: Annotated[str | None, Query(max_length=200, description="Only of this kind, such as removal.")] = None,
+) -> ReportList:
+    """Every report of a job, the newest first."""
+    return ReportList(data=read(state, reports.list_reports, kind=kind))
+
+
+@router.get("/reports/{id}")
+def show_report(id: str, state: State) -> ReportCard:
+    """One report, by its id or the first digits of it."""
+    return read(state, reports.get_report, id)
