@@ -6,10 +6,9 @@ Each answers with the card as it is afterwards; a deletion answers with the card
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
-from sqlalchemy.orm import Session
 
 from ui.api.deps import State, read, write
 from ui.api.schemas.registry import (
@@ -60,7 +59,7 @@ def delete_expert(name: str, state: State) -> ExpertCard:
     return write(state, _deleted, experts.get_expert, experts.delete_expert, name)
 
 
-def _change_expert(session: Session, name: str, body: ExpertChange) -> ExpertCard:
+def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
     card = experts.describe(session, name, notes=body.notes, tags=body.tags)
     if body.enabled is not None:
         [card] = experts.set_enabled(session, [name], body.enabled)
@@ -109,7 +108,7 @@ def delete_mixture(name: str, state: State) -> MixtureCard:
     return write(state, _deleted, mixtures.get_mixture, mixtures.delete_mixture, name)
 
 
-def _change_mixture(session: Session, name: str, body: MixtureChange) -> MixtureCard:
+def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard:
     card = mixtures.get_mixture(session, name)
     if body.active is not None or body.weights is not None:
         active, weights = body.active, body.weights or {}
@@ -160,7 +159,7 @@ def delete_clustering(name: str, state: State) -> ClusteringCard:
     return write(state, _deleted, clusterings.get_clustering, clusterings.delete_clustering, name)
 
 
-def _change_cluster(session: Session, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
+def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
     row = clusterings.cluster_row(clusterings.clustering_row(session, name), cluster)
     notes = row.notes if body.notes is None else body.notes
     return clusterings.describe_cluster(session, row.id, row.name if body.name is None else body.name, notes)
@@ -187,9 +186,7 @@ def delete_report(id: str, state: State) -> ReportCard:
     return write(state, _deleted, reports.get_report, reports.delete_report, id)
 
 
-def _deleted(
-    session: Session, show: Callable[[Session, str], Shown], delete: Callable[[Session, str], None], name: str
-) -> Shown:
+def _deleted(session: Any, show: Callable[[Any, str], Shown], delete: Callable[[Any, str], None], name: str) -> Shown:
     """The card of what is deleted, as it was."""
     card = show(session, name)
     delete(session, name)

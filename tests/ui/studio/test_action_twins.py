@@ -135,5 +135,5 @@ def test_a_new_button_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("line", "exists"), [("expert rename", True), ("expert fly", False), ("fly", False)])
-def test_a_command_is_looked_up_in_the_command_line(line: str, exists: bool) -> None:
+def test_a_command_is_looked_up(line: str, exists: bool) -> None:
     assert is_command(CommandTable(), line) is exists
