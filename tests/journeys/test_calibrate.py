@@ -95,6 +95,16 @@ def test_the_command_saves_a_gain_and_the_api_and_the_notebook_agree(
     assert card.gate["evidence"] == expected
 
 
+@pytest.mark.usefixtures("home", "scored")
+def test_the_evidence_is_fitted_and_saved_over_http() -> None:
+    with TestClient(create_app(), base_url="http://127.0.0.1") as api:
+        answer = api.post("/v1/workbench/calibration", json={"mixture": "small"}).json()
+        card = api.post("/v1/workbench/mixtures/small/calibrate").json()
+        assert api.get("/v1/workbench/mixtures/small").json() == card
+    assert "Evidence calibrated on dev text of court, kitchen" in card["notes"]
+    assert card["gate"]["evidence"] == ("prefix" if answer["keeps"] else answer["best"])
+
+
 @pytest.mark.usefixtures("scored")
 def test_a_proposal_is_saved_only_if_it_gains() -> None:
     answer = fitted()

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
-from ui.api import comparisons, completions, insight, jobs, models, operations, registry
+from ui.api import comparisons, completions, insight, jobs, models, operations, registry, registry_changes
 from ui.api.error_responses import add_handlers
 from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
@@ -38,7 +38,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     )
     app.state.workbench = state
     operations.watch(state)
-    for module in (operations, models, completions, insight, comparisons, jobs, registry):
+    for module in (operations, models, completions, insight, comparisons, jobs, registry, registry_changes):
         app.include_router(module.router)
     app.include_router(comparisons.ratings)
     add_handlers(app)

@@ -15,10 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from engine.errors import Problem
 from jobs.queue import submit
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, unless_gone
+from ui.api.deps import Gone, State, unless_gone, write
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
-from ui.api.schemas.jobs import ForecastRequest, JobRequest
+from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
 from ui.api.schemas.jobs import State as JobState
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import screen_of
@@ -30,7 +30,7 @@ from workbench.answers.forecasts import Forecast
 from workbench.answers.metrics import JobMetrics
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
-from workbench.registry.card_lists import JobHistory, JobList
+from workbench.registry.card_lists import JobDeletion, JobHistory, JobList
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
@@ -109,6 +109,20 @@ def resume_job(job_id: str, state: State) -> JobCard:
 def retry_job(job_id: str, state: State) -> JobCard:
     """Queues a failed or cancelled job again; it continues from its last checkpoint."""
     return _changed(submit.retry, job_id, state)
+
+
+@router.put("/{job_id}/priority")
+def set_priority(job_id: str, body: JobPriority, state: State) -> JobCard:
+    """Sets the priority of a job that waits; running jobs are not interrupted."""
+    write(state, jobs.set_priority, job_id, body.priority)
+    return _card(state.settings, job_id)
+
+
+@router.delete("/{job_id}")
+def delete_job(job_id: str, state: State) -> JobDeletion:
+    """Deletes an ended job with its log and checkpoints; what it made is kept."""
+    is_gone = submit.delete(job_id, settings=state.settings)
+    return JobDeletion(deleted=job_id, in_list=not is_gone)
 
 
 @router.get("/{job_id}/metrics", response_model=JobMetrics, responses=OTHER_FORMS)

@@ -1,4 +1,4 @@
-"""What the registry holds: experts, mixtures, domains, corpora, seed models, clusterings and priors."""
+"""What the registry holds: experts, mixtures, domains, corpora, seed models, clusterings, priors and reports."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ui.api.deps import State, read, write
-from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress
+from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress, gate_changes
 from ui.generation.mix_names import with_clustering_id
 from workbench.analysis import new_mixtures
-from workbench.registry import aliases, corpora, experts, mixtures, priors, seeds, views
+from workbench.answers.documents import TextChanges
+from workbench.gate_configs import changed_gate, default_gate, dump_gate
+from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
     ClusteringList,
@@ -19,13 +21,25 @@ from workbench.registry.card_lists import (
     ExpertList,
     MixtureList,
     PriorList,
+    ReportList,
     SeedList,
     ViewList,
 )
-from workbench.registry.cards import AliasCard, ExpertCard, MixtureCard, ViewCard
-from workbench.registry.clusters import clusterings
+from workbench.registry.cards import (
+    AliasCard,
+    ClusteringCard,
+    CorpusCard,
+    ExpertCard,
+    MixtureCard,
+    PriorCard,
+    ReportCard,
+    SeedCard,
+    ViewCard,
+)
+from workbench.registry.clusters import cluster_documents, clusterings
 from workbench.request_specs import MixtureSpec
 from workbench.specs import parse_as
+from workbench.store.storage import get_storage
 
 router = APIRouter(prefix="/v1/workbench")
 
@@ -60,9 +74,10 @@ def make_mixture(body: MixtureToMake, state: State) -> new_mixtures.NewMixture:
 
     Novel and test text are not read.
     """
-    gate = with_clustering_id(body.gate or {}, state.settings)
-    spec = parse_as(MixtureSpec, {"name": body.name, "experts": body.experts, "weights": body.weights, "gate": gate})
-    has_evidence = new_mixtures.names_evidence(body.gate)
+    changes = gate_changes(body.gate)
+    gate = dump_gate(changed_gate(default_gate(), with_clustering_id(changes, state.settings)))
+    spec = parse_as(MixtureSpec, {**body.model_dump(include={"name", "experts", "weights"}), "gate": gate})
+    has_evidence = new_mixtures.names_evidence(changes)
     return new_mixtures.make_mixture(spec, calibrate=body.calibrate, has_evidence=has_evidence, settings=state.settings)
 
 
@@ -134,10 +149,22 @@ def list_corpora(state: State) -> CorpusList:
     return CorpusList(data=read(state, corpora.list_corpora))
 
 
+@router.get("/corpora/{name:path}")
+def show_corpus(name: str, state: State) -> CorpusCard:
+    """One corpus, by its name."""
+    return read(state, corpora.get_corpus, name)
+
+
 @router.get("/seeds")
 def list_seeds(state: State) -> SeedList:
     """Every seed model."""
     return SeedList(data=read(state, seeds.list_seeds))
+
+
+@router.get("/seeds/{name:path}")
+def show_seed(name: str, state: State) -> SeedCard:
+    """One seed model, by its name."""
+    return read(state, seeds.get_seed, name)
 
 
 @router.get("/clusterings")
@@ -146,7 +173,40 @@ def list_clusterings(state: State) -> ClusteringList:
     return ClusteringList(data=read(state, clusterings.list_clusterings))
 
 
+@router.get("/clusterings/{name:path}/changes")
+def show_changes(name: str, state: State) -> TextChanges:
+    """Which documents are missing from the text of now or new in it, since the clustering was made."""
+    return read(state, cluster_documents.changes, get_storage(state.settings), name)
+
+
+@router.get("/clusterings/{name:path}")
+def show_clustering(name: str, state: State) -> ClusteringCard:
+    """One clustering, by its name."""
+    return read(state, clusterings.get_clustering, name)
+
+
 @router.get("/priors")
 def list_priors(state: State) -> PriorList:
     """Every prior with the share of each expert."""
     return PriorList(data=read(state, priors.list_priors))
+
+
+@router.get("/priors/{name:path}")
+def show_prior(name: str, state: State) -> PriorCard:
+    """One prior, by its name."""
+    return read(state, priors.get_prior, name)
+
+
+@router.get("/reports")
+def list_reports(
+    state: State,
+    kind: Annotated[str | None, Query(max_length=200, description="Only of this kind, such as removal.")] = None,
+) -> ReportList:
+    """Every report of a job, the newest first."""
+    return ReportList(data=read(state, reports.list_reports, kind=kind))
+
+
+@router.get("/reports/{id}")
+def show_report(id: str, state: State) -> ReportCard:
+    """One report, by its id or the first digits of it."""
+    return read(state, reports.get_report, id)

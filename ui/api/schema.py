@@ -18,6 +18,7 @@ ASSETS = "/docs/assets"
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/workbench/posterior")
 SUBMITTING = "/v1/workbench/jobs"
+MIXING = "/v1/workbench/mixtures"
 ALWAYS = {
     401: "The token is missing or wrong.",
     403: "The request comes from a page or under a name that is not this server's.",
@@ -83,8 +84,8 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from WAITED.items()
     if method == "post" and path in (SUBMITTING, f"{SUBMITTING}/forecast"):
         yield 422, "The spec cannot work; the message has every reason."
-    if method == "put" or path.endswith("/copy"):
-        yield 422, "The name cannot be used; the message has the reason."
+    if method in ("put", "patch") or (method == "post" and path.startswith(MIXING)):
+        yield 422, "A name or a value cannot be used; the message has the reason."
 
 
 def _refusal(sentence: str) -> dict[str, Any]:

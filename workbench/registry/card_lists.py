@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from workbench.answers.base import Answer
 from workbench.registry.cards import (
     AliasCard,
@@ -15,6 +17,7 @@ from workbench.registry.cards import (
     JobCard,
     MixtureCard,
     PriorCard,
+    ReportCard,
     SeedCard,
     ViewCard,
 )
@@ -37,6 +40,15 @@ class JobHistory(Answer):
 
     job: JobCard
     events: list[EventCard]
+
+
+class JobDeletion(Answer):
+    """The result of deleting a job's log and checkpoints."""
+
+    deleted: str = Field(description="The id of the job.")
+    in_list: bool = Field(
+        description="Whether the job stays in the list, because a result or a later job refers to it."
+    )
 
 
 class ExpertList(ListAnswer):
@@ -91,3 +103,9 @@ class PriorList(ListAnswer):
     """All priors."""
 
     data: list[PriorCard]
+
+
+class ReportList(ListAnswer):
+    """Reports, the newest first."""
+
+    data: list[ReportCard]

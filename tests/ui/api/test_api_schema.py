@@ -66,7 +66,10 @@ def test_no_valid_request_is_rejected(server: uvicorn.Server, settings: Settings
     body = "CompletionRequest" if path == "/v1/completions" else "ChatRequest"
     properties = openapi["components"]["schemas"][body]["properties"]
     properties |= {name: schema for name, schema in CHOSEN[path].items() if name in properties}
-    openapi["components"]["schemas"]["ChatMessage"]["properties"]["tool_calls"] = {"enum": [None]}
+    openapi["components"]["schemas"]["ChatMessage"]["properties"] |= {
+        "tool_calls": {"enum": [None]},
+        "role": {"enum": ["system", "user", "assistant"]},  # a message of a tool must follow one with tool_calls
+    }
     if "top_logprobs" in properties:
         properties["logprobs"] = {"enum": [True]}
         openapi["components"]["schemas"][body]["required"] += ["logprobs", "max_completion_tokens"]

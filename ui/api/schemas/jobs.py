@@ -40,3 +40,9 @@ class JobRequest(ForecastRequest):
     after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
     priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
     title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")
+
+
+class JobPriority(RequestBody):
+    """PUT /v1/workbench/jobs/ID/priority."""
+
+    priority: int = Field(ge=-1000, le=1000, description="The default is 0. The highest number starts first.")

@@ -1,0 +1,182 @@
+"""Changes of the registry that need no job: what the buttons of the studio and the commands change at once.
+
+Each answers with the card as it is afterwards; a deletion answers with the card as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path
+
+from ui.api.deps import State, read, write
+from ui.api.schemas.registry import (
+    ClusterChange,
+    ExpertChange,
+    FormerMember,
+    MixtureChange,
+    NewMember,
+    PriorWeights,
+    gate_changes,
+)
+from workbench.analysis import calibration
+from workbench.answers.calibrations import EvidenceCalibration
+from workbench.errors import NotFound
+from workbench.gate_configs import changed_gate, load_gate
+from workbench.registry import corpora, experts, mixtures, priors, reports, seeds
+from workbench.registry.cards import (
+    ClusteringCard,
+    CorpusCard,
+    ExpertCard,
+    MixtureCard,
+    PriorCard,
+    ReportCard,
+    SeedCard,
+)
+from workbench.registry.clusters import clusterings
+from workbench.store.storage import get_storage
+
+router = APIRouter(prefix="/v1/workbench")
+Shown = TypeVar("Shown")
+
+
+# experts ------------------------------------------------------------------------------------------
+
+
+@router.patch("/experts/{name:path}")
+def change_expert(name: str, body: ExpertChange, state: State) -> ExpertCard:
+    """Enables or disables an expert, renames it, or replaces its notes and tags."""
+    return write(state, _change_expert, name, body)
+
+
+@router.delete("/experts/{name:path}")
+def delete_expert(name: str, state: State) -> ExpertCard:
+    """Deletes an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
+    return write(state, _deleted, experts.get_expert, experts.delete_expert, name)
+
+
+def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
+    card = experts.describe(session, name, notes=body.notes, tags=body.tags)
+    if body.enabled is not None:
+        [card] = experts.set_enabled(session, [name], body.enabled)
+    return card if body.name is None else experts.rename(session, card.name, body.name)
+
+
+# mixtures -----------------------------------------------------------------------------------------
+
+
+@router.patch("/mixtures/{name:path}")
+def change_mixture(name: str, body: MixtureChange, state: State) -> MixtureCard:
+    """Sets which experts of a mixture are active, their weights and its gate, all of it or nothing."""
+    return write(state, _change_mixture, name, body)
+
+
+@router.post("/mixtures/{name:path}/add")
+def add_member(name: str, body: NewMember, state: State) -> MixtureCard:
+    """Adds an expert to a mixture."""
+    return write(state, mixtures.add_member, name, body.expert, body.weight)
+
+
+@router.post("/mixtures/{name:path}/remove")
+def remove_member(name: str, body: FormerMember, state: State) -> MixtureCard:
+    """Removes an expert from a mixture; the expert itself is kept."""
+    return write(state, mixtures.remove_member, name, body.expert)
+
+
+@router.post("/mixtures/{name:path}/calibrate")
+def save_calibration(name: str, state: State) -> MixtureCard:
+    """Fits the evidence on dev text, as /v1/workbench/calibration does, and saves it if it lowers perplexity."""
+    fitted: EvidenceCalibration = read(state, calibration.calibrate_evidence, get_storage(state.settings), name)
+    return write(state, mixtures.save_calibration, fitted)
+
+
+@router.delete("/mixtures/{name:path}")
+def delete_mixture(name: str, state: State) -> MixtureCard:
+    """Deletes a mixture, not its experts; refused while an alias or a job uses it."""
+    return write(state, _deleted, mixtures.get_mixture, mixtures.delete_mixture, name)
+
+
+def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard:
+    card = mixtures.get_mixture(session, name)
+    if body.active is not None or body.weights is not None:
+        active, weights = body.active, body.weights or {}
+        members = [member.expert for member in card.members]
+        for expert in (*(active or ()), *weights):
+            if expert not in members:
+                raise NotFound("expert", expert, members, where=f"in “{card.name}”")
+        if active is None:
+            active = [member.expert for member in card.members if member.active]
+        card = mixtures.arrange(session, name, active, weights)
+    if body.gate is not None:
+        card = mixtures.set_gate(session, name, changed_gate(load_gate(card.gate), gate_changes(body.gate)))
+    return card
+
+
+# priors -------------------------------------------------------------------------------------------
+
+
+@router.put("/priors/{name:path}", status_code=201)
+def set_prior(name: str, body: PriorWeights, state: State) -> PriorCard:
+    """Creates a prior with given weights; an existing one is not replaced."""
+    return write(state, priors.give_prior, name, body.weights)
+
+
+@router.delete("/priors/{name:path}")
+def delete_prior(name: str, state: State) -> PriorCard:
+    """Deletes a prior; mixtures keep their weights."""
+    return write(state, _deleted, priors.get_prior, priors.delete_prior, name)
+
+
+# clusterings --------------------------------------------------------------------------------------
+
+
+@router.patch("/clusterings/{name:path}/clusters/{cluster:path}")
+def change_cluster(
+    name: str,
+    cluster: Annotated[str, Path(description="Name or number of the cluster.")],
+    body: ClusterChange,
+    state: State,
+) -> ClusteringCard:
+    """Renames a cluster or replaces its notes; no document moves, and no expert becomes stale."""
+    return write(state, _change_cluster, name, cluster, body)
+
+
+@router.delete("/clusterings/{name:path}")
+def delete_clustering(name: str, state: State) -> ClusteringCard:
+    """Deletes a clustering, not its domains; refused while an expert, a mixture or a job uses it."""
+    return write(state, _deleted, clusterings.get_clustering, clusterings.delete_clustering, name)
+
+
+def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
+    row = clusterings.cluster_row(clusterings.clustering_row(session, name), cluster)
+    notes = row.notes if body.notes is None else body.notes
+    return clusterings.describe_cluster(session, row.id, row.name if body.name is None else body.name, notes)
+
+
+# corpora, seed models and reports -----------------------------------------------------------------
+
+
+@router.delete("/corpora/{name:path}")
+def delete_corpus(name: str, state: State) -> CorpusCard:
+    """Deletes a corpus with its domains and the scores on them; refused while an expert or a job depends on them."""
+    return write(state, _deleted, corpora.get_corpus, corpora.delete_corpus, name)
+
+
+@router.delete("/seeds/{name:path}")
+def delete_seed(name: str, state: State) -> SeedCard:
+    """Deletes a seed model; refused while an expert, a clustering or a job uses it."""
+    return write(state, _deleted, seeds.get_seed, seeds.delete_seed, name)
+
+
+@router.delete("/reports/{id}")
+def delete_report(id: str, state: State) -> ReportCard:
+    """Deletes a report with its pages; the experts and mixtures that it is about are kept."""
+    return write(state, _deleted, reports.get_report, reports.delete_report, id)
+
+
+def _deleted(session: Any, show: Callable[[Any, str], Shown], delete: Callable[[Any, str], None], name: str) -> Shown:
+    """The card of what is deleted, as it was."""
+    card = show(session, name)
+    delete(session, name)
+    return card
