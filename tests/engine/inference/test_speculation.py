@@ -224,6 +224,6 @@ def test_where_every_draft_is_wrong_few_are_made() -> None:
             drafted.append((token, number))
         pace.judge(2)
     assert [number for _, number in drafted] == [1, 1, 1, 1]
-    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(drafted)]
-    assert gaps[0] >= 16
-    assert all(later >= 2 * earlier - 2 for earlier, later in pairwise(gaps))
+    waits = [later - earlier for (earlier, _), (later, _) in pairwise(drafted)]
+    assert waits[0] >= 16
+    assert all(later >= 2 * earlier - 2 for earlier, later in pairwise(waits))
