@@ -6,7 +6,9 @@ each domain is a random chain of words of its own among shared ones), so that th
 seed do. Both ways take turns on the same prompts; their texts are compared. Times are the
 processor's, so that others may use it. What is written is their ratio, the share of accepted drafts, and in how many
 answers every token is equal.
-Run: python benchmarks/speculation.py --width 512
+With `--random` experts are not trained: each has random weights of its own and is sure of other tokens, so that under
+gates that do not follow one expert drafts are mostly refused. Goal there: at least 0.97x.
+Run: python benchmarks/speculation.py --width 512 [--random]
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import copy  # noqa: E402
 import json  # noqa: E402
 import statistics  # noqa: E402
 import time  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
+from functools import partial  # noqa: E402
 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -34,6 +38,8 @@ from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.inference.speculation import DraftCount  # noqa: E402
 from engine.methods.row_registry import new_placement  # noqa: E402
 from engine.mixing.base import Gate  # noqa: E402
+from engine.mixing.evidence import named  # noqa: E402
+from engine.mixing.fixed import FixedGate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
@@ -41,6 +47,7 @@ from engine.models.rows import Rows  # noqa: E402
 from engine.text.tokenizer import Tokenizer, train_tokenizer  # noqa: E402
 
 NUM_EXPERTS, NUM_NEXT = 8, 4  # experts; tokens that may follow a token
+SHARPNESS = 8.0  # of random experts: logits of a fresh model are nearly equal, and drafts from them right
 
 
 class Chains:
@@ -101,6 +108,30 @@ def trained(shape: ModelConfig, chains: Chains, vocab_size: int, steps: int, *, 
     return models
 
 
+def random_experts(shape: ModelConfig, vocab_size: int, *, shared: bool) -> list[MultiExpertModel]:
+    """The same without training: each expert is sure of tokens of its own."""
+    keys = [f"e{number}" for number in range(NUM_EXPERTS)]
+    models = [
+        MultiExpertModel(fresh_model(shape, vocab_size), some, new_placement()).eval()
+        for some in ([keys] if shared else [[key] for key in keys])
+    ]
+    with torch.no_grad():
+        for model in models:
+            for key in model.keys:
+                for weight in model.expert_parameters(key).values():
+                    weight.add_(torch.randn_like(weight), alpha=0.05)
+            for name, weight in model.named_parameters():
+                if name.endswith("ln_f.weight"):
+                    weight.mul_(SHARPNESS)
+    return models
+
+
+def gates_of(evidences: Sequence[str]) -> dict[str, Gate]:
+    """The gates to measure, by name."""
+    even = [1.0] * NUM_EXPERTS
+    return {name: FixedGate(even) if name == "fixed" else PosteriorGate(even, named(name)) for name in evidences}
+
+
 def sharing(models: list[MultiExpertModel]) -> Ensemble:
     """The experts of all models, as a server runs them."""
     passes = SharedPasses()
@@ -131,6 +162,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--random", action="store_true")
+    parser.add_argument("--gates", nargs="+", default=["prefix", "last_token", "fixed"])
+    parser.add_argument("--methods", nargs="+", default=["demix", "c-btm"])
     arguments = parser.parse_args()
     torch.manual_seed(0)
     shape = ModelConfig(
@@ -141,24 +175,31 @@ def main() -> None:
         max_positions=512,
     )
     chains, tokenizer = Chains(arguments.vocabulary), train_tokenizer(["a b c d e f g"] * 9, 300)
-    for shared in (True, False):
-        ensemble = sharing(trained(shape, chains, arguments.vocabulary, arguments.steps, shared=shared))
+    for shared in [method == "demix" for method in arguments.methods]:
+        if arguments.random:
+            models = random_experts(shape, arguments.vocabulary, shared=shared)
+        else:
+            models = trained(shape, chains, arguments.vocabulary, arguments.steps, shared=shared)
+        ensemble = sharing(models)
         prompts = chains.text(torch.arange(arguments.prompts) % NUM_EXPERTS, 32).tolist()
-        for evidence in ("prefix", "last_token"):
-            gate = PosteriorGate([1.0] * NUM_EXPERTS, evidence)
+        for evidence, gate in gates_of(arguments.gates).items():
             for temperature in (0.0, 1.0):
                 count, ratios, equal = DraftCount(), [], 0
                 for number, prompt in enumerate([prompts[0], *prompts]):
                     plain = SamplingConfig(arguments.tokens, temperature, seed=number, speculate=False)
-                    ours, fast = answer(ensemble, gate, tokenizer, prompt, replace(plain, speculate=True), count)
-                    theirs, slow = answer(ensemble, gate, tokenizer, prompt, plain, DraftCount())
+                    one = partial(answer, ensemble, gate, tokenizer, prompt)
+                    if number % 2:
+                        theirs, slow = one(plain, DraftCount())
+                    ours, fast = one(replace(plain, speculate=True), count)
+                    if not number % 2:
+                        theirs, slow = one(plain, DraftCount())
                     if number:  # the first warms up
                         ratios.append(fast / slow)
                         equal += ours == theirs
                 print(
                     json.dumps(
                         {
-                            "experts": "demix" if shared else "c-btm",
+                            "experts": f"{'random ' * arguments.random}{'demix' if shared else 'c-btm'}",
                             "evidence": evidence,
                             "temperature": temperature,
                             "width": arguments.width,

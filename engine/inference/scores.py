@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from engine.errors import ScoresError
 from engine.events import Progress
+from engine.files import ArtifactRef
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
@@ -135,17 +137,28 @@ def block_starts(folder: Path) -> NDArray[np.int64]:
 
 def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
     """Scores [E, tokens] of several experts on the same text, and their block size."""
-    cards = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders]
-    if not cards or any(card != cards[0] for card in cards):
-        raise ScoresError(
-            "The scores of the experts differ in their tokens or block size.",
-            "Evaluate all experts again together.",
-        )
+    cards = [score_card(folder) for folder in folders]
+    require_same_cards(cards)
     shape = np.load(folders[0] / _LOGPROBS, mmap_mode="r", allow_pickle=False).shape
     scores_EX = np.empty((len(folders), *shape), dtype=np.float32)
     for folder, row_X in zip(folders, scores_EX, strict=True):
         _read_into(folder / _LOGPROBS, row_X)
     return torch.from_numpy(scores_EX), int(cards[0]["block_size"])
+
+
+def score_card(folder: Path) -> dict[str, Any]:
+    """Block size, number of tokens and hash of the scored text."""
+    card: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    return card
+
+
+def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:
+    """Raises ScoresError unless all scores are of one text in blocks of one size."""
+    if not cards or any(card != cards[0] for card in cards):
+        raise ScoresError(
+            "The scores of the experts differ in their tokens or block size.",
+            "Evaluate all experts again together.",
+        )
 
 
 def _read_into(path: Path, row_X: Floats) -> None:
@@ -218,16 +231,23 @@ def mixed_perplexity(
 
 
 def mixed_perplexities(
-    gate: Gate, texts: Sequence[Sequence[Path]], distances: Sequence[Distances | None]
+    gate: Gate, texts: Sequence[Sequence[ArtifactRef]], distances: Sequence[Distances | None]
 ) -> list[float]:
-    """The perplexity of a mixture on each text, which is given by the folders with the scores of its experts.
+    """The perplexity of a mixture on each text, which is given by the artifacts with the scores of its experts.
 
     As many texts as there are threads are read and summed at the same time, so that memory does not grow with them.
+    What was read is kept for the next call (`engine.inference.kept_scores`): so a perplexity may differ from that of
+    `mixed_perplexity` by rounding in float32.
     """
-
-    def perplexity_on(text: tuple[Sequence[Path], Distances | None]) -> float:
-        folders, near = text
-        return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
+    from engine.inference.kept_scores import QuickSums
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(perplexity_on, zip(texts, distances, strict=True)))
+        quick = QuickSums(gate, texts, pool)
+
+        def perplexity_on(number: int) -> float:
+            total, folders = quick.total(number), [one.folder for one in texts[number]]
+            if math.isnan(total):
+                return mixed_perplexity(gate, *open_scores(folders), distances[number], counted_tokens(folders[0]))
+            return perplexity_of(-total / quick.num_tokens(number))
+
+        return list(pool.map(perplexity_on, range(len(texts))))

@@ -2,8 +2,8 @@
 
 With a share a of accepted drafts, k drafts give 1 + a + … + a^k tokens for a pass of all experts over k + 1 positions
 and k passes of one expert. The number with the most tokens per cost is taken; where none beats plain decoding, nothing
-is drafted, but for a try now and then that finds out when that has changed. Counted costs, not measured times, decide:
-the same request takes the same steps on every run.
+is drafted, but for a single draft now and then, ever more seldom, that finds out when that has changed. Counted costs,
+not measured times, decide: the same request takes the same steps on every run.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_DRAFTS = 8
-_FIRST_SHARE = 0.75  # of accepted drafts, before any was seen
-_MEMORY = 0.9  # what a judged draft leaves of the share before
-_DRAFT_COST = 0.1  # of a pass of one expert beside its share of the weights; a pass of all experts costs 1
+_FIRST = 2  # drafts that count as judged before any was, half of them accepted
+_MEMORY = 10  # judged drafts that the share is of, roughly
+_DRAFT_COST = 0.2  # of a pass of one expert beside its share of the weights; a pass of all experts costs 1
 _POSITION_COST = 0.06  # of each further position in a pass of all experts
-_TRY_EVERY, _TRY = 16, 2  # where drafts do not pay: so many tokens apart, so many drafts
+_TRY_AFTER, _MOST_AFTER = 16, 256  # where drafts do not pay: tokens to the next try, doubled by each in turn
 
 
 @dataclass
@@ -32,20 +32,24 @@ class Pace:
 
     def __init__(self, count: DraftCount | None = None) -> None:
         self._count = count or DraftCount()
-        self._share = _FIRST_SHARE
+        self._share = 0.5
+        self._num_seen = _FIRST
         self._pending: list[int] = []
-        self._num_plain = 0  # tokens since the last draft
+        self._try_after = _TRY_AFTER // 2
+        self._num_plain = self._try_after  # tokens since the last draft; the first is tried at once
 
     def number(self, num_experts: int, most: int) -> int:
         """The number of tokens to draft now, `most` at most."""
         best = best_number(self._share, num_experts)
         if not best:
             self._num_plain += 1
-            best = _TRY if self._num_plain >= _TRY_EVERY else 0
+            best = int(self._num_plain >= self._try_after)
         return max(0, min(best, most))
 
     def drafted(self, tokens: Sequence[int]) -> None:
         """Takes the drafts that the next tokens are compared with."""
+        if self._num_plain >= self._try_after:
+            self._try_after = min(2 * self._try_after, _MOST_AFTER)
         self._pending, self._num_plain = list(tokens), 0
 
     def judge(self, token: int) -> bool:
@@ -53,7 +57,10 @@ class Pace:
         if not self._pending:
             return False
         is_accepted = token == self._pending.pop(0)
-        self._share = _MEMORY * self._share + (1 - _MEMORY) * is_accepted
+        self._num_seen = min(self._num_seen + 1, _MEMORY)
+        self._share += (is_accepted - self._share) / self._num_seen
+        if is_accepted:
+            self._try_after = _TRY_AFTER
         self._count.num_judged += 1
         self._count.num_accepted += is_accepted
         if not is_accepted:

@@ -185,12 +185,17 @@ class UpdatingGate(PosteriorGate):
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
         """The log-prior [E, N+1] before each of consecutive blocks of `update_every` tokens, and after the last."""
-        prior_E, log_mass = self.log_prior_E.numpy(), -math.inf
-        priors = [prior_E]
-        for evidence_E in self.seen_at_end(logprobs_ENT).T.contiguous().numpy():
+        seen_EN = self.seen_at_end(logprobs_ENT).numpy()
+        return torch.from_numpy(self.priors_after(self.log_prior_E.numpy(), seen_EN))
+
+    def priors_after(self, log_prior_E: Floats, seen_EN: Floats) -> Floats:
+        """The same from the evidence at the end of each block; also of several texts [E, N, …] side by side."""
+        prior_E, log_mass = log_prior_E.reshape(-1, *[1] * (seen_EN.ndim - 2)), -math.inf
+        priors = [np.broadcast_to(prior_E, seen_EN[:, 0].shape)]
+        for evidence_E in np.ascontiguousarray(np.moveaxis(seen_EN, 1, 0)):
             prior_E, log_mass = self._updated_prior(prior_E, log_mass, evidence_E)
             priors.append(prior_E)
-        return torch.from_numpy(np.stack(priors, 1))
+        return np.stack(priors, 1)
 
     def _updated_prior(self, log_prior_E: Floats, log_mass: float, evidence_E: Floats) -> tuple[Floats, float]:
         """The log-prior after a block, and the mass behind it (Eq. 9, as a running mean).

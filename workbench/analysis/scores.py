@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,10 +255,12 @@ def mixed_perplexities(
     """The same of several texts, which are summed side by side."""
     from engine.inference.scores import mixed_perplexities as mixed
 
-    folders = [[_checked(storage.kept(one.artifact)) for one in evaluations] for evaluations in texts]
+    artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
+    for one in chain.from_iterable(artifacts):
+        _checked(one)
     routed = planned.route is not None
     distances = [load_distances(session, storage, planned, rows[0]) if routed else None for rows in texts]
-    return mixed(gate_of(planned), folders, distances)
+    return mixed(gate_of(planned), artifacts, distances)
 
 
 def load_distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> Distances:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -213,3 +214,16 @@ def test_after_wrong_drafts_it_stops_and_tries_again_now_and_then() -> None:
     assert pace.number(8, 100) == speculation.MOST_DRAFTS
     assert pace.number(8, 2) == 2
     assert pace.number(8, -1) == 0
+
+
+def test_where_every_draft_is_wrong_few_are_made() -> None:
+    pace, drafted = Pace(), []
+    for token in range(200):
+        if number := pace.number(8, 100):
+            pace.drafted([1] * number)
+            drafted.append((token, number))
+        pace.judge(2)
+    assert [number for _, number in drafted] == [1, 1, 1, 1]
+    waits = [later - earlier for (earlier, _), (later, _) in pairwise(drafted)]
+    assert waits[0] >= 16
+    assert all(later >= 2 * earlier - 2 for earlier, later in pairwise(waits))

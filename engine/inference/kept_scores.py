@@ -1,0 +1,186 @@
+"""What mixtures need of stored scores, kept in memory from one answer to the next: toggles and priors change no score.
+
+Of each artifact are kept, by its SHA-256: the probability of each token; the evidence before each token for each rule
+that was asked for; the sum of each block. An entry depends on nothing but its artifact and the rule, so that an answer
+does not depend on what was kept before it. All processes of a machine have a bound of their own.
+Letters: E experts, N blocks, D texts, X tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.files import ArtifactRef
+from engine.inference.scores import as_blocks, counted_tokens, open_scores, require_same_cards, score_card
+from engine.mixing.base import Gate
+from engine.mixing.combine import mix
+from engine.mixing.evidence import READINGS
+from engine.mixing.fixed import FixedGate
+from engine.mixing.posterior import PosteriorGate, UpdatingGate
+from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total
+
+MOST_BYTES = 256 << 20
+
+Number = TypeVar("Number", np.float32, np.float64)
+
+
+class ByteCache:
+    """Arrays by key, the last used of them within a bound in bytes; for any number of threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.num_bytes = self.num_hits = self.num_misses = 0
+        self._arrays: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], NDArray[Number]]) -> NDArray[Number]:
+        """The array of a key, made where it is not kept. An array that exceeds the bound is not kept."""
+        with self._lock:
+            if (kept := self._arrays.get(key)) is not None:
+                self._arrays.move_to_end(key)
+                self.num_hits += 1
+                return kept
+            self.num_misses += 1
+        made = make()
+        made.flags.writeable = False
+        with self._lock:
+            if key not in self._arrays and made.nbytes <= self.most_bytes:
+                self._arrays[key] = made
+                self.num_bytes += made.nbytes
+            while self.num_bytes > self.most_bytes:
+                self.num_bytes -= self._arrays.popitem(last=False)[1].nbytes
+        return made
+
+    def clear(self) -> None:
+        """Forgets all arrays and counts."""
+        with self._lock:
+            self._arrays.clear()
+            self.num_bytes = self.num_hits = self.num_misses = 0
+
+
+CACHE = ByteCache(MOST_BYTES)
+
+
+class QuickSums:
+    """The log-likelihoods of texts under a gate, from kept arrays; NaN of a text for which that cannot be."""
+
+    def __init__(self, gate: Gate, texts: Sequence[Sequence[ArtifactRef]], pool: ThreadPoolExecutor) -> None:
+        self._gate, self._texts = gate, texts
+        self._active: list[int] = []  # experts that can have weight
+        if type(gate) in (PosteriorGate, UpdatingGate):
+            assert isinstance(gate, PosteriorGate)
+            self._active = torch.nonzero(gate.log_prior_E > -torch.inf).flatten().tolist()
+        elif type(gate) is FixedGate:
+            self._active = torch.nonzero(gate.log_weights_E > -torch.inf).flatten().tolist()
+        self._learned = self._learn(gate, pool) if isinstance(gate, UpdatingGate) and len(self._active) > 1 else {}
+
+    def num_tokens(self, number: int) -> int:
+        """The number of tokens of a text."""
+        return int(_card(self._texts[number][0])["num_tokens"])
+
+    def total(self, number: int) -> float:
+        """The mixture's log-likelihood of a text (nats)."""
+        if not self._can(number):
+            return math.nan
+        experts, gate = [self._texts[number][place] for place in self._active], self._gate
+        if isinstance(gate, FixedGate):
+            return fixed_total(gate.log_weights_E[self._active].exp().numpy(), [_likelihoods(one) for one in experts])
+        assert isinstance(gate, PosteriorGate)
+        priors_EN = self._priors(gate, number)
+        if gate.evidence == READINGS["prefix"] and gate.top_k is None:  # as in PosteriorGate.total
+            sums_EN = np.stack([_block_sums(one, gate) for one in experts])
+            return float(mix(torch.from_numpy(priors_EN), torch.from_numpy(sums_EN)).sum())
+        return weighted_total(
+            priors_EN,
+            [_evidence(one, gate) for one in experts],
+            [_likelihoods(one) for one in experts],
+            _block_size(experts[0], gate),
+            gate.top_k,
+        )
+
+    def _can(self, number: int) -> bool:
+        """Whether several experts take part, and all tokens count; raises ScoresError for scores of several texts."""
+        text = self._texts[number]
+        if len(self._active) < 2 or any(one.sha256 is None for one in text):
+            return False  # an expert by itself has its own bits (law L1)
+        require_same_cards([_card(one) for one in text])
+        return bool(_card(text[0])["all_count"])
+
+    def _priors(self, gate: PosteriorGate, number: int) -> NDArray[np.float64]:
+        if number in self._learned:
+            return self._learned[number]
+        prior_E1: NDArray[np.float64] = gate.log_prior_E[self._active].numpy()[:, None]
+        num_blocks = -(-self.num_tokens(number) // _block_size(self._texts[number][0], gate))
+        return np.repeat(prior_E1, num_blocks, 1)
+
+    def _learn(self, gate: UpdatingGate, pool: ThreadPoolExecutor) -> dict[int, NDArray[np.float64]]:
+        """The priors [E, N] of each text, learnt side by side by texts with as many blocks."""
+
+        def ends(number: int) -> NDArray[np.float64]:
+            return np.stack([_evidence_at_ends(self._texts[number][place], gate) for place in self._active])
+
+        numbers = [number for number in range(len(self._texts)) if self._can(number)]
+        by_size: dict[int, dict[int, NDArray[np.float64]]] = {}
+        for number, ends_EN in zip(numbers, pool.map(ends, numbers), strict=True):
+            by_size.setdefault(ends_EN.shape[1], {})[number] = ends_EN
+        learned, prior_E = {}, gate.log_prior_E[self._active].numpy()
+        for same in by_size.values():
+            priors_END = gate.priors_after(prior_E, np.stack(list(same.values()), 2))[:, :-1]
+            learned.update({number: priors_END[..., place] for place, number in enumerate(same)})
+        return learned
+
+
+@lru_cache(maxsize=1 << 14)
+def _card(scores: ArtifactRef) -> dict[str, Any]:
+    return score_card(scores.folder) | {"all_count": counted_tokens(scores.folder) is None}
+
+
+def _block_size(scores: ArtifactRef, gate: PosteriorGate) -> int:
+    """The number of tokens after which evidence begins anew."""
+    card = _card(scores)
+    size, total = int(card["block_size"]), int(card["num_tokens"])
+    return min(gate.update_every, -(-total // size) * size) if isinstance(gate, UpdatingGate) else size
+
+
+def _blocks(scores: ArtifactRef, gate: PosteriorGate) -> torch.Tensor:
+    """The scores [1, N, T] of an artifact, in blocks in which evidence gathers."""
+    return as_blocks(open_scores([scores.folder])[0], _block_size(scores, gate))
+
+
+def _likelihoods(scores: ArtifactRef) -> NDArray[np.float32]:
+    def make() -> NDArray[np.float32]:
+        return likelihoods_of(open_scores([scores.folder])[0][0].numpy())
+
+    return CACHE.get((scores.sha256, "likelihoods"), make)
+
+
+def _evidence(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float32]:
+    def make() -> NDArray[np.float32]:
+        total = int(_card(scores)["num_tokens"])
+        return gate.seen(_blocks(scores, gate)).flatten()[:total].float().numpy()
+
+    return CACHE.get((scores.sha256, "evidence", gate.evidence, _block_size(scores, gate)), make)
+
+
+def _evidence_at_ends(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
+    def make() -> NDArray[np.float64]:
+        return gate.seen_at_end(_blocks(scores, gate))[0].double().numpy()
+
+    return CACHE.get((scores.sha256, "ends", gate.evidence, _block_size(scores, gate)), make)
+
+
+def _block_sums(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:
+    def make() -> NDArray[np.float64]:
+        return _blocks(scores, gate).sum(-1, dtype=torch.float64)[0].numpy()
+
+    return CACHE.get((scores.sha256, "sums", _block_size(scores, gate)), make)
