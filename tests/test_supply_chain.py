@@ -31,7 +31,7 @@ def test_a_known_hole_fails_the_audit(audit: ModuleType) -> None:
     assert "b 2: PYSEC-1, mended in 3" in words
 
 
-def test_what_could_not_be_looked_up_is_named(audit: ModuleType) -> None:
+def test_what_no_lookup_covers_is_named(audit: ModuleType) -> None:
     words, code = audit.conclude({"dependencies": [SAFE, SKIPPED]})
     assert code == 0
     assert "1 of 2 versions were looked up: 0 known holes." in words
