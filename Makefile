@@ -6,7 +6,7 @@ LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py te
 LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
 PYTHONS ?= python3.12 python3.13
 
-.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench pins clean
+.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -66,6 +66,18 @@ bench:  ## Claims of speed, each a ratio measured in one run
 
 pins:  ## Write what is installed now into constraints.txt
 	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > .venv/pins && mv .venv/pins constraints.txt
+
+.venv/supply/installed: .ci/supply_chain.txt
+	$(PYTHON) -m venv .venv/supply
+	.venv/supply/bin/pip install --quiet --requirement .ci/supply_chain.txt
+	touch $@
+
+sbom: .venv/installed .venv/supply/installed  ## Write what is installed into sbom.json (CycloneDX 1.6), checked against its schema
+	.venv/supply/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --sv 1.6 --of JSON --output-reproducible --validate --output-file sbom.json
+	@echo "Written to sbom.json and valid."
+
+audit: .venv/supply/installed  ## Look up the pinned versions among published advisories; says what it could not look up
+	@$(BIN)/python .ci/audit.py
 
 clean:
 	rm -rf .venv build *.egg-info
