@@ -18,7 +18,7 @@ from engine.inference.scores import full_blocks, mix_scores, perplexity
 from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from tests.workbench.replications.demix_worlds import calibration
-from workbench.replications.demix.calibration import Fit
+from workbench.replications.calibration import Fit
 from workbench.replications.demix.names import (
     CALIBRATED,
     CODE,

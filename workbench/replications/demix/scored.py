@@ -14,7 +14,7 @@ from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
-from workbench.replications.demix.calibration import Fit, fit
+from workbench.replications.calibration import Fit, fit
 from workbench.replications.demix.names import (
     CALIBRATED,
     GRID,
