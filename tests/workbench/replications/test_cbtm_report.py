@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.config import MoeConfig
+from engine.statistics.bootstrap import Loss, Place
 from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.cbtm_worlds import (
     DOMAINS,
@@ -116,7 +117,11 @@ def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
 
 
 def test_the_calibrated_reading_is_named_ours_and_judges_no_claim() -> None:
-    before, result = findings(), findings({calibrated(MAIN): 2.5})
+    def with_fit(own: dict[Place, Loss]) -> dict[str, Any]:
+        nats = as_printed()
+        return shown(evidence_of(losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | own))
+
+    before, result = with_fit({}), with_fit(losses_of({calibrated(MAIN): 2.5}, [*DOMAINS, *NOVEL]))
     title = "## A reading of ours: a posterior calibrated on dev text"
     assert title in markdown(result)
     assert title not in markdown(before)
