@@ -5,8 +5,11 @@ The plan depends only on the spec. The most informative results come first: DEMi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from pydantic import JsonValue
 
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -26,7 +29,7 @@ def steps(spec: ReplicateDemix) -> list[Step]:
         *maker.models(("demix", "dense")),
         *maker.models(METHODS[2:]),
     ]
-    return [*all_steps, *maker.adapted(), *maker.removed()]
+    return [*all_steps, *maker.adapted(), *maker.removed(), *maker.interleaved()]
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,31 @@ class _Maker(Maker):
                 for split in ("test", "dev"):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
-    def _train(self, run: DemixRun, method: str, name: str, domains: Sequence[str], key: str) -> Step:
+    def interleaved(self) -> Iterator[Step]:
+        """DEMix with experts in some layers only, and its scores on the training domains; nothing in older sizes."""
+        every = self.spec.budget.interleaved_every
+        runs = self.runs[: self.spec.budget.interleaved_seeds] if every else []
+        for run in runs:
+            options: dict[str, JsonValue] = {"expert_every": every}
+            yield self._train(run, "demix", run.interleaved, self.spec.domains, "interleaved", options)
+        for run in runs:
+            yield self.score(run, run.interleaved, "test", self.spec.domains, ["interleaved"])
+
+    def _train(
+        self,
+        run: DemixRun,
+        method: str,
+        name: str,
+        domains: Sequence[str],
+        key: str,
+        options: Mapping[str, JsonValue] = MappingProxyType({}),
+    ) -> Step:
         spec = TrainJoint(
             name=name,
             seed_model=run.seed_model,
             domains=list(domains),
             method=method,
+            options=dict(options),
             training=seeded(self.spec.budget.training, run),
         )
         return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])

@@ -11,7 +11,7 @@ from engine.analysis.calibration import Calibration
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.statistics.bootstrap import Loss, Place, Resampled
 from engine.statistics.estimates import Estimate, Floats
-from workbench.replications.demix.calibration import Fit
+from workbench.replications.calibration import Fit
 from workbench.replications.demix.evidence import DemixEvidence, Overlap
 from workbench.replications.demix.scored import Belief, DemixMeasured, DemixSubject
 from workbench.replications.demix.sizes import SIZES

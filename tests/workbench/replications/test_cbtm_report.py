@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.config import MoeConfig
+from engine.statistics.bootstrap import Loss, Place
 from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.cbtm_worlds import (
     DOMAINS,
@@ -22,7 +23,7 @@ from tests.workbench.replications.cbtm_worlds import (
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.replications.cbtm.findings import findings_of
-from workbench.replications.cbtm.names import System, balanced
+from workbench.replications.cbtm.names import System, balanced, calibrated
 from workbench.replications.cbtm.report import best_words, reasons, sections
 from workbench.replications.charts import charts
 from workbench.replications.evidence import Evidence
@@ -113,3 +114,22 @@ def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
     assert "<script>alert(1)" not in page(result) + markdown(result)
     row = next(line for line in markdown(result).splitlines() if "| done |" in line)
     assert row.replace("\\|", "").count("|") == 5
+
+
+def test_the_calibrated_reading_is_named_ours_and_judges_no_claim() -> None:
+    def with_fit(own: dict[Place, Loss]) -> dict[str, Any]:
+        nats = as_printed()
+        return shown(evidence_of(losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | own))
+
+    before, result = with_fit({}), with_fit(losses_of({calibrated(MAIN): 2.5}, [*DOMAINS, *NOVEL]))
+    title = "## A reading of ours: a posterior calibrated on dev text"
+    assert title in markdown(result)
+    assert title not in markdown(before)
+    assert [claim["mark"] for claim in result["claims"]] == [claim["mark"] for claim in before["claims"]]
+    rows = {(row["text"], row["against"]): row for row in result["calibrated"]["against"]}
+    assert rows["training domains", "nearness (Eq. 3)"]["side"] == "less"
+    assert rows["novel domains", "Dense"]["change"]["high"] < 0
+    by_rule = {(row["models"], row["weighed by"]) for row in result["tables"]["rules"]}
+    assert (str(MAIN), "posterior, calibrated on dev text (ours)") in by_rule
+    del result["calibrated"]  # as in a report of before
+    assert title not in markdown(result)

@@ -18,6 +18,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
 from engine.statistics.bootstrap import Resampled
+from workbench.replications.calibration import of_its_text
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import (
     DENSE,
@@ -28,6 +29,7 @@ from workbench.replications.cbtm.names import (
     System,
     averaged,
     balanced,
+    calibrated,
     single_model,
     sparse,
     upcycled,
@@ -44,7 +46,7 @@ from workbench.replications.cbtm.scored import (
 )
 from workbench.replications.cbtm.sizes import SIZES
 from workbench.replications.findings import text_rows
-from workbench.replications.scored import ScoreKey, Stored
+from workbench.replications.scored import Loaded, ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(
@@ -196,3 +198,39 @@ def test_what_has_no_distances_or_no_scores_is_left_out(
     assert not names & {(System(MAIN), "sea"), (System(MAIN), "poems")}
     assert (System(MAIN, "uniform"), "sea") in names
     assert not {system for system, _ in names} & {System(Arm("random", 4)), System(balanced(1, at_less=True))}
+
+
+def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains_alone(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    for (expert, domain, _), stored in scores.items():  # law suits the first model, sea the second
+        if domain in SUBJECT.domains and expert == RUN.experts(MAIN, SUBJECT.domains)[SUBJECT.domains.index(domain)]:
+            path = stored.kept.folder / "logprobs.npy"
+            np.save(path, np.load(path) + np.float32(0.2))
+    first = measured(scores, distances)
+    fitted = first.fits[0]
+    assert fitted.domains == SUBJECT.domains
+    texts = [rows(scores, domain) for domain in SUBJECT.everywhere]
+    for domain, test_EX in zip(SUBJECT.everywhere, texts, strict=True):
+        gate = PosteriorGate([1.0] * 4, fitted.rule)
+        expected = perplexity(mix_scores(gate, test_EX, BLOCK))
+        assert first.losses[calibrated(MAIN), 0, domain].perplexity == pytest.approx(expected)
+    for (_, domain, split), stored in scores.items():
+        if split == "test" or domain in SUBJECT.novel:
+            path = stored.kept.folder / "logprobs.npy"
+            np.save(path, np.load(path)[::-1].copy() - np.float32(1))
+    assert measured(scores, distances).fits[0].rule == fitted.rule
+
+
+def test_without_dev_scores_there_is_no_calibrated_reading(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    tests = {key: one for key, one in scores.items() if key[2] == "test"}
+    result = measured(tests, distances)
+    assert result.fits == {}
+    assert not [system for system, _, _ in result.losses if system == calibrated(MAIN)]
+
+
+def test_the_model_left_out_of_a_domain_is_the_one_that_fits_its_text_best() -> None:
+    logprobs_EX = torch.tensor([[-2.0, -2.0], [-1.0, -1.5], [-3.0, -1.0]])
+    assert of_its_text(0, Loaded(logprobs_EX, np.zeros(1, dtype=np.int64))) == {1}

@@ -15,6 +15,7 @@ from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of,
 from workbench.replications.demix import affinity, growth
 from workbench.replications.demix.claims import BEYOND, judge
 from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.interleaving import by_domain, judge_interleaving
 from workbench.replications.demix.names import (
     GRID,
     PAPER,
@@ -28,6 +29,7 @@ from workbench.replications.demix.names import (
 )
 from workbench.replications.demix.orders import ORDERS, Order, judge_lambda, judge_order
 from workbench.replications.demix.scored import Belief
+from workbench.replications.demix.sizes import SIZES
 from workbench.replications.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -371,3 +373,36 @@ def test_nothing_is_close_to_a_dense_dapt_that_harmed_its_own_target() -> None:
     results = {one.claim: one for one in growth.judge_adding(evidence_of(losses), PAPER)}
     assert results[growth.DEMIX_CLOSE].mark == UNTESTABLE
     assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results[growth.DEMIX_CLOSE].why
+
+
+def interleaved_world(changed: dict[str, float], overlap: dict[tuple[str, str], float] | None) -> DemixEvidence:
+    """Experts in every layer have 3 nats; in some layers so much more on each domain."""
+    losses = losses_of({System("naive"): 3.0}, DOMAINS)
+    for domain, more in changed.items():
+        losses |= losses_of({System("interleaved"): 3.0 + more}, [domain])
+    evidence = evidence_of(losses)
+    size = replace(evidence.subject.size, interleaved_every=2)
+    return replace(evidence, subject=replace(evidence.subject, size=size), overlap=overlap)
+
+
+def test_interleaving_is_judged_on_average_and_on_the_most_distinct_domain() -> None:
+    overlap = {(one, other): 0.5 for one in DOMAINS for other in DOMAINS}
+    overlap |= {pair: 0.1 for pair in overlap if DOMAINS[1] in pair}
+    worse, distinct = judge_interleaving(interleaved_world(dict.fromkeys(DOMAINS, 0.2), overlap))
+    assert (worse.mark, distinct.mark, distinct.ours) == (REPRODUCED, WEAKER, DOMAINS[1])
+    only_there = {domain: 0.2 if domain == DOMAINS[1] else -0.2 for domain in DOMAINS}
+    worse, distinct = judge_interleaving(interleaved_world(only_there, overlap))
+    assert (worse.mark, distinct.mark) == (CONTRADICTED, WEAKER)
+    better, distinct = judge_interleaving(interleaved_world(dict.fromkeys(DOMAINS, -0.2), overlap))
+    assert (better.mark, distinct.mark) == (CONTRADICTED, CONTRADICTED)
+
+
+def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
+    evidence = interleaved_world(dict.fromkeys(DOMAINS, 0.2), None)
+    assert [one.mark for one in judge_interleaving(evidence)] == [REPRODUCED, UNTESTABLE]
+    none = replace(evidence, subject=replace(evidence.subject, size=SIZES["smoke"]))
+    assert [one.why for one in judge_interleaving(none)] == [
+        "No arm interleaves shared and expert layers at this size."
+    ] * 2
+    assert len(by_domain(evidence)) == len(DOMAINS)
+    assert by_domain(none) == []

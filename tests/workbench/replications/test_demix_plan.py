@@ -87,3 +87,29 @@ def test_every_model_is_scored_where_it_is_judged() -> None:
     wanted = {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}
     wanted |= {f"s{seed} {key}": row for seed in range(RETRAINED) for key, row in removed.items()}
     assert result == wanted
+
+
+def test_experts_in_some_layers_are_trained_in_one_seed_where_the_size_says_so() -> None:
+    assert not [step for step in steps(SPEC) if "interleaved" in step.key]
+    budget = replace(SPEC.budget, interleaved_every=2)
+    spec = SPEC.model_copy(update={"budget": budget})
+    training, scores = [step for step in steps(spec) if "interleaved" in step.key]
+    assert isinstance(training.spec, TrainJoint)
+    assert (training.spec.name, training.spec.method, training.spec.options) == (
+        "rep-s0-interleaved",
+        "demix",
+        {"expert_every": 2},
+    )
+    assert training.spec.training == replace(budget.training, seed=0)
+    assert isinstance(scores.spec, Evaluate)
+    assert (scores.spec.mixture, scores.spec.domains, scores.spec.split) == ("rep-s0-interleaved", KNOWN, "test")
+    assert "rep-s0-interleaved" in spec.names()
+    assert "rep-s0-interleaved" not in SPEC.names()
+
+
+@pytest.mark.parametrize("size", ["tiny", "quick"])
+def test_sizes_for_results_interleave_and_stored_budgets_of_before_do_not(size: str) -> None:
+    assert SIZES[size].interleaved_every == 2
+    stored = SPEC.model_dump()
+    del stored["budget"]["interleaved_every"], stored["budget"]["interleaved_seeds"]
+    assert ReplicateDemix.model_validate(stored).budget.interleaved_every is None

@@ -15,9 +15,8 @@ from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
+from workbench.replications.calibration import Fit, side_of
 from workbench.replications.charts import charts
-from workbench.replications.demix.calibrated import side_of
-from workbench.replications.demix.calibration import Fit
 from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import (
     CALIBRATED,

@@ -18,7 +18,7 @@ from engine.inference.scores import full_blocks, mix_scores, perplexity
 from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from tests.workbench.replications.demix_worlds import calibration
-from workbench.replications.demix.calibration import Fit
+from workbench.replications.calibration import Fit
 from workbench.replications.demix.names import (
     CALIBRATED,
     CODE,
@@ -234,3 +234,11 @@ def test_with_dev_text_of_one_domain_nothing_is_calibrated(scores: dict[ScoreKey
     assert not result.fits
     assert not [name for name, _, _ in result.losses if name.reading and name.reading.evidence == "calibrated"]
     assert system("updating", CODE) in {name for name, _, _ in result.losses}
+
+
+def test_experts_in_some_layers_are_measured_on_their_own_domains(scores: dict[ScoreKey, Stored]) -> None:
+    for domain in SUBJECT.everywhere:
+        scores[f"{RUN.interleaved}/law", domain, "test"] = scores[RUN.expert("dense", "law"), domain, "test"]
+    losses = measured(scores).losses
+    assert losses[System("interleaved"), 0, "law"].perplexity == losses[System("dense"), 0, "law"].perplexity
+    assert [domain for one, _, domain in losses if one == System("interleaved")] == ["law"]

@@ -32,7 +32,8 @@ class ReplicateDemix(Replicate):
 
     def names(self) -> list[str]:
         runs = [DemixRun(self.name, seed) for seed in range(self.seeds)]
-        return [name for run in runs for name in run.names(self.novel, self.removed)]
+        interleaves = self.budget.interleaved_every is not None
+        return [name for run in runs for name in run.names(self.novel, self.removed, interleaves)]
 
 
 KIND = Kind(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from workbench.replications.cbtm.budgets import by_clusters, by_domain, efficiency, seeding_tokens
+from workbench.replications.cbtm.calibrated import calibrated_findings
 from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import by_number, divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
@@ -25,6 +26,7 @@ def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
         **common_findings(evidence, judge(evidence), circumstances, SENTENCES),
         "seeding_tokens": seeding_tokens(evidence),
         "clusters": evidence.subject.main.num_models,
+        "calibrated": calibrated_findings(evidence),
         "tables": _tables(evidence),
         "pictures": _pictures(evidence),
     }

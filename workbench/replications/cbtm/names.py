@@ -16,7 +16,7 @@ from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.runs import Run
 
 Division = ClusterMethod | Literal["metadata"]
-Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe"]
+Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe", "calibrated"]
 MOE = "moe"  # the key of a mixture of experts
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
@@ -170,6 +170,11 @@ def single_model(arm: Arm, number: int) -> System:
 def upcycled(arm: Arm) -> System:
     """A mixture of experts in the place of an arm's one model (figure 12)."""
     return System(arm, "moe")
+
+
+def calibrated(arm: Arm) -> System:
+    """The models of an arm by a posterior with equal priors and calibrated evidence: ours, not the paper's."""
+    return System(arm, "calibrated")
 
 
 def averaged(arm: Arm) -> System:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.statistics.bootstrap import Counted, Ints, Loss
+from workbench.replications.calibration import Fit, fit, of_its_text
 from workbench.replications.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
@@ -27,6 +28,7 @@ from workbench.replications.cbtm.names import (
     arms_of,
     averaged,
     balanced,
+    calibrated,
     single_model,
     smaller,
     smaller_arms,
@@ -79,6 +81,7 @@ class CbtmMeasured(Measured):
 
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
     updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
+    fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm, by seed; only where dev text allows
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
 
 
@@ -160,6 +163,8 @@ def measure(
 ) -> Iterator[str]:
     """Fills `measured`; says after each seed and text where it is."""
     for run in subject.runs:
+        if calibrated := _fit(subject, scores, run):
+            measured.fits[run.seed] = calibrated
         homes = run.domains(subject.main, subject.domains)
         for domain in (*subject.everywhere, *homes):
             text = _Text(subject.size, domain, scores, subject, run, distances, measured)
@@ -168,6 +173,16 @@ def measure(
             else:
                 text.measure()
             yield f"seed {run.seed}, {domain}"
+
+
+def _fit(subject: CbtmSubject, scores: Scores, run: CbtmRun) -> Fit | None:
+    """A seed's evidence of the main arm, fitted on dev text of the training domains; no other text is opened.
+
+    A model of a cluster has read of many domains: left out is the one that fits a domain's dev text best.
+    """
+    experts = run.experts(subject.main, subject.domains)
+    texts = {domain: ScoredText(subject.size, domain, scores).load(experts, "dev") for domain in subject.domains}
+    return fit(texts, subject.size.block_size, of_its_text)
 
 
 @dataclass(frozen=True)
@@ -226,6 +241,9 @@ class _Text(ScoredText):
         from engine.mixing.posterior import PosteriorGate
 
         self._keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
+        if arm == self.subject.main and (fitted := self.measured.fits.get(self.run.seed)):
+            gate = PosteriorGate([1.0] * arm.num_models, fitted.rule)
+            self._keep(calibrated(arm), self.mixed(gate, test))
         dev = self._load_arm(arm, "dev")
         self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
         if dev is not None:

@@ -15,6 +15,7 @@ from workbench.replications.cbtm.names import (
     System,
     averaged,
     balanced,
+    calibrated,
     sparse,
 )
 from workbench.replications.cbtm.orders import COMPARABLE, has_less, is_comparable
@@ -159,6 +160,7 @@ def by_rule(evidence: CbtmEvidence) -> list[Row]:
         (System(subject.main), "nearness (Eq. 3)"),
         (System(subject.main, "uniform"), "posterior, equal prior"),
         (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
+        (calibrated(subject.main), "posterior, calibrated on dev text (ours)"),
         (averaged(subject.main), "nothing: one model, the average of their parameters"),
         (System(subject.metadata, "uniform"), "posterior, equal prior"),
         (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"),

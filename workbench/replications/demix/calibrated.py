@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.statistics.bootstrap import Change
-from engine.statistics.estimates import Estimate
-from workbench.replications.demix.calibration import Fit
+from workbench.replications.calibration import fit_row, side_of
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READ_MODES, System, system
 from workbench.replications.demix.orders import WORDS
-from workbench.replications.findings import Findings, Row, interval_columns
+from workbench.replications.findings import Findings, Row
 
 TRAINING, NOVEL = "training domains", "novel domains"
 DENSE = WORDS["dense"]
@@ -24,26 +23,9 @@ _RIVALS = (DENSE, str(PAPER), str(CODE))
 def calibrated_findings(evidence: DemixEvidence) -> Row:
     """The fit of each seed, and how the reading compares on test text of both kinds and on each domain."""
     return {
-        "fits": [_fit_row(seed, fit) for seed, fit in sorted(evidence.measured.fits.items())],
+        "fits": [fit_row(seed, fit) for seed, fit in sorted(evidence.measured.fits.items())],
         "against": list(_against(evidence)),
         "by domain": [_domain_row(evidence, domain) for domain in evidence.subject.everywhere],
-    }
-
-
-def _fit_row(seed: int, fit: Fit) -> Row:
-    """The rule of a seed, and its cross-fitted gain on dev text: of all experts, and without each domain's own."""
-    fitted, rule = fit.calibration, fit.rule
-    left_out = fitted.by_view.get("left out")
-    return {
-        "seed": seed,
-        "decay": rule.decay,
-        "power": rule.power,
-        "slow decay": rule.slow_decay if rule.slow_power else None,
-        "slow power": rule.slow_power or None,
-        "is kept": fitted.keeps,
-        "dev domains": len(fit.domains),
-        **interval_columns(fitted.gain, "gain, %"),
-        "left out, %": left_out.value if left_out else None,
     }
 
 
@@ -71,13 +53,6 @@ def _against(evidence: DemixEvidence) -> Iterator[Row]:
 
 def _value(evidence: DemixEvidence, one: System, domains: Sequence[str]) -> float | None:
     return evidence.resampled.value(one, domains)
-
-
-def side_of(*estimates: Estimate) -> str:
-    """`less` or `more` perplexity if the intervals and every seed say so, in perplexity and in %, else `undecided`."""
-    if all(one.high < 0 and max(one.by_seed) < 0 for one in estimates):
-        return "less"
-    return "more" if all(one.low > 0 and min(one.by_seed) > 0 for one in estimates) else "undecided"
 
 
 def _domain_row(evidence: DemixEvidence, domain: str) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.replications.demix.affinity import judge_affinity
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.growth import judge_adding, judge_growth
+from workbench.replications.demix.interleaving import judge_interleaving
 from workbench.replications.demix.names import Reading
 from workbench.replications.demix.orders import ORDERS, judge_each, judge_lambda, judge_most, judge_order, judge_orders
 from workbench.replications.demix.sentences import SENTENCES
@@ -23,6 +24,7 @@ def judge(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
         judge_lambda(evidence),
         *judge_affinity(evidence),
         *judge_growth(evidence, reading),
+        *judge_interleaving(evidence),
         *untestable_verdicts(BEYOND),
     ]
 

@@ -15,6 +15,7 @@ from workbench.replications.demix.affinity import beliefs_on, moved, naive_again
 from workbench.replications.demix.calibrated import calibrated_findings
 from workbench.replications.demix.claims import judge, judge_read
 from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.interleaving import by_domain
 from workbench.replications.demix.names import (
     CALIBRATED,
     METHODS,
@@ -56,6 +57,7 @@ def findings_of(
         "readings": _readings(evidence),
         "calibrated": calibrated_findings(evidence),
         "tables": {
+            "interleaving": by_domain(evidence),
             "1": word_rows(evidence.subject, words or {}),
             "2": model_rows(models),
             **_tables(evidence),

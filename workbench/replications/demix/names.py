@@ -21,6 +21,7 @@ Variant = Literal[
     "uniform",
     "updating",
     "cached",
+    "interleaved",
     "alone",
     "grown",
     "minus expert",
@@ -79,11 +80,22 @@ class DemixRun(Run):
         """The mixture that dense-DAPT makes of the dense model; its one expert is NAME/NOVEL."""
         return f"{self.mixture('dense')}-{novel}"
 
-    def names(self, novel: Sequence[str], removed: Sequence[str]) -> list[str]:
+    @property
+    def interleaved(self) -> str:
+        """The DEMix mixture whose experts are in some layers only (§3.3)."""
+        return f"{self.seed_model}-interleaved"
+
+    def names(self, novel: Sequence[str], removed: Sequence[str], interleaves: bool = False) -> list[str]:
         """Everything that is made under a name of its own; experts of a mixture are called after it."""
         mixtures = [self.mixture(method) for method in METHODS]
         adapted = [name(one) for one in novel for name in (self.added, self.adapted)]
-        return [self.seed_model, *mixtures, *adapted, *map(self.without, removed)]
+        return [
+            self.seed_model,
+            *mixtures,
+            *adapted,
+            *map(self.without, removed),
+            *([self.interleaved] if interleaves else []),
+        ]
 
     def without(self, domain: str) -> str:
         """The DEMix mixture trained without a domain (–Domain, table 7)."""

@@ -165,6 +165,8 @@ def _tables(findings: Findings) -> Iterator[Section]:
     yield Section("Each novel domain", (_NOVEL,), tables.get("5 by domain", []))
     yield Section("Table 6: more experts", (), tables["6"])
     yield Section("Table 7: without an expert, without a domain", (_removed(findings),), tables["7"])
+    if rows := tables.get("interleaving"):
+        yield Section("Experts in some layers only (§3.3)", (_INTERLEAVING,), rows)
     yield Section("Table 13 and figure 6: adapting, and what is forgotten", (_DAPT,), tables["13"], "forgetting")
 
 
@@ -193,6 +195,11 @@ _TABLE_2 = (
     "this machine; a job that ran beside others is slower. Devices are the processes of one training, each on a "
     "GPU of its own if there are any, where its job recorded them. The paper's rows are as printed, each 48 hours on "
     "V100 GPUs."
+)
+_INTERLEAVING = (
+    "DEMix (naive) on the training domains, with experts in every layer as in the paper's tables, and in every k-th "
+    "with shared layers between; both from the same seed model, on the same text. A change above 0 is a loss by "
+    "interleaving."
 )
 _TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
 _NOVEL = "Perplexity on the domains whose averages are in table 5."

@@ -14,7 +14,7 @@ from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
-from workbench.replications.demix.calibration import Fit, fit
+from workbench.replications.calibration import Fit, fit
 from workbench.replications.demix.names import (
     CALIBRATED,
     GRID,
@@ -112,6 +112,8 @@ class _Text(ScoredText):
         for place, home in enumerate(self.subject.domains):
             self._keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
         self._keep(System("naive"), self._given_or_best(experts))
+        if self.domain in self.subject.domains:
+            self._keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
         self._measure_mixtures(test, self.load(experts, "dev"))
         self._believe(experts)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from workbench.replications.demix.interleaving import DISTINCT, WORSE
 from workbench.replications.demix.orders import LAMBDA
 from workbench.replications.sentences import Sentence
 
 _SIZES = "Needs models of several sizes; a replication has one."
 _TEXT = "Needs the paper's own domains, which are not published."
-_EVERY_LAYER = (
-    "No arm interleaves shared and expert layers: as in the paper's own tables, every layer has experts. The paper "
-    "prints no numbers for it."
-)
 _GPUS = "Needs several GPUs that wait for each other."
 _TRAINING = (
     "Table 3: DEMix (naive) has less perplexity than Dense on*",
@@ -72,13 +69,13 @@ SENTENCES = (
         "demix-interleaving",
         "§3.3",
         "interleaving led to worse in-domain performance with DEMix layers",
-        why=_EVERY_LAYER,
+        (f"{WORSE.where}: {WORSE.sentence}",),
     ),
     Sentence(
         "demix-distinct",
         "§3.3, note 6",
         "interleaving expert layers causes large performance hits in the most distinct domains",
-        why=_EVERY_LAYER,
+        (f"{DISTINCT.where}: {DISTINCT.sentence}",),
     ),
     Sentence(
         "demix-throughput",

@@ -20,6 +20,8 @@ class DemixSize(Size):
     adapting: TrainingConfig  # to a novel domain (DEMix §6.1)
     retrained_domains: int = 2  # –Domain (table 7) is a whole training for each
     retrained_seeds: int = 1
+    interleaved_every: int | None = None  # experts in every so-manieth layer (§3.3); replications once had no such arm
+    interleaved_seeds: int = 1
 
 
 _WRITTEN: Mapping[SizeName, DemixSize] = {
@@ -51,6 +53,7 @@ _WRITTEN: Mapping[SizeName, DemixSize] = {
             precision="fp32",
         ),
         retrained_domains=4,
+        interleaved_every=2,
         max_bytes=25_000_000,
         test_tokens=65_536,  # 128 blocks: 60 documents of 2 kB are read, though some fill two blocks
     ),

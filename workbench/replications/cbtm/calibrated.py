@@ -1,0 +1,69 @@
+"""What a calibrated posterior over models of clusters gives beside nearness. It is ours: no claim is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from engine.statistics.bootstrap import Change
+from workbench.replications.calibration import fit_row, side_of
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import DENSE, System, calibrated
+from workbench.replications.findings import Findings, Row
+
+TRAINING, NOVEL = "training domains", "novel domains"
+
+
+def calibrated_findings(evidence: CbtmEvidence) -> Row:
+    """The fit of each seed, and how the reading compares on test text of both kinds with what the paper has."""
+    return {
+        "fits": [fit_row(seed, fit) for seed, fit in sorted(evidence.measured.fits.items())],
+        "against": list(_against(evidence)),
+    }
+
+
+def _against(evidence: CbtmEvidence) -> Iterator[Row]:
+    main = evidence.subject.main
+    own = calibrated(main)
+    others = {
+        "nearness (Eq. 3)": System(main),
+        "posterior, equal prior": System(main, "uniform"),
+        "posterior, cached prior (BTM)": System(main, "cached"),
+        "Dense": System(DENSE),
+    }
+    for text, domains in ((TRAINING, evidence.subject.domains), (NOVEL, evidence.subject.novel)):
+        for name, other in others.items():
+            difference = evidence.resampled.difference(own, other, domains)
+            change = evidence.resampled.changes([Change(own, other, domain) for domain in domains])
+            if difference and change:
+                yield {
+                    "text": text,
+                    "against": name,
+                    "calibrated": _value(evidence, own, domains),
+                    "other": _value(evidence, other, domains),
+                    "difference": asdict(difference),
+                    "change": asdict(change),
+                    "side": side_of(difference, change),
+                }
+
+
+def _value(evidence: CbtmEvidence, one: System, domains: Sequence[str]) -> float | None:
+    return evidence.resampled.value(one, domains)
+
+
+def against_rows(findings: Findings) -> list[dict[str, Any]]:
+    """The comparisons as rows of a table."""
+    return [
+        {
+            "text": row["text"],
+            "against": row["against"],
+            "calibrated": row["calibrated"],
+            "other": row["other"],
+            "change, %": row["change"]["value"],
+            "low": row["change"]["low"],
+            "high": row["change"]["high"],
+            "perplexity": row["side"],
+        }
+        for row in findings["calibrated"]["against"]
+    ]
