@@ -193,11 +193,7 @@ def test_a_named_host_needs_a_long_token_as_an_address_does(enter: Open) -> None
 @pytest.mark.parametrize(
     "hosts", ["https://a.example", "a.example:443", "*", "*.example", "a/b", "[::1]", "a b", "-a", "ä.example"]
 )
-<<<<<<< HEAD
-def test_a_named_host_is_a_name_without_port(hosts: str) -> None:
-=======
 def test_a_named_host_has_no_scheme_port_or_pattern(hosts: str) -> None:
->>>>>>> w24-safe
     with pytest.raises(ValidationError, match="without a scheme, port"):
         Settings(hosts=hosts)
 
