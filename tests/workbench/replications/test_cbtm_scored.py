@@ -200,7 +200,7 @@ def test_what_has_no_distances_or_no_scores_is_left_out(
     assert not {system for system, _ in names} & {System(Arm("random", 4)), System(balanced(1, at_less=True))}
 
 
-def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains_alone(
+def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
     for (expert, domain, _), stored in scores.items():  # law suits the first model, sea the second
