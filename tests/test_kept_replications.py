@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.workbench.replications.test_cbtm_report import findings as cbtm_findings
 from tests.workbench.replications.test_forest import stored
-from workbench.papers.kept import INDEX, RESULTS, between, index, keep, read_kept, results
+from workbench.papers.kept import RESULTS, between, keep, read_kept, results, write_again
 from workbench.replications.verdicts import is_above, is_below
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "replication"
-KEPT_BY_HAND = "So about half of the claims reproduce at this size."  # of reports that were kept without their numbers
 
 
-def follows(readme: str, folder: Path, name: str) -> bool:
-    """Whether what a README says of replications is what the kept numbers say; without numbers, the words by hand."""
-    if reports := read_kept(folder):
-        return between(readme, RESULTS, results(reports, name)) == readme and KEPT_BY_HAND not in readme
-    return KEPT_BY_HAND in readme
+def rewritten(tmp_path: Path, readme: str, folder: Path = FOLDER) -> tuple[str, str]:
+    """A README and the README of a folder of reports, after both are written again from a copy of that folder."""
+    copied, page = tmp_path / "docs" / "replication", tmp_path / "README.md"
+    shutil.copytree(folder, copied)
+    page.write_text(readme, encoding="utf-8")
+    write_again(copied, page)
+    return page.read_text(encoding="utf-8"), (copied / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_says_what_the_kept_reports_say() -> None:
+def test_the_pages_say_what_the_kept_reports_say(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert follows(readme, FOLDER, "docs/replication"), results(read_kept(FOLDER), "docs/replication")
+    assert rewritten(tmp_path, readme) == (readme, (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
-def test_the_index_has_every_kept_report() -> None:
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    reports = read_kept(FOLDER)
-    assert between(text, INDEX, index(reports)) == text if reports else not list(FOLDER.glob("*.json"))
+def test_no_number_of_a_kept_report_is_written_by_hand(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    by_hand = between(readme, RESULTS, "")
+    section = by_hand.split("## Results", 1)[1].split("\n## ", 1)[0]
+    assert not re.search(r"\d+ of \d+|\d %", section)
 
 
 @pytest.fixture
@@ -44,15 +49,57 @@ def report() -> dict[str, Any]:
 
 
 def test_a_kept_report_binds_the_sentence(report: dict[str, Any], tmp_path: Path) -> None:
-    assert follows(KEPT_BY_HAND, tmp_path, "kept")
-    keep(report, tmp_path)
-    assert not follows(KEPT_BY_HAND, tmp_path, "kept")
-    readme = between("# Title\n", RESULTS, results(read_kept(tmp_path), "kept"))
+    folder, page = tmp_path / "kept", tmp_path / "README.md"
+    page.write_text("# Title\n", encoding="utf-8")
+    keep(report, folder, readme=page)
     words = "[DEMix](kept/demix-tiny.md) on books (tiny, 2 seeds): of 2 claims 1 reproduced, 1 contradicted."
-    assert f"- {words}\n\nTried on 1 corpus: books." in readme
-    assert follows(readme, tmp_path, "kept")
-    keep(report | {"claims": report["claims"][:1]}, tmp_path)
-    assert not follows(readme, tmp_path, "kept")
+    text = page.read_text(encoding="utf-8")
+    assert f"- {words} Models: " in text
+    assert "Tried on 1 corpus: books." in text
+    keep(report | {"claims": report["claims"][:1]}, folder, readme=page)
+    assert "of 1 claims 1 reproduced." in page.read_text(encoding="utf-8")
+
+
+def known_for(report: dict[str, Any], mark: str) -> dict[str, Any]:
+    """A report whose claim on novel text has this mark."""
+    below = stored(is_below, -2.0, -3.0, -1.0) if mark == "reproduced" else stored(is_below, 2.0, 1.0, 3.0)
+    novel = {"where": "Table 5", "sentence": "DEMix (cached) has less perplexity than Dense on the novel domains"}
+    return report | {"claims": [below | novel, *report["claims"]]}
+
+
+def test_a_claim_that_holds_on_one_corpus_alone_is_said_to(report: dict[str, Any], tmp_path: Path) -> None:
+    keep(known_for(report, "reproduced"), tmp_path)
+    keep(known_for(report, "contradicted") | {"name": "news", "corpus": "news"}, tmp_path)
+    keep(known_for(report, "reproduced") | {"name": "web", "corpus": "web", "size": "quick"}, tmp_path)
+    sentence = "DEMix: DEMix (cached) has less perplexity than Dense on the novel domains"
+    where = "reproduced on books (tiny, 2 seeds) and web (quick, 2 seeds); contradicted on news (tiny, 2 seeds)"
+    assert f"- {sentence}: {where}." in results(read_kept(tmp_path), "kept")
+    paragraphs = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert paragraphs.count("**DEMix on ") == 3
+    assert paragraphs.count("on the novel domains: **contradicted** (") == 1
+
+
+def test_reports_of_several_papers_are_written_beside_each_other(report: dict[str, Any], tmp_path: Path) -> None:
+    keep(report, tmp_path)
+    keep(
+        cbtm_findings() | {"name": "corpora-cbtm-quick", "size": "quick", "corpus": "corpora", "date": "2026-02-01"},
+        tmp_path,
+    )
+    words = results(read_kept(tmp_path), "kept")
+    assert "[C-BTM](kept/corpora-cbtm-quick.md) on corpora (quick, 2 seeds)" in words
+    assert "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (quick" in words
+    assert "Tried on 2 corpora: books, corpora." in words
+
+
+def test_reports_without_numbers_are_named_until_they_are_gone(report: dict[str, Any], tmp_path: Path) -> None:
+    page, old = tmp_path / "README.md", tmp_path / "kept" / "old.md"
+    page.write_text("# Title\n", encoding="utf-8")
+    keep(report, tmp_path / "kept")
+    old.write_text("# An older report\n", encoding="utf-8")
+    for is_there in (True, False):
+        write_again(tmp_path / "kept", page)
+        assert ("kept without their numbers: [old](kept/old.md)." in page.read_text(encoding="utf-8")) is is_there
+        old.unlink(missing_ok=True)
 
 
 def test_numbers_are_kept_without_what_each_step_and_block_has(report: dict[str, Any], tmp_path: Path) -> None:

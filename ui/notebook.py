@@ -261,6 +261,10 @@ class Expert(Model):
 
     get, fields = staticmethod(experts.get_expert), ("method", "domains", "num_parameters", "enabled")
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"own_parameters" if name == "num_parameters" else name: one for name, one in super().facts.items()}
+
     def export(self, folder: str | Path, **settings: Any) -> Path:
         """Writes a new folder that transformers (`format="hf"`) or PEFT (`format="peft"`) loads."""
         job = self.workbench.run("export-expert", expert=self, folder=folder, **settings)

@@ -2,7 +2,7 @@
 
     python benchmarks/corpora/debian_text.py FOLDER
 
-Needs a Debian machine with `apt-get`, 250 MB of download and 1 GB of disk; no package is installed, and nothing runs
+Needs a Debian machine with `apt-get`, 200 MB of download and 1 GB of disk; no package is installed, and nothing runs
 from one. Each domain is one file NAME.jsonl.xz with a line {"text": …, "source": …} for each document; `source` is what
 may not be divided between splits, such as the file that a long document was cut from. Documents of 100 words or fewer
 are left out, and so are exact copies; longer ones than 50 kB (of novel domains 2 kB, so that 5 % of them are 60) are

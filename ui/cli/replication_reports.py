@@ -63,10 +63,15 @@ class Keeping:
     folder: str  # empty: none
     without_text: bool = False
     charts: bool = True
+    readme: str = ""  # a page whose sentences on replications are written again; empty: none
 
     def __post_init__(self) -> None:
         if not self.folder and self.without_text:
             raise BadUsage("--without-text is about the files in a folder.", "Add --out FOLDER.")
+        if self.readme and not self.folder:
+            raise BadUsage("--readme is about the reports in a folder.", "Add --out FOLDER.")
+        if self.readme and not Path(self.readme).expanduser().is_file():
+            raise BadUsage(f"{self.readme} is not a file.", "Give a Markdown page that exists.")
 
     def keep(self, names: Sequence[str]) -> list[Path]:
         """Writes the newest reports of these replications into the folder, if there is one; returns their files."""
@@ -74,8 +79,11 @@ class Keeping:
 
         cards = [card for name in names if self.folder and (card := newest(name))]
         folder, with_text = Path(self.folder).expanduser(), not self.without_text
+        readme = Path(self.readme).expanduser() if self.readme else None
         return [
-            path for card in cards for path in keep(card.findings, folder, with_text=with_text, with_charts=self.charts)
+            path
+            for card in cards
+            for path in keep(card.findings, folder, with_text=with_text, with_charts=self.charts, readme=readme)
         ]
 
 

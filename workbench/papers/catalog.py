@@ -15,8 +15,10 @@ from workbench.papers.demix_plan import steps as demix_steps
 from workbench.papers.mode_plan import steps as mode_steps
 from workbench.plans import Step
 from workbench.replications.cbtm import sizes as cbtm
+from workbench.replications.cbtm.calibrated import where_it_holds as cbtm_ours
 from workbench.replications.cbtm.report import sections as cbtm_sections
 from workbench.replications.demix import sizes as demix
+from workbench.replications.demix.calibrated import where_it_holds as demix_ours
 from workbench.replications.demix.report import sections as demix_sections
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.findings import Findings
@@ -39,6 +41,8 @@ class Paper:
     defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a spec, from budget and domains
     steps: Callable[[Any], Sequence[Step]]  # all jobs of a spec but its report
     sections: Callable[[Findings], Sequence[Section]]
+    main_claims: Sequence[str] = ()  # patterns (`*`) of what the paper is known for, as `Table 3: DEMix …`
+    ours: Callable[[Findings], str] = lambda _: ""  # what a report says of our own reading; empty of one without it
     roles: str = ""  # the roles of its training domains, if they differ
 
     def report_title(self, findings: Findings) -> str:
@@ -67,9 +71,31 @@ DEMIX = Paper(
     _first_removed,
     demix_steps,
     demix_sections,
+    main_claims=(
+        "Table 3: DEMix (cached) has less perplexity than Dense on*",
+        "Table 5: DEMix (cached) has less perplexity than Dense on*",
+        "Table 6: an expert for each novel domain*",
+        "Figure 6: DEMix-DAPT *",
+        "Table 7: *",
+    ),
+    ours=demix_ours,
 )
 CBTM = Paper(
-    "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections
+    "cbtm",
+    "C-BTM",
+    "Gururangan et al., 2023",
+    "replicate-cbtm",
+    cbtm.SIZES,
+    _nothing_more,
+    cbtm_steps,
+    cbtm_sections,
+    main_claims=(
+        "Figure 5: * have less perplexity than one, at equal tokens",
+        "Figure 9: the nearest of * alone has less perplexity than Dense",
+        "Figure 12: *",
+        "Figure 13: *",
+    ),
+    ours=cbtm_ours,
 )
 MODE = Paper(
     "mode",
@@ -80,6 +106,7 @@ MODE = Paper(
     _roles,
     mode_steps,
     mode_sections,
+    main_claims=("Table 1: *", "§3.2, §4.1: *"),
     roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "
     "is trained on all but these two. On the command line --targets and --retention choose others.",
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.papers.catalog import PAPERS
+from workbench.papers.kept_words import in_short, model_words, place_of, where_they_hold
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
 from workbench.replications.findings import Findings
@@ -17,11 +19,22 @@ from workbench.replications.verdicts import in_todays_words
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
 INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
+IN_SHORT = ("<!-- kept reports in short -->", "<!-- end of the reports in short -->")
 RESULTS = ("<!-- results of replications -->", "<!-- end of the results -->")
 
 
-def keep(findings: Findings, folder: Path, *, with_text: bool = True, with_charts: bool = False) -> list[Path]:
-    """Writes NAME.md and NAME.json into a folder, with charts NAME.html, too; updates the index in its README.md."""
+def keep(
+    findings: Findings,
+    folder: Path,
+    *,
+    with_text: bool = True,
+    with_charts: bool = False,
+    readme: Path | None = None,
+) -> list[Path]:
+    """Writes NAME.md and NAME.json into a folder, with charts NAME.html, too; updates the index in its README.md.
+
+    `readme` is a further page, whose sentences on replications are written again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     findings = findings if with_text else without_text(findings)
     small = {name: value for name, value in findings.items() if name not in _LARGE}
@@ -31,10 +44,28 @@ def keep(findings: Findings, folder: Path, *, with_text: bool = True, with_chart
     paths = [folder / f"{findings['name']}.{ending}" for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
-    readme = folder / "README.md"
-    before = readme.read_text(encoding="utf-8") if readme.is_file() else "# Replications\n"
-    readme.write_text(between(before, INDEX, index(read_kept(folder))), encoding="utf-8")
+    write_again(folder, readme)
     return paths
+
+
+def write_again(folder: Path, readme: Path | None = None) -> None:
+    """Writes what follows from the numbers in a folder: its README.md, and the sentences of a page elsewhere."""
+    reports, own = read_kept(folder), folder / "README.md"
+    before = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
+    own.write_text(between(between(before, INDEX, index(reports)), IN_SHORT, in_short(reports)), encoding="utf-8")
+    if readme is not None:
+        link = Path(os.path.relpath(folder, readme.parent)).as_posix()
+        words = results(reports, link, without_numbers(folder))
+        readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, words), encoding="utf-8")
+
+
+def without_numbers(folder: Path) -> list[str]:
+    """The names of reports that are kept as pages only: they were written, and judged, before numbers were kept."""
+    return [
+        path.stem
+        for path in sorted(folder.glob("*.md"))
+        if path.name != "README.md" and not path.with_suffix(".json").exists()
+    ]
 
 
 def without_text(findings: Findings) -> Findings:
@@ -86,18 +117,24 @@ def counts(findings: Findings) -> Mapping[str, int]:
     return {mark: words.count(mark) for mark in MARKS_IN_ORDER}
 
 
-def results(reports: Sequence[Findings], folder: str) -> str:
-    """The README's sentences on the reports in a folder: one for each paper, with where it was tried."""
+def results(reports: Sequence[Findings], folder: str, without_numbers: Sequence[str] = ()) -> str:
+    """The README's sentences on the reports in a folder: the marks of each, and where the main claims hold."""
     telling = [one for one in reports if one["size"] != SMOKE]
-    sentences = [_sentence(one, folder) for one in telling]
+    if not telling:
+        return "No report is kept yet."
     corpora = sorted({str(one["corpus"]) for one in telling})
     where = f"Tried on {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'}: {', '.join(corpora)}."
-    return "\n".join([*(f"- {sentence}" for sentence in sentences), "", where]) if telling else "No report is kept yet."
+    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", where]
+    if holding := where_they_hold(telling):
+        lines += ["", "What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
+    if without_numbers:
+        links = ", ".join(f"[{name}]({folder}/{name}.md)" for name in without_numbers)
+        lines += ["", f"Judged by an earlier rule, two seeds, and kept without their numbers: {links}."]
+    return "\n".join(lines)
 
 
 def _sentence(findings: Findings, folder: str) -> str:
     """`[DEMix](…) on books (tiny, 2 seeds): of 33 claims 17 reproduced, 5 contradicted, ….`"""
     numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
     link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
-    place = f"{findings['corpus']} ({findings['size']}, {seeds_words(findings)})"
-    return f"{link} on {place}: of {len(findings['claims'])} claims {numbers}."
+    return f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}. {model_words(findings)}"

@@ -67,6 +67,12 @@ WithoutText = Annotated[
 Charts = Annotated[
     bool, typer.Option("--charts/--no-charts", help="Whether --out gets NAME.html, with charts (5 MB each).")
 ]
+Readme = Annotated[
+    str,
+    typer.Option(
+        "--readme", show_default=False, help="A page whose sentences on the reports in --out are written again."
+    ),
+]
 Removed = Annotated[list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Default: the first ones.")]
 Tasks = Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))]
 Targets = Annotated[
@@ -150,6 +156,7 @@ def all_papers(
     out: Out = "",
     without_text: WithoutText = False,
     charts: Charts = True,
+    readme: Readme = "",
     in_process: InProcess = False,
     wait: Wait = False,
     as_plan: Plan = False,
@@ -177,7 +184,7 @@ def all_papers(
     if out and not (in_process or wait):
         raise BadUsage("--out needs finished reports.", "Add --here or --wait.")
     _ = list(specs())  # what is wrong with one of them is said before another is submitted
-    _run_all(specs(), Keeping(out, without_text, charts), in_process, wait, as_json)
+    _run_all(specs(), Keeping(out, without_text, charts, readme), in_process, wait, as_json)
 
 
 def _with_removed(spec: Replicate, removed: Sequence[str]) -> Replicate:
@@ -247,14 +254,19 @@ def _forecast(spec: Replicate) -> Forecast:
 
 @app.command("report")
 def report(
-    name: Name, out: Out = "", without_text: WithoutText = False, charts: Charts = True, as_json: Json = False
+    name: Name,
+    out: Out = "",
+    without_text: WithoutText = False,
+    charts: Charts = True,
+    readme: Readme = "",
+    as_json: Json = False,
 ) -> None:
     """Write the report from what is stored now, without training; missing results are marked."""
     from jobs.plans.replications import find_replication
     from jobs.queue.submit import run_now
     from workbench.registry.database import reading
 
-    keeping = Keeping(out, without_text, charts)
+    keeping = Keeping(out, without_text, charts, readme)
     with reading() as session:
         spec = find_replication(session, name)
     job_id, events = run_now(spec.model_copy(update={"partial": True}))

@@ -52,6 +52,20 @@ def _value(evidence: CbtmEvidence, one: System, domains: Sequence[str]) -> float
     return evidence.resampled.value(one, domains)
 
 
+def where_it_holds(findings: Findings) -> str:
+    """On which text the reading has surely less or more perplexity than what; empty of reports without it."""
+    rows: list[Row] = findings.get("calibrated", {}).get("against", [])
+    parts = []
+    for text in (TRAINING, NOVEL):
+        own = [row for row in rows if row["text"] == text]
+        words = {"less": "less perplexity than", "more": "more perplexity than", "undecided": "no sure difference from"}
+        named = {side: [row["against"] for row in own if row["side"] == side] for side in words}
+        compared = [f"{words[side]} {', '.join(names)}" for side, names in named.items() if names]
+        if compared:
+            parts.append(f"On the {text} it has {'; '.join(compared)}.")
+    return " ".join(parts)
+
+
 def against_rows(findings: Findings) -> list[dict[str, Any]]:
     """The comparisons as rows of a table."""
     return [
