@@ -67,7 +67,7 @@ def known_for(report: dict[str, Any], mark: str) -> dict[str, Any]:
     return report | {"claims": [below | novel, *report["claims"]]}
 
 
-def test_a_claim_that_holds_on_one_corpus_alone_is_said_to(report: dict[str, Any], tmp_path: Path) -> None:
+def test_a_claim_that_holds_on_one_corpus_only_names_it(report: dict[str, Any], tmp_path: Path) -> None:
     keep(known_for(report, "reproduced"), tmp_path)
     keep(known_for(report, "contradicted") | {"name": "news", "corpus": "news"}, tmp_path)
     keep(known_for(report, "reproduced") | {"name": "web", "corpus": "web", "size": "quick"}, tmp_path)

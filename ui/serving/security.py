@@ -233,7 +233,7 @@ class Guard:
             return
         wanted = self._rules.content_type(path)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
-            raise Refusal(415, f"The body must be of the type {wanted} (Content-Type).", "unsupported_media_type")
+            raise Refusal(415, f"Send the body with “Content-Type: {wanted}”.", "unsupported_media_type")
 
     def _is_known(self, connection: HTTPConnection) -> bool:
         cookie = connection.cookies.get(self._login.cookie, "")

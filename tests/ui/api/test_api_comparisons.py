@@ -269,7 +269,8 @@ def test_text_is_data(api: TestClient) -> None:
     shown = api.get(f"{PATH}/{card['id']}")
     assert shown.json()["prompt"] == "<script>alert(1)</script> � ' OR 1=1 --"
     assert shown.headers["content-type"] == "application/json"
-    assert api.post(PATH, content=b'{"prompt": "\\ud800", "answers": []}').status_code == 400
+    half = {"content": b'{"prompt": "\\ud800", "answers": []}', "headers": {"content-type": "application/json"}}
+    assert api.post(PATH, **half).status_code == 400
 
 
 def test_deleted_text_is_gone_and_votes_stay(api: TestClient, settings: Settings) -> None:

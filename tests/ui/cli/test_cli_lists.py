@@ -28,7 +28,7 @@ LISTS = {  # the columns of each list
     "job list": ("job", "_COLUMNS"),
     "mixture list": ("mixture", "_COLUMNS"),
     "prior list": ("prior", "_COLUMNS"),
-    "registry trash list": ("registry", "_TRASH_COLUMNS"),
+    "registry trash list": ("servers.registry", "_TRASH_COLUMNS"),
     "replicate list": ("replicate", "_COLUMNS"),
     "report list": ("report", "_COLUMNS"),
     "seed list": ("seed", "_COLUMNS"),
