@@ -114,7 +114,8 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
     assert result.artifact_bytes == pytest.approx(artifacts, rel=0.05)
     assert result.checkpoint_bytes == pytest.approx(checkpoints, rel=0.2, abs=200)  # small notes beside them
     memory = result.memory
-    assert memory.process < result.peak_bytes <= sum(memory.model_dump().values())
+    # little models may fit into what the process has already
+    assert memory.process <= result.peak_bytes <= sum(memory.model_dump().values())
     assert memory.process > 50e6
     if "training" in SPECS[name]:
         assert (memory.gradients, memory.optimizer >= 2 * memory.gradients) == (4 * result.num_trained, True)
