@@ -45,7 +45,7 @@ def servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWork
         process.terminate()
     for process in servers.processes:
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

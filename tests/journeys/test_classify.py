@@ -198,7 +198,7 @@ def test_it_is_used_and_read_on_the_command_line_and_in_the_studio(
     assert f"single expert: elm-{knows()}/dense" in output
     assert "training examples not used as demonstrations: mood" in output
     assert "sees the correct answers of earlier test examples" in output
-    app = AppTest.from_function(view, default_timeout=30).run()
+    app = AppTest.from_function(view, default_timeout=120).run()
     assert not app.exception
     shown = " ".join(element.value for element in [*app.markdown, *app.caption])
     assert "routing variants on 1 task" in shown

@@ -47,7 +47,7 @@ class Redis:
         assert BINARY is not None
         command = [BINARY, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while True:
             try:
                 return socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -86,7 +86,7 @@ def processes(redis: Redis) -> Iterator[None]:
     yield
     for process in started:
         process.terminate()
-    assert [process.wait(15) for process in started] == [0, 0]
+    assert [process.wait(60) for process in started] == [0, 0]
 
 
 def done(job_id: str, seconds: float = 40) -> JobCard:
@@ -125,7 +125,7 @@ def test_taking_a_message_cannot_fail_halfway(redis: Redis) -> None:
         channel.basic_qos(0, 1, False)
         channel.basic_consume(QUEUE, False, messages.append, "tag")
         while not messages:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
         redis.stop()
         messages[0].ack()
         assert channel.qos.can_consume()

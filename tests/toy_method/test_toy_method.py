@@ -130,7 +130,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
 
 
 def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
-    app = AppTest.from_file(str(STUDIO), default_timeout=60)
+    app = AppTest.from_file(str(STUDIO), default_timeout=120)
     app.session_state["train.what"] = "DEMix, LoRA, MoE or dense"
     app.session_state["train-joint.method"] = "toy"
     app.run()

@@ -16,7 +16,7 @@ def test_who_does_not_fit_waits_until_another_has_left() -> None:
     def first() -> None:
         with cache.reserved(6):
             inside.set()
-            assert leave.wait(30)
+            assert leave.wait(60)
             order.append("first")
 
     def second() -> None:
@@ -25,7 +25,7 @@ def test_who_does_not_fit_waits_until_another_has_left() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(first)
-        assert inside.wait(30)
+        assert inside.wait(60)
         other = threads.submit(second)
         assert cache.num_reserved == 6
         leave.set()
@@ -72,7 +72,7 @@ def test_who_waits_looks_again_when_something_else_is_idle() -> None:
     with ThreadPoolExecutor(1) as threads, cache.reserved(1):
         waits.clear()
         other = threads.submit(second)
-        assert waits.wait(30)
+        assert waits.wait(60)
         assert not inside.is_set()
         in_use.clear()
         cache.retry()

@@ -150,14 +150,14 @@ def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, m
 
     def slowly(self: LoadedBase, wanted: dict[str, ArtifactRef]) -> None:
         reading.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         add(self, wanted)
 
     monkeypatch.setattr(LoadedBase, "add", slowly)
     other = threading.Thread(target=models.get, args=(base, experts))
     other.start()
     try:
-        assert reading.wait(30)
+        assert reading.wait(60)
         assert models.get(base, {"law": experts["law"]}) is there
     finally:
         go_on.set()

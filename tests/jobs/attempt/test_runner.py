@@ -43,7 +43,7 @@ def expire(servers: RunningWorkbench) -> None:
 def test_a_job_delivered_five_times_runs_once(servers: RunningWorkbench) -> None:
     job_id = create()
     runners = [servers.start("tiny_runner.py", job_id) for _ in range(5)]
-    assert [process.wait(30) for process in runners] == [0] * 5
+    assert [process.wait(60) for process in runners] == [0] * 5
     assert (servers.num_starts(job_id), servers.num_effects(job_id)) == (1, 1)
     assert servers.card(job_id).attempt == 1
 
@@ -74,8 +74,8 @@ def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers:
     second = servers.start("tiny_runner.py", job_id)
     done = servers.wait_for(job_id, "done")
     first.send_signal(signal.SIGCONT)
-    assert first.wait(5) != 0
-    assert second.wait(5) == 0
+    assert first.wait(60) != 0
+    assert second.wait(60) == 0
     assert servers.card(job_id) == done
     assert (servers.num_effects(job_id), servers.row(job_id).fence) == (1, 2)
 
@@ -88,10 +88,10 @@ def test_a_runner_that_wakes_while_another_works_leaves_its_job_untouched(server
     second = servers.start("tiny_runner.py", job_id)  # takes a lapsed lease without anybody's help
     eventually(lambda: servers.num_starts(job_id) == 2)
     first.send_signal(signal.SIGCONT)
-    assert first.wait(5) != 0
+    assert first.wait(60) != 0
     servers.wait_for(job_id, "done")
     assert servers.row(job_id).fence == 2
-    assert (second.wait(5), servers.num_effects(job_id)) == (0, 1)
+    assert (second.wait(60), servers.num_effects(job_id)) == (0, 1)
 
 
 def test_a_job_that_does_not_listen_is_ended_with_its_process(servers: RunningWorkbench) -> None:
@@ -100,7 +100,7 @@ def test_a_job_that_does_not_listen_is_ended_with_its_process(servers: RunningWo
     submit.request_stop(job_id, "cancel")
     start = time.monotonic()
     servers.wait_for(job_id, "cancelled")
-    assert process.wait(1) != 0
+    assert process.wait(60) != 0
     assert time.monotonic() - start < servers.settings.cancel_seconds + 2
     assert "It did not stop in time and was ended." in servers.events(job_id)
 
@@ -117,7 +117,7 @@ def test_cancelled_at_any_moment_the_process_is_gone(servers: RunningWorkbench, 
             submit.request_stop(job_id, "cancel")
     for job_id, process in zip(job_ids, runners, strict=True):
         state = servers.wait_for(job_id, "cancelled", "done").state
-        assert process.wait(2) == 0
+        assert process.wait(60) == 0
         assert servers.num_effects(job_id) == (state == "done")
 
 
@@ -128,7 +128,7 @@ def test_a_signal_brings_the_job_back_to_the_queue_without_an_attempt_lost(
     job_id = create(steps=1000)
     process = started(servers, job_id)
     process.send_signal(number)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     card = servers.card(job_id)
     assert (card.state, card.attempt) == ("queued", 0)
     assert servers.events(job_id)[-1] == "Back in the queue: Its worker was stopped."
@@ -143,7 +143,7 @@ def test_a_runner_whose_worker_is_gone_stops_and_keeps_its_work(servers: Running
     os.close(source)
     eventually(lambda: servers.num_starts(job_id))
     os.close(sink)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     assert servers.card(job_id).state == "queued"
     assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0
 

@@ -113,5 +113,5 @@ def test_the_process_works_and_ends_on_request(servers: RunningWorkbench) -> Non
     process = servers.start("jobs.queue.scheduler")
     eventually(lambda: num_calls(servers.settings) == 1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     submit.request_stop(job_id, "cancel")

@@ -31,7 +31,7 @@ def test_a_submitted_job_is_done(servers: RunningWorkbench, worker: subprocess.P
     assert cards[-1].state == "done"
     assert servers.num_effects(job_id) == 1
     worker.terminate()
-    assert worker.wait(10) == 0
+    assert worker.wait(60) == 0
 
 
 def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(servers: RunningWorkbench) -> None:
@@ -109,7 +109,7 @@ def test_a_worker_that_is_stopped_leaves_no_process_and_loses_no_attempt(
     job_id = submit.submit(job_spec(steps=1000))
     eventually(lambda: servers.card(job_id).progress)  # it has done a step; before, there is nothing to keep
     os.killpg(worker.pid, number)  # as honcho does
-    worker.wait(10)
+    worker.wait(60)
     card = servers.card(job_id)
     assert (card.state, card.attempt, servers.runners(job_id)) == ("queued", 0, [])
     assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0

@@ -138,7 +138,7 @@ def held(host: Any, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     event, tokens = threading.Event(), host.stream
 
     def stream(*arguments: Any) -> Iterator[Any]:
-        assert event.wait(5)
+        assert event.wait(60)
         yield from tokens(*arguments)
 
     host.stream = stream

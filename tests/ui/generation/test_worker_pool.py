@@ -95,7 +95,7 @@ def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) 
 
     asyncio.run(leave())
 
-    assert closed.wait(2)
+    assert closed.wait(60)
     wait_until(lambda: slots.num_busy == 0)
 
 
@@ -214,7 +214,7 @@ def parts_that_meet(number: int, barrier: threading.Barrier) -> list[Callable[[]
     """Generators that yield their place when so many of them run."""
 
     def part(place: int) -> Iterator[int]:
-        barrier.wait(10)
+        barrier.wait(60)
         yield place
 
     return [lambda place=place: part(place) for place in range(number)]  # type: ignore[misc]
@@ -244,7 +244,7 @@ def test_who_waits_comes_before_further_parts_but_a_request_keeps_one_slot() -> 
 
     def part(name: str) -> Iterator[int]:
         started.append(name)
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         yield 1
 
     async def two_requests() -> None:

@@ -47,7 +47,7 @@ def served(home: Path, trained_home: Path, monkeypatch: pytest.MonkeyPatch) -> I
     server = Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not server.started:
         assert time.monotonic() < until, "the server did not start"
         time.sleep(0.01)

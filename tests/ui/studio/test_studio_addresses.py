@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 
 def visit(page: str, address: dict[str, Any] | None = None) -> AppTest:
     """A page, opened by its address in a new browser."""
-    app = AppTest.from_file(STUDIO, default_timeout=30).run()
+    app = AppTest.from_file(STUDIO, default_timeout=120).run()
     app.query_params.update(address or {})
     app.switch_page(f"app_pages/{page}.py").run()
     assert not app.exception

@@ -457,7 +457,7 @@ def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> No
     app.pills(key="job_states").set_value(["failed"]).run()
     assert "NaN" in output(app)
     assert "The newest" not in output(app)
-    links = AppTest.from_file(STUDIO, default_timeout=30).run().get("page_link")
+    links = AppTest.from_file(STUDIO, default_timeout=120).run().get("page_link")
     assert f"See {rows.NEWEST + 3} unfinished jobs" in [link.proto.label for link in links]
 
 

@@ -85,7 +85,7 @@ def test_no_text_leads_to_the_form_that_imports_it() -> None:
 @pytest.mark.parametrize("page", ["overview", "corpora", "experts", "jobs_page"])
 @pytest.mark.usefixtures("filled_home")
 def test_a_page_has_its_next_step_beside_its_title(page: str) -> None:
-    app = AppTest.from_file(STUDIO, default_timeout=30).run()
+    app = AppTest.from_file(STUDIO, default_timeout=120).run()
     app.switch_page(f"app_pages/{page}.py").run()
     links = [(link.proto.label, link.proto.help) for link in app.get("page_link")]
     steps = [(one.label, one.sentence) for one in (*STEP_AFTER.values(), *suggestions(holdings()))]

@@ -24,7 +24,7 @@ from workbench.settings import get_settings
 
 
 def overview() -> AppTest:
-    return AppTest.from_file(STUDIO, default_timeout=30).run()
+    return AppTest.from_file(STUDIO, default_timeout=120).run()
 
 
 def measured(app: AppTest) -> AppTest:

@@ -49,7 +49,7 @@ FILLED = {
 
 def open_page(name: str) -> AppTest:
     """The studio, opened at a page."""
-    app = AppTest.from_file(STUDIO, default_timeout=30).run()
+    app = AppTest.from_file(STUDIO, default_timeout=120).run()
     if name != "overview":
         app.switch_page(f"app_pages/{name}.py").run()
     return app
@@ -102,7 +102,7 @@ def test_the_studio_loads_no_weights_library() -> None:
 def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
     from streamlit import net_util
 
-    AppTest.from_file(STUDIO, default_timeout=30).run()
+    AppTest.from_file(STUDIO, default_timeout=120).run()
     assert net_util.get_external_ip() == "(not asked)"
 
 

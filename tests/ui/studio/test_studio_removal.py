@@ -57,7 +57,7 @@ def test_the_costs_are_a_chart_with_words_and_what_is_missing_is_reported(
     monkeypatch: pytest.MonkeyPatch, without_code: None
 ) -> None:
     monkeypatch.setattr(Client, "removal", costs)
-    app = settled(AppTest.from_function(view, default_timeout=30).run())
+    app = settled(AppTest.from_function(view, default_timeout=120).run())
     assert not app.exception
     assert "Cost of removing an expert on its own domain" in output(app)
     assert "from 10.0 to 15.0 per token (+50.0 %)" in output(app)
@@ -70,7 +70,7 @@ def test_the_costs_are_a_chart_with_words_and_what_is_missing_is_reported(
 def test_costs_that_nobody_knows_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = table(row("code", None, None, None, why="Not scored.", expert="first/code", not_removed=""))
     monkeypatch.setattr(Client, "removal", lambda _self, **_spec: unknown)
-    app = settled(AppTest.from_function(view, default_timeout=30).run())
+    app = settled(AppTest.from_function(view, default_timeout=120).run())
     assert "The costs are not known yet" in output(app)
 
 

@@ -35,7 +35,7 @@ def job_spec(folder: Path) -> Replicate:
 
 
 def open_page(**chosen: Any) -> AppTest:
-    app = AppTest.from_file(STUDIO, default_timeout=30)
+    app = AppTest.from_file(STUDIO, default_timeout=120)
     for key, value in chosen.items():
         app.session_state[key.replace("__", ".")] = value
     return app.run().switch_page("app_pages/replications.py").run()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def open_page() -> AppTest:
-    return AppTest.from_file(STUDIO, default_timeout=30).run().switch_page("app_pages/selfcheck.py").run()
+    return AppTest.from_file(STUDIO, default_timeout=120).run().switch_page("app_pages/selfcheck.py").run()
 
 
 def shown(app: AppTest) -> str:

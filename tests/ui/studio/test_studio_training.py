@@ -230,7 +230,7 @@ def test_what_is_gone_is_left_out_and_named() -> None:
 
 
 def test_a_job_that_is_gone_is_named_and_nothing_opens() -> None:
-    app = AppTest.from_file(str(_studio()), default_timeout=30).run()
+    app = AppTest.from_file(str(_studio()), default_timeout=120).run()
     app.query_params["clone"] = "nothing"
     app.switch_page("app_pages/train.py").run()
     assert not app.exception

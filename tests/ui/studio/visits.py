@@ -17,7 +17,7 @@ STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 def open_page(name: str, **state: Any) -> AppTest:
     """A page with its answers; in the names of what is chosen already, "__" stands for a dot."""
-    app = AppTest.from_file(STUDIO, default_timeout=30)
+    app = AppTest.from_file(STUDIO, default_timeout=120)
     for key, value in state.items():
         app.session_state[key.replace("__", ".")] = value
     app.run()

@@ -620,7 +620,7 @@ def test_a_forked_process_opens_connections_of_its_own() -> None:
         session.add(Mixture(name="parent"))
         child = fork.Process(target=_read_as_a_child)
         child.start()
-        child.join(20)
+        child.join(60)
         assert child.exitcode == 0
     with reading() as session:
         assert session.scalars(select(Mixture.name)).all() == ["parent"]
@@ -635,7 +635,7 @@ def _read_as_a_child() -> None:
 def test_a_writer_that_is_killed_leaves_nothing_and_holds_nobody_up() -> None:
     child = fork.Process(target=_die_writing)
     child.start()
-    child.join(20)
+    child.join(60)
     assert child.exitcode == -signal.SIGKILL
     with transaction() as session:
         session.add(Mixture(name="next"))
