@@ -6,7 +6,7 @@ LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py te
 LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
 PYTHONS ?= python3.12 python3.13
 
-.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench pins sbom audit clean
+.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench pictures pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -63,6 +63,9 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done
+
+pictures: install-test  ## Pictures of all pages and the tour of the README, from a registry of its own (20 minutes or more)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/images/make.py
 
 pins:  ## Write what is installed now into constraints.txt
 	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > .venv/pins && mv .venv/pins constraints.txt
