@@ -148,23 +148,23 @@ def load(api: str, mixture: str, seed_model: str) -> Iterator[None]:
         next(line for line in answer.iter_lines() if '"step"' in line)
     is_over, streams = threading.Event(), []
     body = {"model": mixture, "prompt": "def main(", "max_tokens": 256, "stream": True}
-    first_words = [threading.Event() for _ in range(NUM_STREAMS)]
+    first_lines = [threading.Event() for _ in range(NUM_STREAMS)]
 
-    def stream(has_begun: threading.Event) -> None:
+    def stream(first_line: threading.Event) -> None:
         while not is_over.is_set():
             address = f"{api}/v1/completions"
             with httpx.stream("POST", address, json=body, trust_env=False, timeout=PATIENCE) as answer:
                 for _ in answer.iter_lines():
-                    has_begun.set()
+                    first_line.set()
                     if is_over.is_set():
                         return
 
-    for has_begun in first_words:
-        streams.append(threading.Thread(target=stream, args=[has_begun]))
+    for first_line in first_lines:
+        streams.append(threading.Thread(target=stream, args=[first_line]))
         streams[-1].start()
     try:
-        for has_begun in first_words:
-            if not has_begun.wait(PATIENCE):
+        for first_line in first_lines:
+            if not first_line.wait(PATIENCE):
                 raise SystemExit("An answer did not begin.")
         yield
     finally:

@@ -127,6 +127,7 @@ def main() -> None:
         make_home(home.resolve())
         with workbench(home.resolve()) as running, chromium() as browser:
             _run_jobs(running)
+            running.load_weights("demo", "dense")
             missing = _take_all(browser, running, options.only or picture_names())
             if not options.only or "tour" in options.only:
                 make_tour(browser, running, FOLDER / "tour.webp")
@@ -142,12 +143,14 @@ def _take_all(browser: Browser, running: Workbench, wanted: Collection[str]) -> 
             name = f"{one.name}{ending}"
             if name not in wanted:
                 continue
-            try:
-                with window(browser, *size, theme) as page:
+            with window(browser, *size, theme) as page:
+                try:
                     take(page, running, one, FOLDER / f"{name}.png")
-            except (AssertionError, TimeoutError) as fault:
-                print(f"{name}: {str(fault)[:500]}", flush=True)
-                missing.append(name)
+                except (AssertionError, TimeoutError) as fault:
+                    shown = Path(tempfile.gettempdir()) / f"{name}-fault.png"
+                    page.screenshot(path=shown)
+                    print(f"{name}: {str(fault)[:500]}\nWhat stood there: {shown}", flush=True)
+                    missing.append(name)
     return missing
 
 
@@ -155,8 +158,9 @@ def _run_jobs(running: Workbench) -> None:
     """A self-check, where none has ended yet, and a training that goes on while the pictures are taken."""
     if not running.jobs("done", "selfcheck"):
         running.submit({"kind": "selfcheck"})
-    unfinished = [one for state in ("running", "queued") for one in running.jobs(state, "train-joint")]
-    running.wait_for_curve(unfinished[0] if unfinished else running.submit(LONG))
+    unfinished = [one for state in ("running", "interrupted", "queued") for one in running.jobs(state, "train-joint")]
+    name = f"longer-{len(running.jobs('done', 'train-joint'))}"
+    running.wait_for_curve(unfinished[0] if unfinished else running.submit({**LONG, "name": name}))
 
 
 def take(page: Page, running: Workbench, picture: Picture, path: Path) -> None:

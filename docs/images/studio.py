@@ -19,7 +19,7 @@ from demo_home import ALL, environment
 from playwright.sync_api import Browser, FrameLocator, Page, expect, sync_playwright
 
 PATIENCE = 90.0  # seconds: a loaded machine answers late
-ATTEMPTS = 4
+ATTEMPTS = 2
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 # The sign of a run at the top right, and the toolbar of a chart that the mouse is on: of the moment, not of the page.
 _HIDDEN = "[data-testid=stStatusWidget], [data-testid=stToolbarActions] { visibility: hidden !important }"
@@ -27,10 +27,9 @@ _CHARTS = """() => [...document.querySelectorAll("[data-testid=stPlotlyChart]")]
   (one) => one.querySelector(".main-svg") && !one.querySelector("[data-testid=stSkeleton]"))"""
 LONG = {
     "kind": "train-joint",
-    "name": "longer",
     "seed_model": "demo",
     "domains": ALL.split(","),
-    "training": {"num_steps": 2000, "block_size": 256, "learning_rate": 0.004, "clip": 1.0, "evaluate_every": 10},
+    "training": {"num_steps": 6000, "block_size": 256, "learning_rate": 0.004, "clip": 1.0, "evaluate_every": 10},
 }
 
 
@@ -46,6 +45,13 @@ class Workbench:
         answer = httpx.post(f"{self.api}/v1/workbench/jobs", json={"spec": spec}, trust_env=False, timeout=PATIENCE)
         job_id: str = answer.raise_for_status().json()["id"]
         return job_id
+
+    def load_weights(self, *models: str) -> None:
+        """Generates a token with each model, so that the next answer need not wait for its weights."""
+        for model in models:
+            body = {"model": model, "prompt": "a", "max_tokens": 1}
+            answer = httpx.post(f"{self.api}/v1/completions", json=body, trust_env=False, timeout=PATIENCE)
+            answer.raise_for_status()
 
     def wait_for_curve(self, job_id: str) -> None:
         """Waits for the first point of a job's curves."""
@@ -135,7 +141,7 @@ def settle(page: Page) -> None:
 
 
 def type_prompt(playground: Page | FrameLocator, prompt: str) -> None:
-    """Writes a prompt until the playground says what would come next: it may not listen yet, or load its weights."""
+    """Writes a prompt until the playground says what would come next: it may not listen yet."""
     expect(playground.locator("#chips-a .chip")).not_to_have_count(0)
     for attempt in range(1, ATTEMPTS + 1):
         playground.locator("#prompt textarea").fill("")

@@ -33,7 +33,7 @@ def show_chart(
 ) -> None:
     """A chart with everything that belongs to it. `key` identifies it on the page.
 
-    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `selection_modes` allow it (see
+    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where the modes allow it (see
     `areas`). The description stands above the chart, below it, or with the table where it says no more than that.
     """
     st.markdown(f"##### {plain(picture.title)}")
