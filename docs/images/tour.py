@@ -103,7 +103,7 @@ def _jobs(recorder: Recorder, running: Workbench) -> None:
     expect(recorder.page.locator(".js-plotly-plot .scatterlayer").nth(1)).to_be_visible()
     recorder.show("A training as it runs, with an ETA, pause and resume", 3)
     recorder.page.locator(".js-plotly-plot").first.scroll_into_view_if_needed()
-    recorder.show("Its curves against a baseline, and below them what it writes as it learns", 5)
+    recorder.show("Its curves, against a dense model's, and below them what it writes as it learns", 5)
 
 
 def _map(recorder: Recorder, running: Workbench) -> None:
