@@ -21,9 +21,9 @@ from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
 from workbench.answers.backups import WorkbenchBackup
 from workbench.errors import DiskFull, StorageError
+from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
 from workbench.settings import Settings
-from workbench.store.integrity import See, faulty_artifact
 from workbench.store.storage import OWNER, Storage, free_bytes, get_storage, noticing_full_disk
 from workbench.tables import Artifact, Job
 

@@ -14,10 +14,10 @@ from jobs.backup import ARTIFACTS, CARD, REGISTRY, copy_tree, explained, setting
 from workbench.answers.backups import RestoredWorkbench, WorkbenchBackup
 from workbench.answers.integrity import StoreCheck
 from workbench.errors import StorageError
+from workbench.integrity.check import See, check_store
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
-from workbench.store.integrity import See, check_store
 from workbench.tables import Job
 
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left

@@ -24,12 +24,12 @@ from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost
+from workbench.integrity.damage import with_names
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
-from workbench.store.damage import with_names
 
 POLL_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # beside the checkpoints

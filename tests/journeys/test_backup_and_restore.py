@@ -24,13 +24,13 @@ from jobs.uploads import uploads_folder
 from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.errors import DiskFull, StorageError
+from workbench.integrity.check import check_store
 from workbench.job_records import jobs
 from workbench.registry import database
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.requests.generation import Host, plan
 from workbench.settings import Settings, get_settings
-from workbench.store.integrity import check_store
 from workbench.store.storage import get_storage
 from workbench.tables import Base, Corpus, Expert, Job
 

@@ -14,11 +14,11 @@ from sqlalchemy import select
 
 from ui.cli.app import main
 from ui.cli.commands.servers.verify import store_progress
+from workbench.integrity import check as integrity
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
-from workbench.store import integrity
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert, SeedModel

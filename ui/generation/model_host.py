@@ -136,7 +136,7 @@ class ModelHost:
         return self._host.draft_use() if self._host is not None else DraftUse()
 
     def _naming_damage(self) -> AbstractContextManager[None]:
-        from workbench.store.damage import naming_damage
+        from workbench.integrity.damage import naming_damage
 
         return naming_damage(self.settings)
 
@@ -159,8 +159,8 @@ class ModelHost:
 def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> MixedScores:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
+    from workbench.integrity.damage import naming_damage
     from workbench.registry.database import reading
-    from workbench.store.damage import naming_damage
     from workbench.store.storage import get_storage
 
     with naming_damage(settings), reading(settings) as session:

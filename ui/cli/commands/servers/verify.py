@@ -54,7 +54,7 @@ def _verify_store(settings: Settings, as_json: bool) -> bool:
 
 def checked_store(settings: Settings, as_json: bool) -> StoreCheck:
     """Checks all stored files, with progress on stderr."""
-    from workbench.store.integrity import check_store
+    from workbench.integrity.check import check_store
 
     with progress_bar(as_json) as draw:
         return check_store(settings, store_progress(draw))

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 
 from engine.errors import DamagedFile, Problem
 from workbench.answers.integrity import Dependent
+from workbench.integrity.check import dependents
 from workbench.registry.database import reading
 from workbench.settings import Settings
-from workbench.store.integrity import dependents
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _OWNERS = ("expert", "evaluation", "domain", "seed model", "clustering", "report")  # the nearest to a request first
