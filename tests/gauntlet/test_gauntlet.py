@@ -68,7 +68,6 @@ def test_a_forged_result_and_debris_are_violations() -> None:
 
 def test_one_seed_gives_the_same_faults() -> None:
 
-
     def first(seed: int) -> list[str]:
         names = shuffled_faults(random.Random(seed))
         return [next(names) for _ in range(2 * len(FAULTS))]

@@ -11,6 +11,8 @@ from starlette.testclient import TestClient
 
 from ui.api.app import create_app
 from ui.cli.app import main
+from workbench.integrity.check import check_store
+from workbench.job_records import jobs
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
@@ -111,3 +113,18 @@ def test_damaged_scores_are_named_by_expert_and_domain(weights: Path) -> None:
         error = api.post("/v1/workbench/mix", json={"mixture": "small"}).json()["error"]
         assert error["message"].startswith("The evaluation “small/court on ")
         assert isinstance(complete(api, "small"), list)  # generating needs no scores
+
+
+def test_damaged_packed_tokens_are_made_again(trained: Do) -> None:
+    with reading() as session:
+        ids = session.scalars(select(Artifact.id).where(Artifact.kind == "tokens")).all()
+    for id in ids:
+        flip(next(path for path in get_storage().path(id).iterdir() if path.name != "manifest.json"))
+    assert len(check_store(get_settings()).faulty) == len(ids) > 0
+    card = trained(EVALUATE)
+    assert (card.state, card.result["scored"]) == ("done", 6)
+    with reading() as session:
+        messages = [event.message for event in jobs.events(session, card.id)]
+    num_made_again = sum("It is made again." in message for message in messages)
+    assert num_made_again > 0
+    assert len(check_store(get_settings()).faulty) == len(ids) - num_made_again  # the rest was not needed
