@@ -63,14 +63,14 @@ class Stage:
 
     def runners(self) -> list[psutil.Process]:
         """The living processes that run jobs of this home, by their job's id."""
-        found = []
+        matching = []
         for process in psutil.process_iter(["cmdline", "status"]):
             command = process.info["cmdline"] or []
             if "tests.gauntlet.runner" in command and process.info["status"] != psutil.STATUS_ZOMBIE:
                 with suppress(psutil.Error):
                     if process.environ().get("WORKBENCH_HOME") == str(self.home):
-                        found.append(process)
-        return sorted(found, key=lambda process: process.pid)
+                        matching.append(process)
+        return sorted(matching, key=lambda process: process.pid)
 
     def stop(self) -> None:
         for process in self.processes.values():

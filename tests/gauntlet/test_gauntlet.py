@@ -32,7 +32,7 @@ from workbench.registry.database import transaction
 from workbench.tables import Corpus
 def forge(stage, chance):
     (stage.home / "artifacts").mkdir(exist_ok=True)
-    (stage.home / "artifacts" / ".half.1.new").mkdir()
+    (stage.home / "artifacts" / ".half.1.new").mkdir(exist_ok=True)
     with transaction() as session:
         session.execute(update(Corpus).where(Corpus.name.like("made by%")).values(source="forged"))
         return bool(session.query(Corpus).where(Corpus.source == "forged").count())
@@ -51,17 +51,17 @@ def campaign(names: list[str], change: str = "") -> dict[str, Any]:
 
 
 def test_killed_and_damaged_jobs_end_as_undisturbed_ones() -> None:
-    names = ["kill everything", "flip a bit of a checkpoint", "deliver again"]
-    report = campaign(names)
+    names = ["kill everything", "flip a bit of a checkpoint"]
+    report = campaign(names, "campaign.WAITING = 2")
     (only,) = report["campaigns"]
     assert (only["violations"], only["faults"]) == ([], dict.fromkeys(names, 1))
-    assert only["num_done"] == only["num_jobs"] >= 4
+    assert only["num_done"] == only["num_jobs"] >= 2
     assert only["num_attempts"] > only["num_jobs"]
     assert report["recovery_p95"] == max(only["recoveries"])
 
 
 def test_a_forged_result_and_debris_are_violations() -> None:
-    (only,) = campaign(["forge"], FORGER)["campaigns"]
+    (only,) = campaign(["forge"], f"campaign.WAITING = 2\n{FORGER}")["campaigns"]
     assert any("is another one" in one for one in only["violations"])
     assert any("left behind" in one and ".half.1.new" in one for one in only["violations"])
 
