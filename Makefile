@@ -7,7 +7,7 @@ LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test install install-test system lint types layers tests crash-points lowest pythons bench gpu pins sbom audit clean
+.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -46,6 +46,9 @@ tests:  ## Two processes of one thread each (more wait for each other on two cor
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py
+
+gauntlet: install-test  ## Random faults on a running workbench, one after another: make gauntlet SEED=24 MINUTES=60
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.gauntlet $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),10)
 
 lowest: install-test  ## Screens, API, command line, registry, text and methods on the lowest versions that pyproject.toml promises
 	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest

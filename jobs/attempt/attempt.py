@@ -22,7 +22,9 @@ from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
+from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLost
+from workbench.integrity.damage import with_names
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -117,13 +119,14 @@ def _attempt(
         reporter.keep_throughput(work.folder / THROUGHPUT)
         finish(claim, settings, LEFT, reporter.take())
         raise
-    except Exception as error:
+    except Exception as raised:
         log_traceback(settings, claim.job_id)
+        error = with_names(settings, raised) if isinstance(raised, DamagedFile) else raised
         outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
         finish(claim, settings, outcome, reporter.take())
-        if isinstance(error, Problem):
+        if error is raised and isinstance(error, Problem):
             raise
-        raise JobError(outcome.problem, outcome.next_step) from error
+        raise (error if isinstance(error, Problem) else JobError(outcome.problem, outcome.next_step)) from raised
     else:
         if is_done:
             with suppress(Problem, OSError):  # else the scheduler does it
@@ -133,7 +136,7 @@ def _attempt(
 def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
     """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
-        spec = parse_spec(rows.get_job(session, work.job_id).spec)
+        spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
     with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
             _wait_until_allowed(heartbeat)

@@ -137,6 +137,13 @@ def close_engines() -> None:
     _ready.clear()
 
 
+def close_engine(settings: Settings) -> None:
+    """Closes this process's connections to one registry."""
+    _ready.discard(settings.database)
+    if (engine := _engines.pop(settings.database, None)) is not None:
+        engine.dispose()
+
+
 def _forget_engines() -> None:
     """Drops the parent's connections in a forked child, which may neither use nor close them."""
     _inherited.extend(_engines.values())
