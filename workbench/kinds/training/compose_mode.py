@@ -78,4 +78,5 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
+    uses_gpu=True,
 )

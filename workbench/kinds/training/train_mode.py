@@ -109,4 +109,5 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    uses_gpu=True,
 )
