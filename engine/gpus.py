@@ -37,9 +37,10 @@ def find_gpus() -> list[Gpu]:
     if not has_driver():
         return []
     command = python_command("engine.gpus")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        print(f"The GPUs cannot be listed, so jobs lease none: {error}\n{error.stderr or ''}", file=sys.stderr)
         return []
     return [Gpu(**one) for one in json.loads(done.stdout)]
 

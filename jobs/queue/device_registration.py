@@ -28,7 +28,9 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
         return []
     present, wanted = find(), settings.gpu_numbers or ([int(only)] if only.isdigit() else [])
     if not present:
-        return [Gpu(uuid=f"pretended-{number}", address=str(number)) for number in settings.gpu_numbers]
+        return [
+            Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", address=str(number)) for number in settings.gpu_numbers
+        ]
     missing = [str(number) for number in wanted if number >= len(present)]
     if missing:
         raise BadSpec(

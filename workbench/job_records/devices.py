@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, case, delete, exists, select, update
+from sqlalchemy import Select, case, delete, exists, select, update
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu
@@ -45,13 +45,13 @@ class DeviceNeed:
 def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNeed:
     """What a job with this spec takes: what it asks for, or one for a kind that computes on a GPU."""
     try:
-        uses_gpu = kind_named(kind).uses_gpu
+        described = kind_named(kind)
     except BadSpec:  # its plug-in is not installed here
         return DeviceNeed()
-    requested = int(spec.get("num_gpus", 0))
-    if not uses_gpu or requested:
-        return DeviceNeed(requested, is_required=requested > 0)
-    return DeviceNeed(max(1, settings.processes) if "num_gpus" in spec else 1)
+    if requested := int(spec.get("num_gpus", 0)):
+        return DeviceNeed(requested, is_required=True)
+    spread = max(1, settings.processes) if described.uses_processes else 1
+    return DeviceNeed(spread if described.uses_gpu else 0)
 
 
 # a worker's side ----------------------------------------------------------------------------------
@@ -85,11 +85,10 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     if not need.count or (not pool.uuids and not need.is_required):
         return []
     order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.address, Device.uuid)
-    statement = select(Device).where(Device.host == pool.host, Device.uuid.in_(pool.uuids)).order_by(Device.uuid)
-    rows = {row.uuid: row for row in session.scalars(_for_update(statement))}
+    rows = list(session.scalars(_for_update(_in_pool(pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
-    busy = holders(session, rows.values())
-    free = [rows[uuid] for uuid in ranked if uuid in rows and (pool.host, uuid) not in busy]
+    busy, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
+    free = [own[uuid] for uuid in ranked if uuid in own and uuid not in busy]
     if len(free) < need.count:
         raise DevicesBusy(need.count, len(free))
     for row in free[: need.count]:
@@ -100,20 +99,25 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
 
 def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:
     """How many GPUs of a pool are free, and the ids of the jobs that have leased the others."""
-    rows = session.scalars(select(Device).where(Device.host == pool.host, Device.uuid.in_(pool.uuids))).all()
-    busy = holders(session, rows)
-    return len(rows) - len(busy), {job.id for job in busy.values()}
+    rows = session.scalars(_in_pool(pool)).all()
+    busy, own = _held(session, rows), {row.uuid for row in rows if row.host == pool.host}
+    return len(own - set(busy)), {job.id for job in busy.values()}
 
 
-def holders(session: Session, rows: Iterable[Device]) -> dict[tuple[str, str], Job]:
-    """The jobs that have leased these devices, by host and UUID."""
+def _in_pool(pool: DevicePool) -> Select[tuple[Device]]:
+    """The rows of a pool's GPUs, which another host may have, too: containers of one machine are hosts of their own."""
+    return select(Device).where(Device.uuid.in_(pool.uuids))
+
+
+def _held(session: Session, rows: Iterable[Device]) -> dict[str, Job]:
+    """The jobs that have leased these devices, by UUID."""
     leased = [row for row in rows if row.job_id is not None]
     if not leased:
         return {}
     running = select(Job).where(Job.id.in_({row.job_id for row in leased}), Job.state == "running")
     jobs = {(job.id, job.fence): job for job in session.scalars(running.execution_options(populate_existing=True))}
-    keys = {(row.host, row.uuid): (row.job_id or "", row.fence) for row in leased}
-    return {device: jobs[key] for device, key in keys.items() if key in jobs}
+    pairs = [(row.uuid, (row.job_id or "", row.fence)) for row in leased]
+    return {uuid: jobs[key] for uuid, key in pairs if key in jobs}
 
 
 # API servers --------------------------------------------------------------------------------------
@@ -128,8 +132,7 @@ def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most
 
 
 def _has_tenant(now: float) -> Any:
-    mine = and_(DeviceTenant.host == Device.host, DeviceTenant.uuid == Device.uuid)
-    return exists().where(mine, DeviceTenant.seen_until >= now).correlate(Device)
+    return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until >= now).correlate(Device)
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -140,13 +143,13 @@ def list_devices(session: Session) -> list[DeviceCard]:
     now = database_clock.now(session)
     rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
     tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until >= now)).all()
-    busy = holders(session, rows)
-    cards = [_card(row, now, busy.get((row.host, row.uuid)), tenants) for row in rows]
+    busy = _held(session, rows)
+    cards = [_card(row, now, busy.get(row.uuid), tenants) for row in rows]
     return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
 
 
 def _card(row: Device, now: float, job: Job | None, tenants: Sequence[DeviceTenant]) -> DeviceCard:
-    here = [one for one in tenants if (one.host, one.uuid) == (row.host, row.uuid)]
+    here = [one for one in tenants if one.uuid == row.uuid]
     return DeviceCard(
         host=row.host,
         number=row.address,
@@ -170,7 +173,8 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
         return ""
     if need.count > largest:
         most = f"no worker has more than {largest}" if largest else "no worker has any"
-        return f"It needs {_gpus(need.count)}, but {most}: start a worker that has, or submit it with fewer."
+        fewer = "submit it with fewer" if need.is_required else "lower WORKBENCH_PROCESSES"
+        return f"It needs {_gpus(need.count)}, but {most}: start a worker that has, or {fewer}."
     if any(sum(device.holder is None for device in own) >= need.count for own in totals.values()):
         return ""
     taken = [device for device in there if device.holder is not None]

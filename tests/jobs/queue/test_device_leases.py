@@ -11,6 +11,7 @@ import pytest
 from tiny_kind import job_spec
 from world import HERE, RunningWorkbench, eventually
 
+from engine import gpus
 from engine.gpus import Gpu, addresses
 from jobs.attempt.attempt import take
 from jobs.attempt.runner import see_only
@@ -163,8 +164,9 @@ def test_a_leased_gpu_is_the_only_one_of_the_process(home: Path, monkeypatch: py
 
 
 def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> None:
-    with registered(pretended(servers.settings, "0")):
-        with tenancy(servers.settings, "pretended-0", "http://127.0.0.1:8000"):
+    with registered(pretended(servers.settings, "0")) as pool:
+        (uuid,) = pool.uuids
+        with tenancy(servers.settings, uuid, "http://127.0.0.1:8000"):
             (card,) = devices(servers)
             assert [one.most_bytes for one in card.tenants] == [servers.settings.cache_bytes]
         eventually(lambda: devices(servers)[0].tenants == [])
@@ -177,3 +179,18 @@ def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: Runni
         while time.monotonic() < until:
             assert devices(servers)[0].is_there
             time.sleep(0.05)
+
+
+def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpus, "has_driver", lambda: True)
+    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"])
+    assert gpus.find_gpus() == []
+    assert "jobs lease none" in (shown := capsys.readouterr().err)
+    assert "no driver" in shown
+    listing = '[{"uuid": "u", "address": "3", "name": "H100", "memory_bytes": 5}]'
+    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
+    assert gpus.find_gpus() == [Gpu("u", "3", "H100", 5)]
+    monkeypatch.setattr(gpus, "has_driver", lambda: False)
+    assert gpus.find_gpus() == []

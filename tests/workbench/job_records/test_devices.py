@@ -17,9 +17,11 @@ from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
+from workbench.spec_base import Spec
 
 HOST = "ada"
 GPUS = [Gpu(f"uuid-{number}", str(number), "H100", 80 << 30) for number in range(2)]
@@ -113,8 +115,8 @@ def test_a_host_without_gpus_computes_on_its_cpu_unless_the_spec_requires_gpus(s
 
 
 def test_a_worker_leases_only_from_its_own_pool(session: Session) -> None:
-    devices.register(session, "bert", "other", [Gpu("uuid-0", "0")], 60)
-    assert start(session, new_job(session, "b"), pool=DevicePool("bert", ("uuid-0",)))[1] == ["0"]
+    devices.register(session, "bert", "other", [Gpu("uuid-of-bert", "0")], 60)
+    assert start(session, new_job(session, "b"), pool=DevicePool("bert", ("uuid-of-bert",)))[1] == ["0"]
     assert start(session, new_job(session), pool=DevicePool(HOST, ("uuid-1",)))[1] == ["1"]
     cards = devices.list_devices(session)
     assert [(card.host, card.number, card.holder is not None) for card in cards] == [
@@ -122,6 +124,15 @@ def test_a_worker_leases_only_from_its_own_pool(session: Session) -> None:
         ("ada", "1", True),
         ("bert", "0", True),
     ]
+
+
+def test_two_containers_of_one_machine_never_lease_the_same_gpu(session: Session) -> None:
+    devices.register(session, "container", "other", [Gpu("uuid-0", "0")], 60)
+    start(session, new_job(session, "a"), pool=DevicePool("container", ("uuid-0",)))
+    assert devices.num_free(session, POOL)[0] == 1
+    assert start(session, new_job(session, "b"))[1] == ["1"]
+    with pytest.raises(DevicesBusy):
+        start(session, new_job(session))
 
 
 def test_a_gpu_with_an_api_server_is_leased_last(session: Session) -> None:
@@ -146,7 +157,7 @@ def test_gpus_that_no_worker_registers_any_more_are_shown_as_gone_and_then_forgo
 
 
 def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> None:
-    def need(spec: Evaluate | TrainJoint | MakeSeed, **settings: int) -> tuple[int, bool]:
+    def need(spec: Spec, **settings: int) -> tuple[int, bool]:
         stored = spec.model_dump(mode="json")
         result = devices.need_of(stored["kind"], stored, Settings(**settings))  # type: ignore[arg-type]
         return result.count, result.is_required
@@ -156,6 +167,7 @@ def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> 
     assert need(joint) == (1, False)
     assert need(joint, processes=4) == (4, False)
     assert need(Evaluate(mixture="m"), processes=4) == (1, False)
+    assert need(TrainMode(name="m", seed_model="s", domains=["law"]), processes=4) == (4, False)
     assert need(joint.model_copy(update={"num_gpus": 2}), processes=4) == (2, True)
     assert need(MakeSeed(name="s", domains=["law"])) == (0, False)
     assert devices.need_of("not installed", {}, Settings()) == DeviceNeed()

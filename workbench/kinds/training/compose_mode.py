@@ -79,4 +79,5 @@ KIND = Kind(
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
     uses_gpu=True,
+    uses_processes=True,
 )

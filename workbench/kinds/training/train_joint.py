@@ -112,4 +112,5 @@ KIND = Kind(
     reads=no_path,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     uses_gpu=True,
+    uses_processes=True,
 )

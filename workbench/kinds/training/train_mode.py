@@ -110,4 +110,5 @@ KIND = Kind(
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     uses_gpu=True,
+    uses_processes=True,
 )
