@@ -21,6 +21,7 @@ from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 _LOOK_AGAIN = 2.0  # seconds
+_MOST_PIXELS = 218  # of the table: five rows, so that the card and the curves of a job stand in the first screen
 _SHOWN = "jobs_page.shown"  # the job whose card is shown below the list
 _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
 
@@ -52,13 +53,17 @@ def _draw_list() -> str | None:
     if not counts:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
-    states = choose_some(st.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
+    left, right = st.columns([7, 5], vertical_alignment="bottom")
+    states = choose_some(left.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
+    with right:
+        chosen = _chosen(shown)
     _show_table(shown)
-    st.caption(newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"))
+    if words := newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"):
+        st.caption(words)
     _show_gpus()
-    return _chosen(shown)
+    return chosen
 
 
 def _show_table(jobs: list[JobCard]) -> None:
@@ -69,7 +74,7 @@ def _show_table(jobs: list[JobCard]) -> None:
 
     waiting = any(job.waits_for for job in jobs)
     table = [_row(job) | ({"Waits for": job.waits_for} if waiting else {}) for job in jobs]
-    show_table(table, "jobs", "All jobs, the newest first", on_select=choose)
+    show_table(table, "jobs", "All jobs, the newest first", on_select=choose, max_height=_MOST_PIXELS)
 
 
 def _show_gpus() -> None:
