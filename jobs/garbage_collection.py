@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
+from jobs.uploads import upload_id, uploads_folder
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
@@ -30,16 +31,6 @@ GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact 
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may stay open for a while before it is sent
 SMALL_FILE_SECONDS = 30.0  # longer than it takes to write a record, an owner or a message
 _ID = re.compile(r"[0-9a-f]{32}")
-
-
-def uploads_folder(home: Path) -> Path:
-    """The folder of uploaded files, one subfolder for each upload, until the job that reads it is over."""
-    return home / "uploads"
-
-
-def names_file(folder: Path) -> Path:
-    """The file with the original names of an upload's files; it stays as long as something refers to the upload."""
-    return folder.with_name(f"{folder.name}.json")
 
 
 def jobs_trash(settings: Settings) -> Trash:
@@ -130,11 +121,12 @@ def empty_trashes(settings: Settings, older_than_seconds: float = KEPT_SECONDS) 
 
 
 def _delete_uploads(settings: Settings, uploads: set[Path], waiting: set[Path], named: set[str]) -> None:
-    wanted = {folder for folder in uploads if any(folder in (path, *path.parents) for path in waiting)}
-    for folder in sorted(uploads - wanted):
-        shutil.rmtree(folder, ignore_errors=True)
+    wanted, named_ids = {upload_id(path) for path in waiting}, {upload_id(Path(source)) for source in named}
+    for folder in sorted(uploads):
+        if folder.name not in wanted:
+            shutil.rmtree(folder, ignore_errors=True)
     for names in uploads_folder(settings.root).glob("*.json"):
-        if not names.with_suffix("").exists() and str(names.with_suffix("")) not in named:
+        if not names.with_suffix("").exists() and names.stem not in named_ids:
             names.unlink(missing_ok=True)
 
 

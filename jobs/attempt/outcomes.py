@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from engine.errors import Problem, code_of
-from workbench.errors import DiskFull
+from workbench.errors import DiskFull, StoreFailed
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
-SMALLER = "Choose a smaller block_size, fewer sequences_per_domain or a smaller model, and submit again."
+SMALLER = (
+    "For a training, switch activation_checkpointing on; or choose a smaller block_size, fewer sequences_per_domain or "
+    "a smaller model. Then submit again."
+)
+PERMIT = "Check its permissions and its disk, then retry the job: it continues from its last checkpoint."
 RESUME = "Free some space, then resume the job: it continues from its last checkpoint."
 
 
@@ -35,10 +40,12 @@ STOPPED = {
 
 def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
-    if isinstance(error, DiskFull):
+    if isinstance(error, DiskFull | StoreFailed):
         return Outcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
         return Outcome("paused", disk_full(folder).problem, RESUME)
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
         return Outcome("failed", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     if isinstance(error, Problem):

@@ -20,6 +20,7 @@ from jobs.attempt.attempt import take
 from jobs.attempt.work import Work
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
+from jobs.uploads import names_file, uploads_folder
 from workbench.errors import RegistryMismatch, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -38,7 +39,7 @@ from workbench.tables import Artifact, Job
 
 @pytest.fixture
 def uploads(servers: RunningWorkbench) -> Path:
-    return garbage_collection.uploads_folder(servers.settings.root)
+    return uploads_folder(servers.settings.root)
 
 
 def upload(uploads: Path, hours: float) -> Path:
@@ -112,10 +113,10 @@ def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(
 ) -> None:
     named, forgotten = upload(uploads, 2), upload(uploads, 2)
     for folder in (named, forgotten):
-        garbage_collection.names_file(folder).write_text("{}", encoding="utf-8")
+        names_file(folder).write_text("{}", encoding="utf-8")
     submit.request_stop(create(named), "cancel")
     garbage_collection.sweep(servers.settings)
-    assert [garbage_collection.names_file(one).exists() for one in (named, forgotten)] == [True, False]
+    assert [names_file(one).exists() for one in (named, forgotten)] == [True, False]
 
 
 # what killed processes left --------------------------------------------------------------------------

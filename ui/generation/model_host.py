@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -87,17 +88,20 @@ class ModelHost:
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Generator[Token | Done, None, None]:
         """Tokens as they come, then one Done; closing the iterator stops the work."""
-        yield from self.host.stream(plan, prompt, sampling, tuple(stop))
+        with self._naming_damage():
+            yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 
     def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The prompt for the next answer in a conversation, written by the chat template of the plan's models."""
-        return self.host.conversation_ids(plan, messages)
+        with self._naming_damage():
+            return self.host.conversation_ids(plan, messages)
 
     def require_readable(self, plan: GenerationPlan, *prompts: Prompt) -> None:
         """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
         for place, prompt in enumerate(prompts):
             try:
-                self.host.require_readable(plan, prompt)
+                with self._naming_damage():
+                    self.host.require_readable(plan, prompt)
             except (ContextLengthExceeded, TokenizerError) as problem:
                 raise numbered(problem, place, len(prompts)) from problem
 
@@ -107,11 +111,13 @@ class ModelHost:
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """A prompt token by token, with what the mixture gave each, and the most probable tokens in its place."""
-        return self.host.echo(plan, prompt, num_candidates)
+        with self._naming_damage():
+            return self.host.echo(plan, prompt, num_candidates)
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""
-        return self.host.posterior(plan, text)
+        with self._naming_damage():
+            return self.host.posterior(plan, text)
 
     def loaded(self) -> list[LoadedBase]:
         """The bases in memory now; empty before the first request."""
@@ -128,6 +134,11 @@ class ModelHost:
         from workbench.answers.server import DraftUse
 
         return self._host.draft_use() if self._host is not None else DraftUse()
+
+    def _naming_damage(self) -> AbstractContextManager[None]:
+        from workbench.integrity.damage import naming_damage
+
+        return naming_damage(self.settings)
 
     def device(self) -> str | None:
         """The device of the weights; None before the first request."""
@@ -148,10 +159,11 @@ class ModelHost:
 def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> MixedScores:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
+    from workbench.integrity.damage import naming_damage
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
-    with reading(settings) as session:
+    with naming_damage(settings), reading(settings) as session:
         return scores.mix_scores(session, get_storage(settings), request, split=split)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,11 @@ def test_an_error_of_our_own_names_its_type_its_message_and_the_log(tmp_path: Pa
     assert state == "failed"
     assert "KeyError: 'weights'" in problem
     assert "log.txt" in next_step
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(number: int, tmp_path: Path) -> None:
+    error = OSError(number, os.strerror(number), "/home/jobs/work")
+    state, problem, next_step = ending(error, tmp_path)
+    assert (state, problem) == ("failed", f"/home/jobs/work cannot be used: {os.strerror(number)}.")
+    assert "retry the job" in next_step

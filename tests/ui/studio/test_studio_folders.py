@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from datasets import packaged_modules
 
-from jobs.garbage_collection import uploads_folder
+from jobs.uploads import uploads_folder
 from tests.ui.studio.visits import named, open_page, read
 from ui.present.forms.readable_folders import is_readable, require_readable
 from workbench.errors import BadSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from jobs.garbage_collection import uploads_folder
+from jobs.uploads import uploads_folder
 from ui.present.text.formatting import listed
 from workbench.errors import BadSpec
 from workbench.settings import Settings, get_settings

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from jobs.garbage_collection import names_file, uploads_folder
+from jobs.uploads import names_file, upload_id, uploads_folder
 from ui.present.text.formatting import listed
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}")
@@ -42,9 +42,9 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
 def own_names(text: str, source: str, home: Path) -> str:
     """A text about what was read from `source`: uploaded files appear under their original names."""
     folder = Path(source)
-    if folder.parent != uploads_folder(home):
+    if folder.name != upload_id(folder):
         return text
-    names = _names_of(folder)
+    names = _names_of(uploads_folder(home) / folder.name)
     if not names:
         return text
     renamed = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.gpu_table import gpu_row
 from ui.present.jobs.job_status import percent_of, style_of, time_left
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
@@ -15,6 +16,7 @@ from ui.widgets.data_table import show_table, ticked
 from ui.widgets.notices import empty, explained
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.job_records import jobs as rows
+from workbench.job_records.devices import list_devices
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
@@ -60,6 +62,7 @@ def _draw_list() -> str | None:
     _show_table(shown)
     if words := newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"):
         st.caption(words)
+    _show_gpus()
     return chosen
 
 
@@ -69,8 +72,17 @@ def _show_table(jobs: list[JobCard]) -> None:
         if places and places[-1] < len(jobs):
             st.session_state["job"] = jobs[places[-1]].id
 
-    title = "All jobs, the newest first"
-    show_table([_row(job) for job in jobs], "jobs", title, on_select=choose, max_height=_MOST_PIXELS)
+    waiting = any(job.waits_for for job in jobs)
+    table = [_row(job) | ({"Waits for": job.waits_for} if waiting else {}) for job in jobs]
+    show_table(table, "jobs", "All jobs, the newest first", on_select=choose, max_height=_MOST_PIXELS)
+
+
+def _show_gpus() -> None:
+    """The GPUs with who uses them; a workbench without any shows nothing."""
+    with reading() as session:
+        devices = list_devices(session)
+    if devices:
+        show_table([gpu_row(device) for device in devices], "gpus", "GPUs")
 
 
 def _row(job: JobCard) -> dict[str, object]:

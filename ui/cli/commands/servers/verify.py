@@ -1,7 +1,9 @@
-"""workbench verify: makes a stored answer again and compares its tokens."""
+"""workbench verify: checks all stored files, or makes a stored answer again and compares its tokens."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,17 +11,108 @@ import typer
 
 from ui.cli.options import Json
 from ui.cli.output import print_json, say
+from ui.cli.progress_bar import Draw, progress_bar
 from ui.generation.model_host import ModelHost
+from ui.present.text.formatting import duration, pluralize, size
 
 if TYPE_CHECKING:
+    from workbench.answers.integrity import FaultyArtifact, StoreCheck
     from workbench.answers.verification import Verification
+    from workbench.settings import Settings
+
+_MOST_IDS = 8
 
 
 def verify(
-    answer: Annotated[Path, typer.Argument(help="File with an answer of the API, made with return_token_ids.")],
+    answer: Annotated[
+        Path | None, typer.Argument(help="File with an answer of the API, made with return_token_ids.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Generate a stored answer again by its manifest, and compare the tokens."""
+    """Hash every stored file again and name what is damaged and what depends on it; or check a stored answer.
+
+    Without an argument the whole workbench is checked, also while it runs. With the file of an answer, the answer is
+    generated again by its manifest, and the tokens are compared.
+    """
+    from workbench.settings import get_settings
+
+    is_right = _verify_store(get_settings(), as_json) if answer is None else _verify_answer(answer, as_json)
+    raise typer.Exit(0 if is_right else 1)
+
+
+# the workbench ------------------------------------------------------------------------------------------
+
+
+def _verify_store(settings: Settings, as_json: bool) -> bool:
+    result = checked_store(settings, as_json)
+    if as_json:
+        print_json(result)
+    else:
+        print_store_check(result)
+    return result.ok
+
+
+def checked_store(settings: Settings, as_json: bool) -> StoreCheck:
+    """Checks all stored files, with progress on stderr."""
+    from workbench.integrity.check import check_store
+
+    with progress_bar(as_json) as draw:
+        return check_store(settings, store_progress(draw))
+
+
+def store_progress(draw: Draw, verb: str = "checked") -> Callable[[int, int, int, int], None]:
+    """Shows how many artifacts and bytes are done, and how long the rest takes at the pace so far."""
+    started_at = time.monotonic()
+
+    def see(number: int, num_artifacts: int, num_bytes: int, total: int) -> None:
+        share = num_bytes / total if total else 1.0
+        left = (time.monotonic() - started_at) * (1 - share) / share if share else 0.0
+        words = f"{number:,} of {pluralize(num_artifacts, 'artifact')}, {size(num_bytes)} of {size(total)} {verb}"
+        draw(words + (f", about {duration(left, to_minutes=True)} left" if 0 < share < 1 else ""), share)
+
+    return see
+
+
+def print_store_check(result: StoreCheck) -> None:
+    """Every fault with what depends on it and what to do, then what was checked."""
+    for artifact in result.faulty:
+        print_faulty(artifact)
+    for fault in result.registry_faults:
+        say(f"The registry is damaged: {fault} Restore a backup: docs/how_to/backups_and_trash.md.")
+    if result.lost_rows:
+        say(f"Without a row: {_few(result.lost_rows)}. Run `workbench registry rebuild`.")
+    if result.leftovers:
+        say(f"Needed by no row, which is no fault: {_few(result.leftovers)}. Garbage collection removes them in time.")
+    faults = len(result.faulty) + len(result.registry_faults) + len(result.lost_rows)
+    verdict = pluralize(faults, "fault") if faults else "Everything is as it was written"
+    say(
+        f"{verdict}: {pluralize(result.num_artifacts, 'artifact')}, {size(result.num_bytes)},"
+        f" checked in {duration(result.seconds)}."
+    )
+
+
+def print_faulty(artifact: FaultyArtifact) -> None:
+    """One fault, what depends on it, and what to do."""
+    say(f"{artifact.state.capitalize()}: {artifact.kind} {artifact.id}")
+    for fault in artifact.faults:
+        say(f"  {fault}")
+    for one in artifact.needed_by:
+        say(f"  needed by the {one.thing} “{one.name}”")
+    if artifact.needed_by:
+        say("  Restore the folder from a backup, or run the job that made it again.")
+    else:
+        say("  Nothing in the registry needs it by name.")
+
+
+def _few(ids: list[str]) -> str:
+    more = len(ids) - _MOST_IDS
+    return ", ".join(ids[:_MOST_IDS]) + (f" and {more:,} more" if more > 0 else "")
+
+
+# an answer ----------------------------------------------------------------------------------------------
+
+
+def _verify_answer(answer: Path, as_json: bool) -> bool:
     from engine.device import prepare_process
     from workbench.requests.verification import read_answer
     from workbench.requests.verification import verify as compare
@@ -33,7 +126,7 @@ def verify(
         print_json(result)
     else:
         print_verification(result)
-    raise typer.Exit(0 if result.agrees else 1)
+    return result.agrees
 
 
 def print_verification(result: Verification) -> None:

@@ -1,0 +1,131 @@
+"""Restores a workbench from a backup into an empty home: all files are compared before the home gets its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from engine.files import MANIFEST, aside_of, faults_in
+from jobs.backup import ARTIFACTS, CARD, REGISTRY, copy_tree, explained, settings_of
+from workbench.answers.backups import RestoredWorkbench, WorkbenchBackup
+from workbench.answers.integrity import StoreCheck
+from workbench.errors import StorageError
+from workbench.integrity.check import See, check_store
+from workbench.job_records import leases
+from workbench.registry import database
+from workbench.settings import Settings
+from workbench.tables import Job
+
+_MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
+_ANOTHER = "Take another backup, or keep what is undamaged with --keep-damaged."
+
+
+def restore(
+    settings: Settings, backup: Path, *, keep_damaged: bool = False, see: See = lambda *_: None
+) -> RestoredWorkbench:
+    """Copies a backup into the home folder, which must be empty or absent. Jobs that ran wait in the queue again.
+
+    Raises StorageError for what is no backup, or for a damaged one unless `keep_damaged`; then nothing was written.
+    """
+    backup = backup.expanduser().absolute()
+    card = _read_card(backup)
+    _require_empty(settings)
+    aside = aside_of(settings.root, _MARK)
+    shutil.rmtree(aside, ignore_errors=True)
+    copy = settings_of(settings, aside)
+    try:
+        with explained(settings.root):
+            aside.mkdir(mode=0o700, parents=True)
+            copy_tree(backup, aside)
+        changed = _changed_files(aside)
+        if changed and not (keep_damaged and REGISTRY not in " ".join(changed)):
+            raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
+        for extra in (MANIFEST, CARD):
+            (aside / extra).unlink()
+        database.migrate(copy)  # a backup of an earlier version
+        requeued = _requeue(copy)
+        check = check_store(copy, see)
+        known = {fault.id for fault in card.faulty}
+        _require_undamaged(check, known, keep_damaged)
+        database.close_engine(copy)
+        with explained(settings.root):
+            _put(settings, aside)
+    finally:
+        database.close_engine(copy)
+        shutil.rmtree(aside, ignore_errors=True)
+    return RestoredWorkbench(home=str(settings.root), made_at=card.made_at, requeued=requeued, check=check)
+
+
+def _read_card(backup: Path) -> WorkbenchBackup:
+    try:
+        card = WorkbenchBackup.model_validate_json((backup / CARD).read_bytes())
+    except (OSError, ValidationError):
+        raise StorageError(f"{backup} is no backup of a workbench.", "Give a folder of `workbench backup`.") from None
+    if card.version > database.VERSION:
+        raise StorageError(
+            f"{backup} is of the newer version {card.version}; this workbench knows {database.VERSION}.",
+            "Install the newer workbench that made it.",
+        )
+    return card
+
+
+def _require_empty(settings: Settings) -> None:
+    if settings.database_url:
+        raise StorageError(
+            "A backup is restored into a home folder, but WORKBENCH_DATABASE_URL names a database.",
+            "Leave it out, or restore the database with its own tools.",
+        )
+    for folder in (settings.root, settings.artifacts_folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise StorageError(f"{folder} is not empty.", "Set WORKBENCH_HOME to a folder that is empty or absent.")
+
+
+def _changed_files(aside: Path) -> list[str]:
+    """A sentence for each file that is not the one in the backup's manifest, but for artifacts: rows have theirs."""
+    faults = faults_in(aside)
+    return [f"{name} {fault}" for name, fault in faults if Path(name).parts[0] != ARTIFACTS or "records" in name]
+
+
+def _require_undamaged(check: StoreCheck, known: set[str], keep_damaged: bool) -> None:
+    """Raises StorageError for damage that the workbench did not have when the backup was made."""
+    new = [fault for fault in check.faulty if fault.id not in known]
+    if new and not keep_damaged:
+        raise StorageError(f"The backup is damaged: {new[0].kind} {new[0].id}: {new[0].faults[0]}", _ANOTHER)
+    if check.registry_faults:
+        raise StorageError(f"The backup's registry is damaged: {check.registry_faults[0]}", "Take another backup.")
+
+
+def _requeue(copy: Settings) -> list[str]:
+    """Returns jobs that ran during the backup to the queue, or ends them as it was requested; gives their titles."""
+    with database.transaction(copy) as session:
+        running = list(session.scalars(select(Job).where(Job.state == "running").order_by(Job.created_at)))
+        waiting = []
+        for job in running:
+            if job.stop_requested:
+                leases.finish(session, job.id, job.fence, "paused" if job.stop_requested == "pause" else "cancelled")
+            else:
+                leases.release(session, job.id, job.fence, "restored from a backup.", attempt_counts=False)
+                waiting.append(job.title)
+        return waiting
+
+
+def _put(settings: Settings, aside: Path) -> None:
+    """Gives the folder its name; artifacts that belong elsewhere come first."""
+    artifacts = settings.artifacts_folder
+    if not artifacts.is_relative_to(settings.root):
+        elsewhere = aside_of(artifacts, _MARK)
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        artifacts.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(aside / ARTIFACTS, elsewhere)
+        elsewhere.chmod(0o700)
+        os.replace(elsewhere, artifacts)  # an empty folder may be replaced
+        shutil.rmtree(aside / ARTIFACTS)
+    elif artifacts != settings.root / ARTIFACTS:
+        target = aside / artifacts.relative_to(settings.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (aside / ARTIFACTS).rename(target)
+    os.replace(aside, settings.root)

@@ -1,0 +1,43 @@
+"""The answer to whether everything that a workbench stores is as it was written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.answers.base import Answer
+
+Thing = Literal["domain", "seed model", "clustering", "expert", "mixture", "evaluation", "report"]
+
+
+class Dependent(Answer):
+    """Something of the registry that cannot be used without an artifact."""
+
+    thing: Thing
+    name: str
+
+
+class FaultyArtifact(Answer):
+    """An artifact whose files are not those that were written."""
+
+    id: str
+    kind: str
+    state: Literal["damaged", "missing"]
+    faults: list[str] = Field(description="A sentence for each file that is missing or changed.")
+    needed_by: list[Dependent] = Field(description="Empty for what no row needs, such as packed tokens.")
+
+
+class StoreCheck(Answer):
+    """Every artifact hashed again, and every row looked up."""
+
+    ok: bool
+    num_artifacts: int
+    num_bytes: int
+    seconds: float
+    faulty: list[FaultyArtifact]
+    lost_rows: list[str] = Field(description="Ids of recorded artifacts whose row is missing: the registry lost it.")
+    leftovers: list[str] = Field(
+        description="Ids of artifacts that no row needs: of a running job, deleted, or left behind. No fault."
+    )
+    registry_faults: list[str] = Field(description="What the database's own check says of the registry.")

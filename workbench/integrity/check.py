@@ -1,0 +1,144 @@
+"""Checks a workbench: hashes every artifact again, and names what depends on those that are damaged or missing.
+
+The rows are read first, in one short transaction, and again for each fault: what was deleted meanwhile is no fault.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from sqlalchemy import or_, select, text
+from sqlalchemy.orm import Session
+
+from engine.files import faults_in
+from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
+from workbench.errors import StorageError, StoreFailed
+from workbench.registry import database
+from workbench.settings import Settings
+from workbench.store import ownership
+from workbench.store.storage import Storage, get_storage
+from workbench.tables import (
+    Artifact,
+    Clustering,
+    Domain,
+    Evaluation,
+    Expert,
+    Mixture,
+    MixtureMember,
+    Report,
+    SeedModel,
+)
+
+See = Callable[[int, int, int, int], object]  # artifacts and bytes: checked, and all
+
+
+def check_store(settings: Settings, see: See = lambda *_: None) -> StoreCheck:
+    """Hashes every file of every artifact that has a row; `see` hears of the progress after each artifact."""
+    storage, started_at = get_storage(settings), time.monotonic()
+    with database.reading(settings) as session:
+        registry_faults = _registry_faults(session)
+        artifacts = list(session.scalars(select(Artifact).order_by(Artifact.created_at, Artifact.id)))
+        session.expunge_all()
+        state = ownership.state_of(session, storage)
+    total, done, faulty = sum(one.size_bytes for one in artifacts), 0, []
+    for number, artifact in enumerate(artifacts):
+        see(number, len(artifacts), done, total)
+        if (fault := faulty_artifact(settings, artifact)) is not None:
+            faulty.append(fault)
+        done += artifact.size_bytes
+    see(len(artifacts), len(artifacts), total, total)
+    return StoreCheck(
+        ok=not (faulty or state.missing or registry_faults),
+        num_artifacts=len(artifacts),
+        num_bytes=total,
+        seconds=time.monotonic() - started_at,
+        faulty=faulty,
+        lost_rows=sorted(state.missing),
+        leftovers=sorted(storage.ids() - state.known - state.missing - {one.id for one in artifacts}),
+        registry_faults=registry_faults,
+    )
+
+
+def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | None:
+    """What is wrong with the files of an artifact and what needs it; None if nothing is, or its row was deleted."""
+    storage = get_storage(settings)
+    faults = _faults(storage, artifact)
+    is_missing = not storage.place(artifact.id).is_dir()
+    if not faults:
+        return None
+    with database.reading(settings) as session:
+        if session.get(Artifact, artifact.id) is None:
+            return None  # deleted while it was read
+        needed_by = sorted(set(dependents(session, artifact.id)), key=lambda one: (one.thing, one.name))
+    return FaultyArtifact(
+        id=artifact.id,
+        kind=artifact.kind,
+        state="missing" if is_missing else "damaged",
+        faults=faults,
+        needed_by=needed_by,
+    )
+
+
+def _faults(storage: Storage, artifact: Artifact) -> list[str]:
+    """What is wrong; raises StoreFailed while a shared store is away."""
+    try:
+        if not storage.path(artifact.id).is_dir():
+            return ["Its folder is missing."]
+        return [f"{name} {fault}" for name, fault in faults_in(storage.path(artifact.id), artifact.sha256)]
+    except StoreFailed:
+        raise
+    except StorageError as error:  # a shared store's own copy
+        return [error.cause]
+    except OSError as error:  # such as an input/output error of the disk
+        return [f"Its files cannot be read ({error})."]
+
+
+def _registry_faults(session: Session) -> list[str]:
+    """The complaints of SQLite's own check; PostgreSQL has checksums of its own."""
+    if session.get_bind().dialect.name != "sqlite":
+        return []
+    rows = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check(20)"))]
+    broken = session.execute(text("PRAGMA foreign_key_check")).all()
+    return [row for row in rows if row != "ok"] + [f"A row of {row[0]} refers to a missing {row[2]}." for row in broken]
+
+
+def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
+    """What cannot be used without this artifact: its own rows, and experts and mixtures that need them."""
+    owners: tuple[tuple[Thing, type[Domain | SeedModel | Clustering]], ...] = (
+        ("domain", Domain),
+        ("seed model", SeedModel),
+        ("clustering", Clustering),
+    )
+    for thing, table in owners:
+        for name in session.scalars(select(table.name).where(table.artifact_id == artifact_id)):
+            yield Dependent(thing=thing, name=name)
+    for title in session.scalars(select(Report.title).where(Report.artifact_id == artifact_id)):
+        yield Dependent(thing="report", name=title)
+    for expert, domain, split in session.execute(
+        select(Expert.name, Domain.name, Evaluation.split)
+        .select_from(Evaluation)
+        .join(Evaluation.expert)
+        .join(Evaluation.domain)
+        .where(Evaluation.artifact_id == artifact_id)
+    ):
+        yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
+    of_artifact = or_(Expert.artifact_id == artifact_id, Expert.base_id == artifact_id)
+    for name in session.scalars(select(Expert.name).where(of_artifact)):
+        yield Dependent(thing="expert", name=name)
+    members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
+    for name in {*session.scalars(members), *_weighed_by(session, artifact_id)}:
+        yield Dependent(thing="mixture", name=name)
+
+
+def _weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
+    """The mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it."""
+    with_seed = select(Clustering.id).outerjoin(Clustering.seed)
+    ids = set(
+        session.scalars(
+            with_seed.where(or_(Clustering.artifact_id == artifact_id, SeedModel.artifact_id == artifact_id))
+        )
+    )
+    for name, gate in session.execute(select(Mixture.name, Mixture.gate)) if ids else ():
+        if gate.get("clustering") in ids:
+            yield name
