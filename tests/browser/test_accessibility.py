@@ -46,6 +46,24 @@ def test_axe_finds_nothing_serious_on_a_page_with_something_on_it(servers: Any, 
     assert faults_of(servers, chromium) == ""
 
 
+def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromium: Browser) -> None:
+    faults = []
+    for theme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=theme, viewport=WIDE)
+        page = context.new_page()
+        page.set_default_timeout(QUICK)
+        open_page(page, f"{servers.studio}/experts?experts.chosen=first/code")
+        tabs = page.get_by_role("tablist").first.get_by_role("tab")
+        expect(tabs).to_have_count(10)
+        for name in tabs.all_inner_texts():
+            tabs.filter(has_text=name).click()
+            expect(tabs.filter(has_text=name)).to_have_attribute("aria-selected", "true")
+            expect(page.locator(SETTLED)).to_be_visible()
+            faults += [f"{name}, {theme}: {fault}" for fault in serious(page)]
+        context.close()
+    assert "\n".join(faults) == ""
+
+
 def test_axe_finds_nothing_serious_on_an_empty_page(empty_studio: RunningWorkbench, chromium: Browser) -> None:
     assert faults_of(empty_studio, chromium) == ""
 
