@@ -5,8 +5,9 @@ export OMP_WAIT_POLICY ?= passive
 LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
 LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
 PYTHONS ?= python3.12 python3.13
+GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench pins sbom audit clean
+.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -63,6 +64,9 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 		.venv/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[test]' && \
 		.venv/$$python/bin/python -m pytest -p no:cacheprovider tests/ui/cli/test_cli.py tests/workbench/registry tests/engine/methods/test_conformance.py || exit 1; \
 	done
+
+gpu:  ## What has to be measured on a GPU, into gpu.json; GPU_PYTHON is a Python with torch for CUDA and transformers
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/gpu/measure.py --out gpu.json
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done

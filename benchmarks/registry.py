@@ -49,120 +49,118 @@ Question = Callable[[Session], object]
 
 def fill(settings: Settings, num_experts: int, num_jobs: int, num_curves: int) -> None:
     """Writes the rows: a mixture for each 50 experts, which are scored on every domain of it."""
+    job_ids = [f"job{number:029}" for number in range(num_jobs)]
     with transaction(settings) as session:
-        job_ids = [f"job{number:029}" for number in range(num_jobs)]
-        states = ("done",) * 17 + ("failed", "cancelled", "queued")
-        add(
-            session,
-            Job,
-            [
-                {
-                    "id": one,
-                    "kind": "evaluate" if number % 3 else "train-expert",
-                    "title": f"Job {number}",
-                    "spec": {},
-                    "state": states[number % 20],
-                    "created_at": float(number),
-                }
-                for number, one in enumerate(job_ids)
-            ],
-        )
-        add(session, JobEvent, [{"job_id": one, "at": 0.0, "message": "Queued."} for one in job_ids])
-        for one in job_ids[:num_curves]:
-            points = range(NUM_POINTS)
-            add(session, Metric, [{"job_id": one, "name": "loss", "step": step, "value": 1.0} for step in points])
-        names = [
-            "base",
-            *(f"d{number}" for number in range(NUM_DOMAINS)),
-            *(f"e{number}" for number in range(num_experts)),
-        ]
-        add(session, Artifact, [{"id": name, "kind": "any", "sha256": "0" * 64, "size_bytes": 1000} for name in names])
-        session.add(Corpus(id="corpus", name="corpus", source="x"))
-        session.flush()
-        add(
-            session,
-            Domain,
-            [
-                {
-                    "id": f"d{number}",
-                    "corpus_id": "corpus",
-                    "name": f"domain {number}",
-                    "num_documents": 1,
-                    "num_words": 1,
-                    "num_bytes": 1,
-                    "data_sha256": "0" * 64,
-                    "artifact_id": f"d{number}",
-                }
-                for number in range(NUM_DOMAINS)
-            ],
-        )
-        session.add(
-            SeedModel(
-                id="seed",
-                name="seed",
-                source="fresh",
-                family="llama",
-                artifact_id="base",
-                tokenizer_sha256="0" * 64,
-                num_parameters=1_000_000,
-                config={**SHAPE, "vocab_size": 2048},
-            )
-        )
-        session.flush()
-        add(
-            session,
-            Expert,
-            [
-                {
-                    "id": f"e{number}",
-                    "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}",
-                    "method": "demix",
-                    "domain_id": f"d{number % NUM_DOMAINS}",
-                    "seed_id": "seed",
-                    "base_id": "base",
-                    "artifact_id": f"e{number}",
-                    "parent_id": f"e{number - 1}" if number % 2 else None,
-                    "tokenizer_sha256": "0" * 64,
-                    "data_sha256": "0" * 64,
-                    "num_parameters": 500_000,
-                    "colour_number": number,
-                    "mark": f"{number:03x}",
-                    "job_id": job_ids[number % num_jobs],
-                }
-                for number in range(num_experts)
-            ],
-        )
-        num_mixtures = num_experts // NUM_DOMAINS
-        add(
-            session,
-            Mixture,
-            [{"id": f"m{one}", "name": f"mix{one}", "gate": {"kind": "fixed"}} for one in range(num_mixtures)],
-        )
-        add(
-            session,
-            MixtureMember,
-            [
-                {"mixture_id": f"m{number // NUM_DOMAINS}", "expert_id": f"e{number}", "position": number % NUM_DOMAINS}
-                for number in range(num_mixtures * NUM_DOMAINS)
-            ],
-        )
-        add(
-            session,
-            Evaluation,
-            [
-                {
-                    "expert_id": f"e{number}",
-                    "domain_id": f"d{domain}",
-                    "split": "test",
-                    "block_size": 512,
-                    "num_tokens": 1000,
-                    "log_likelihood": -5000.0,
-                    "artifact_id": f"e{number}",
-                }
-                for number in range(num_experts)
-                for domain in range(NUM_DOMAINS)
-            ],
-        )
+        add_jobs(session, job_ids, num_curves)
+        add_texts(session, num_experts)
+        add_experts(session, num_experts, job_ids)
+        add_mixtures(session, num_experts)
+
+
+def add_jobs(session: Session, job_ids: list[str], num_curves: int) -> None:
+    """Jobs with an event each, of which the first have a curve of their loss."""
+    states = ("done",) * 17 + ("failed", "cancelled", "queued")
+    rows = [
+        {
+            "id": one,
+            "kind": "evaluate" if number % 3 else "train-expert",
+            "title": f"Job {number}",
+            "spec": {},
+            "state": states[number % 20],
+            "created_at": float(number),
+        }
+        for number, one in enumerate(job_ids)
+    ]
+    add(session, Job, rows)
+    add(session, JobEvent, [{"job_id": one, "at": 0.0, "message": "Queued."} for one in job_ids])
+    for one in job_ids[:num_curves]:
+        points = range(NUM_POINTS)
+        add(session, Metric, [{"job_id": one, "name": "loss", "step": step, "value": 1.0} for step in points])
+
+
+def add_texts(session: Session, num_experts: int) -> None:
+    """The artifacts of everything, the corpus with its domains, and the seed model."""
+    domain_ids = [f"d{number}" for number in range(NUM_DOMAINS)]
+    names = ["base", *domain_ids, *(f"e{number}" for number in range(num_experts))]
+    add(session, Artifact, [{"id": name, "kind": "any", "sha256": "0" * 64, "size_bytes": 1000} for name in names])
+    session.add(Corpus(id="corpus", name="corpus", source="x"))
+    session.flush()
+    rows = [
+        {
+            "id": one,
+            "corpus_id": "corpus",
+            "name": f"domain {number}",
+            "num_documents": 1,
+            "num_words": 1,
+            "num_bytes": 1,
+            "data_sha256": "0" * 64,
+            "artifact_id": one,
+        }
+        for number, one in enumerate(domain_ids)
+    ]
+    add(session, Domain, rows)
+    seed_model = SeedModel(
+        id="seed",
+        name="seed",
+        source="fresh",
+        family="llama",
+        artifact_id="base",
+        tokenizer_sha256="0" * 64,
+        num_parameters=1_000_000,
+        config={**SHAPE, "vocab_size": 2048},
+    )
+    session.add(seed_model)
+    session.flush()
+
+
+def add_experts(session: Session, num_experts: int, job_ids: list[str]) -> None:
+    """Every second expert has a parent."""
+    rows = [
+        {
+            "id": f"e{number}",
+            "name": f"mix{number // NUM_DOMAINS}/domain {number % NUM_DOMAINS}",
+            "method": "demix",
+            "domain_id": f"d{number % NUM_DOMAINS}",
+            "seed_id": "seed",
+            "base_id": "base",
+            "artifact_id": f"e{number}",
+            "parent_id": f"e{number - 1}" if number % 2 else None,
+            "tokenizer_sha256": "0" * 64,
+            "data_sha256": "0" * 64,
+            "num_parameters": 500_000,
+            "colour_number": number,
+            "mark": f"{number:03x}",
+            "job_id": job_ids[number % len(job_ids)],
+        }
+        for number in range(num_experts)
+    ]
+    add(session, Expert, rows)
+
+
+def add_mixtures(session: Session, num_experts: int) -> None:
+    """Mixtures of 50 experts, and each expert's score on every domain."""
+    num_mixtures = num_experts // NUM_DOMAINS
+    gate = {"kind": "fixed"}
+    add(session, Mixture, [{"id": f"m{one}", "name": f"mix{one}", "gate": gate} for one in range(num_mixtures)])
+    members = [
+        {"mixture_id": f"m{number // NUM_DOMAINS}", "expert_id": f"e{number}", "position": number % NUM_DOMAINS}
+        for number in range(num_mixtures * NUM_DOMAINS)
+    ]
+    add(session, MixtureMember, members)
+    scores = [
+        {
+            "expert_id": f"e{number}",
+            "domain_id": f"d{domain}",
+            "split": "test",
+            "block_size": 512,
+            "num_tokens": 1000,
+            "log_likelihood": -5000.0,
+            "artifact_id": f"e{number}",
+        }
+        for number in range(num_experts)
+        for domain in range(NUM_DOMAINS)
+    ]
+    add(session, Evaluation, scores)
 
 
 def add(session: Session, table: type, rows: list[dict[str, object]]) -> None:

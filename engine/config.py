@@ -168,6 +168,12 @@ class AdaptingConfig(Checked):
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere).",
     )
+    activation_checkpointing: bool = knob(
+        False,
+        "Layers keep no activations for the backward pass and are computed again in it: less memory, about a third "
+        "more operations, the same losses and weights.",
+        title="Less memory: compute activations again in the backward pass",
+    )
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in each of these evaluations.", ge=1, le=2**20)

@@ -1,4 +1,4 @@
-"""Log-likelihoods of target tokens from a decoder's last hidden states, without all logits in memory.
+"""Log-likelihoods and losses of target tokens from a decoder's last hidden states, without all logits in memory.
 
 Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of the B·T positions.
 """
@@ -6,15 +6,17 @@ Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from engine.models.heads import head_of
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
+_LOGITS_PER_LOSS_CHUNK = 1 << 26  # 256 MB in float32; their gradients take as much again
 _LEAST_POSITIONS = 128  # at a time: with fewer, reading the head's weights takes longer than multiplying by them
 
 
@@ -42,6 +44,25 @@ def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     """The natural log-likelihood [B, T] of each target alone, float32, without all logits in memory."""
     pieces = _pieces(lm, hidden_BTD, targets_BT)
     return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
+
+
+def losses_from(logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor, vocab_size: int) -> Tensor:
+    """The cross-entropy [B, T] of each target in nats, float32, with gradients.
+
+    `logits` makes logits [B, t, V] of hidden states [B, t, D]. Where a batch has more than a chunk may have, they are
+    made for some positions at a time and made again in the backward pass: memory does not grow with the vocabulary
+    times the text. The losses are the same; gradients of the head are the sums of the chunks'.
+    """
+    num_positions = max(1, _LOGITS_PER_LOSS_CHUNK // (vocab_size * max(1, len(targets_BT))))
+
+    def losses_of(some_BtD: Tensor, ids_Bt: Tensor) -> Tensor:
+        logits_NV = logits(some_BtD).float().flatten(0, 1)
+        return nn.functional.cross_entropy(logits_NV, ids_Bt.flatten(), reduction="none").view(ids_Bt.shape)
+
+    if targets_BT.shape[1] <= num_positions:
+        return losses_of(hidden_BTD, targets_BT)
+    chunks = zip(hidden_BTD.split(num_positions, 1), targets_BT.split(num_positions, 1), strict=True)
+    return torch.cat([checkpoint(losses_of, *chunk, use_reentrant=False) for chunk in chunks], dim=1)
 
 
 def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

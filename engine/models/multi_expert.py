@@ -27,7 +27,7 @@ from engine.models.discovery import family_of, keeps_other_states
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import TokenScores, log_likelihoods, token_scores
+from engine.models.likelihoods import TokenScores, log_likelihoods, losses_from, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.separation import separated
@@ -186,6 +186,19 @@ class MultiExpertModel(nn.Module):
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
+    def losses(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Cross-entropy [B, T] of each target in nats, float32, with gradients; never all logits at once."""
+        hidden_BTD = self._last_hidden(input_ids_BT, rows, position_ids_BT)
+        return losses_from(lambda some_BtD: self.logits(some_BtD, rows), hidden_BTD, targets_BT, self.vocab_size)
+
+    def _last_hidden(self, input_ids_BT: Tensor, rows: Rows, position_ids_BT: Tensor | None) -> Tensor:
+        """Hidden states [B, T, D] of the text; what a placement puts before it is left out."""
+        with routed(rows):
+            out = decoder_of(self.lm)(**self._text(input_ids_BT, None, position_ids_BT), use_cache=False)
+        return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
+
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""
         with routed(rows):
@@ -209,10 +222,7 @@ class MultiExpertModel(nn.Module):
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
     ) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
-        num_positions = input_ids_BT.shape[1]
-        with routed(rows):
-            out = decoder_of(self.lm)(**self._text(input_ids_BT, None, position_ids_BT), use_cache=False)
-        return token_scores(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
+        return token_scores(self.lm, self._last_hidden(input_ids_BT, rows, position_ids_BT), targets_BT)
 
     def log_likelihoods(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -41,3 +41,9 @@ def routed(rows: Rows) -> Iterator[None]:
         yield
     finally:
         _rows.reset(token)
+
+
+def rows_again() -> AbstractContextManager[None]:
+    """Sets the rows of the forward pass under way once more later, as when a layer is computed again."""
+    rows = _rows.get(None)
+    return nullcontext() if rows is None else routed(rows)

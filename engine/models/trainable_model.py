@@ -29,6 +29,12 @@ class TrainableModel(Experts, Protocol):
         """Logits [B, T, V]. `position_ids_BT` begin anew at 0 at each text of a row, and so keep these apart."""
         ...
 
+    def losses(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """Cross-entropy [B, T] of each target in nats, float32, with gradients and never all logits at once."""
+        ...
+
     def log_likelihoods(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
     ) -> Tensor:

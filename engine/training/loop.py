@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import torch
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
-from engine.events import Evaluated, Event, Saved, Saving, Step, TextSample, TrainingFinished
+from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
+from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
@@ -105,11 +106,14 @@ class _Training:
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
+        self.saves_memory, self.until_end = False, ExitStack()
         show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
         trained, device = self.parameters.values(), self.model.device
-        with in_training_precision(self.model, trained, self.config.precision, device):
+        with in_training_precision(self.model, trained, self.config.precision, device), self.until_end:
+            if self.config.activation_checkpointing:
+                self._save_memory()
             if self.sampler.separates:
                 require_separation(self.model, self.config.block_size)
             step = yield from self._steps()
@@ -131,8 +135,8 @@ class _Training:
                     yield self._save(step)
                 if is_over:
                     break
-                event = self._update(step)
-                step += 1
+                event = self._update_or_save_memory(step)
+                step += isinstance(event, Step)
                 yield event
         except GeneratorExit:
             if step > saved:
@@ -178,6 +182,30 @@ class _Training:
         if self.config.patience:
             return TrainingFinished(history.best_step, step, max_steps, history.best_losses)
         return TrainingFinished(step, step, max_steps, history.last_losses)
+
+    def _save_memory(self) -> None:
+        """From now on activations are computed again in the backward pass."""
+        self.until_end.enter_context(checkpointed_activations(self.model.lm))
+        self.saves_memory = True
+
+    def _update_or_save_memory(self, step: int) -> Step | Note:
+        """An update; or, where a GPU's memory does not suffice for it, what makes it need less: the bits are the same.
+
+        Processes that train together wait for each other within an update, so they fail.
+        """
+        try:
+            return self._update(step)
+        except torch.OutOfMemoryError:
+            is_possible = self.team is SINGLE_PROCESS and can_checkpoint_activations(self.model.lm)
+            if self.saves_memory or not is_possible:
+                raise
+        self.optimizer.zero_grad()  # of the part of the update that was done
+        torch.cuda.empty_cache()
+        self._save_memory()
+        return Note(
+            f"The GPU's memory does not suffice for step {step + 1}: from here on activations are computed again in "
+            "the backward pass (activation_checkpointing), which changes no number but takes a third more operations."
+        )
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
@@ -230,9 +258,7 @@ class _Training:
         with autocast_for(self.config.precision, device):
             if not torch.is_grad_enabled():
                 return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows, **apart)
-            logits_BTV = self.model(inputs_BT, batch.rows, **apart)
-        losses = nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten(), reduction="none")
-        return losses.view(targets_BT.shape)
+            return self.model.losses(inputs_BT, targets_BT, batch.rows, **apart)
 
     def _held_out_losses(self, name: str, batch: Batch) -> Tensor:
         with self.listen(name):

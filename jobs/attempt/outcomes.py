@@ -12,7 +12,10 @@ from workbench.errors import DiskFull
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
-SMALLER = "Choose a smaller block_size, fewer sequences_per_domain or a smaller model, and submit again."
+SMALLER = (
+    "For a training, switch activation_checkpointing on; or choose a smaller block_size, fewer sequences_per_domain or "
+    "a smaller model. Then submit again."
+)
 PERMIT = "Check its permissions and its disk, then retry the job: it continues from its last checkpoint."
 RESUME = "Free some space, then resume the job: it continues from its last checkpoint."
 

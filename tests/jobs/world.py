@@ -73,13 +73,13 @@ class RunningWorkbench:
                 result.append(process)
         return result
 
-    def wait_for(self, job_id: str, *states: str, seconds: float = 30) -> JobCard:
+    def wait_for(self, job_id: str, *states: str, seconds: float = 120) -> JobCard:
         """The job's card once it is in one of the states."""
         eventually(lambda: self.card(job_id).state in states, seconds, lambda: str(self.card(job_id)))
         return self.card(job_id)
 
 
-def eventually(holds: Callable[[], object], seconds: float = 15, story: Callable[[], str] = str) -> None:
+def eventually(holds: Callable[[], object], seconds: float = 60, story: Callable[[], str] = str) -> None:
     """Waits until something holds."""
     until = time.monotonic() + seconds
     while not holds():

@@ -6,11 +6,12 @@ mixtures with further or fewer experts keep the paper's readings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from engine.mixing.evidence import EvidenceRule
+from engine.statistics.bootstrap import Change, Resampled
 from engine.statistics.estimates import Estimate
 from workbench.replications.findings import Row, interval_columns
 from workbench.replications.scored import Loaded
@@ -77,6 +78,21 @@ def fit_row(seed: int, fit: Fit) -> Row:
         "dev domains": len(fit.domains),
         **interval_columns(fitted.gain, "gain, %"),
         "left out, %": left_out.value if left_out else None,
+    }
+
+
+def comparison(resampled: Resampled, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
+    """Perplexities of two systems on the same text, their difference and which is less; empty where one is missing."""
+    difference = resampled.difference(own, other, domains)
+    change = resampled.changes([Change(own, other, domain) for domain in domains])
+    if not difference or not change:
+        return {}
+    return {
+        "calibrated": resampled.value(own, domains),
+        "other": resampled.value(other, domains),
+        "difference": asdict(difference),
+        "change": asdict(change),
+        "side": side_of(difference, change),
     }
 
 

@@ -53,6 +53,10 @@ def _method_options(method: Method) -> dict[str, Any]:
     return {path[-1]: value for path, value in changed(questions, answers).items()}
 
 
+def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:
+    return Outcome(title, about, label, others, lambda _: {("method",): label.lower()}, position)
+
+
 SCREEN = Screen(
     command=_command,
     sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
@@ -65,38 +69,15 @@ SCREEN = Screen(
         widgets_of=_widgets_of,
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
-            Outcome(
-                "A cheaper expert",
-                "a low-rank change of a frozen seed model",
-                "LoRA",
-                "bit-identical",
-                lambda _: {("method",): "lora"},
-                position=20,
-            ),
-            Outcome(
-                "Several experts together",
-                "one base, one feed-forward network for each domain",
-                "DEMix",
-                "new base",
-                lambda _: {("method",): "demix"},
-                position=40,
-            ),
-            Outcome(
+            _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),
+            _outcome("DEMix", 40, "Several experts together", "one base, one feed-forward network for each domain"),
+            _outcome(
+                "MoE",
+                44,
                 "One model with a router",
                 "copies of its feed-forward networks, of which a router chooses for each token",
-                "MoE",
-                "new base",
-                lambda _: {("method",): "moe"},
-                position=44,
             ),
-            Outcome(
-                "One model without experts",
-                "all parameters learn from the text of all domains",
-                "dense",
-                "new base",
-                lambda _: {("method",): "dense"},
-                position=48,
-            ),
+            _outcome("dense", 48, "One model without experts", "all parameters learn from the text of all domains"),
         ),
         position=20,
     ),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import Any
 
-from engine.statistics.bootstrap import Change
-from workbench.replications.calibration import fit_row, side_of
+from workbench.replications.calibration import comparison, fit_row
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, System, calibrated
 from workbench.replications.findings import Findings, Row
@@ -34,22 +32,8 @@ def _against(evidence: CbtmEvidence) -> Iterator[Row]:
     }
     for text, domains in ((TRAINING, evidence.subject.domains), (NOVEL, evidence.subject.novel)):
         for name, other in others.items():
-            difference = evidence.resampled.difference(own, other, domains)
-            change = evidence.resampled.changes([Change(own, other, domain) for domain in domains])
-            if difference and change:
-                yield {
-                    "text": text,
-                    "against": name,
-                    "calibrated": _value(evidence, own, domains),
-                    "other": _value(evidence, other, domains),
-                    "difference": asdict(difference),
-                    "change": asdict(change),
-                    "side": side_of(difference, change),
-                }
-
-
-def _value(evidence: CbtmEvidence, one: System, domains: Sequence[str]) -> float | None:
-    return evidence.resampled.value(one, domains)
+            if compared := comparison(evidence.resampled, own, other, domains):
+                yield {"text": text, "against": name, **compared}
 
 
 def where_it_holds(findings: Findings) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from engine.statistics.bootstrap import Change
-from workbench.replications.calibration import fit_row, side_of
+from workbench.replications.calibration import comparison, fit_row
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import CALIBRATED, CODE, PAPER, READ_MODES, System, system
 from workbench.replications.demix.orders import WORDS
@@ -36,23 +34,8 @@ def _against(evidence: DemixEvidence) -> Iterator[Row]:
             own = system(mode, CALIBRATED)
             others = {DENSE: _DENSE} | {str(one): system(mode, one) for one in (PAPER, CODE)}
             for name, other in others.items():
-                difference = evidence.resampled.difference(own, other, domains)
-                change = evidence.resampled.changes([Change(own, other, domain) for domain in domains])
-                if difference and change:
-                    yield {
-                        "text": text,
-                        "mode": mode,
-                        "against": name,
-                        "calibrated": _value(evidence, own, domains),
-                        "other": _value(evidence, other, domains),
-                        "difference": asdict(difference),
-                        "change": asdict(change),
-                        "side": side_of(difference, change),
-                    }
-
-
-def _value(evidence: DemixEvidence, one: System, domains: Sequence[str]) -> float | None:
-    return evidence.resampled.value(one, domains)
+                if compared := comparison(evidence.resampled, own, other, domains):
+                    yield {"text": text, "mode": mode, "against": name, **compared}
 
 
 def _domain_row(evidence: DemixEvidence, domain: str) -> Row:
@@ -62,7 +45,7 @@ def _domain_row(evidence: DemixEvidence, domain: str) -> Row:
     return {
         "domain": domain,
         "role": "novel" if domain in evidence.subject.novel else "training",
-        **{name: _value(evidence, one, [domain]) for name, one in named.items()},
+        **{name: evidence.resampled.value(one, [domain]) for name, one in named.items()},
     }
 
 

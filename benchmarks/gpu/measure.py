@@ -1,0 +1,247 @@
+"""What has to be measured on a GPU, by one command: the laws, training, memory, decoding and scoring, as one JSON file.
+
+Each step is a process of its own with at most ten minutes; one that fails or takes longer is reported as such, and
+the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, width 768) with 8 experts.
+
+- laws: every law of the self-check on the device.
+- training: tokens per second of a DEMix update in bf16, and its share of the matrix products per second that the same
+  device reaches in the same process (goal: 45 % of the published peak, which is given where it is known).
+- memory: the peak of an update with and without activation checkpointing, whose losses must be the same bits.
+- decoding: tokens per second of the 8-expert mixture against one dense model, alternating (float32).
+- scoring: tokens times experts per second.
+
+Only the engine and its libraries are needed. `--small --device cpu` tries the steps without a GPU; those figures say
+nothing.
+Run: make gpu, or python benchmarks/gpu/measure.py --out gpu.json
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import platform  # noqa: E402
+import statistics  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from dataclasses import dataclass, replace  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.device import choose_device  # noqa: E402
+from engine.errors import Problem  # noqa: E402
+from engine.events import Step  # noqa: E402
+from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.scores import score_text  # noqa: E402
+from engine.methods.row_registry import new_placement  # noqa: E402
+from engine.mixing.posterior import PosteriorGate  # noqa: E402
+from engine.models.families import fresh_model  # noqa: E402
+from engine.models.multi_expert import MultiExpertModel  # noqa: E402
+from engine.selfcheck.laws import run_laws  # noqa: E402
+from engine.text.blocks import Tokens  # noqa: E402
+from engine.text.eval_sample import eval_sample  # noqa: E402
+from engine.training.data import DomainText  # noqa: E402
+from engine.training.loop import train  # noqa: E402
+
+KEYS = [f"expert{number}" for number in range(8)]
+LIMIT_SECONDS = 600
+PUBLISHED_BF16 = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense, operations per second; data sheets of NVIDIA
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The model and the batch of the steps."""
+
+    shape: ModelConfig
+    vocab_size: int
+    block_size: int
+    rows: int  # of each domain
+    num_steps: int
+    num_tokens: int  # that are decoded
+
+    def config(self, precision: str) -> TrainingConfig:
+        return TrainingConfig(
+            num_steps=self.num_steps,
+            block_size=self.block_size,
+            sequences_per_domain=self.rows,
+            precision=precision,  # type: ignore[arg-type]
+            evaluate_every=10**6,
+            checkpoint_every=10**6,
+        )
+
+    def model(self, keys: list[str], device: torch.device) -> MultiExpertModel:
+        torch.manual_seed(0)
+        return MultiExpertModel(fresh_model(self.shape, self.vocab_size), keys, new_placement()).to(device)
+
+
+SIZES = {
+    "125M": Size(ModelConfig("gpt2", 12, 768, 12, 3072, 1024), 50_304, 1024, 2, 12, 128),
+    "small": Size(ModelConfig("gpt2", 2, 64, 2, 128, 128), 512, 64, 1, 3, 4),
+}
+
+
+def laws(_: Size, device: torch.device) -> Figures:
+    checked = list(run_laws(str(device)))
+    return {
+        "held": [one.law for one in checked if one.passed],
+        "failed": [one.law for one in checked if not one.passed],
+    }
+
+
+def training(size: Size, device: torch.device) -> Figures:
+    with updates(size.model(KEYS, device), size.config("bf16")) as steps:
+        timed = [*steps][2:] or [*steps]  # the first ones are slower
+    operations = statistics.median(step.num_flops / step.num_tokens * step.tokens_per_second for step in timed)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    published = next((peak for part, peak in PUBLISHED_BF16.items() if part in name), None)
+    reached = products_per_second(device)
+    return {
+        "tokens_per_second": statistics.median(step.tokens_per_second for step in timed),
+        "operations_per_second": operations,
+        "share_of_measured_products": operations / reached,
+        "measured_products_per_second": reached,
+        "share_of_published_peak": operations / published if published else None,
+    }
+
+
+def memory(size: Size, device: torch.device) -> Figures:
+    """Bytes at the peak are of a CUDA device; elsewhere only the losses are compared."""
+    peaks, losses = [], []
+    for again in (False, True):
+        with updates(size.model(KEYS, device), replace(size.config("bf16"), activation_checkpointing=again)) as steps:
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            losses.append([step.loss for step in steps])
+        peaks.append(torch.cuda.max_memory_allocated() if device.type == "cuda" else None)
+    return {"peak_bytes": peaks[0], "peak_bytes_checkpointed": peaks[1], "same_losses": losses[0] == losses[1]}
+
+
+@torch.inference_mode()
+def decoding(size: Size, device: torch.device) -> Figures:
+    model, prompt = size.model(KEYS, device).eval(), list(range(1, 33))
+    pairs = []
+    for _ in range(4):
+        pairs.append([tokens_per_second(model, keys, prompt, size.num_tokens, device) for keys in (KEYS, KEYS[:1])])
+    mixture, dense = (statistics.median(speeds) for speeds in zip(*pairs[1:], strict=True))
+    return {"mixture_tokens_per_second": mixture, "dense_tokens_per_second": dense, "ratio": mixture / dense}
+
+
+def tokens_per_second(
+    model: MultiExpertModel, keys: list[str], prompt: list[int], num_tokens: int, device: torch.device
+) -> float:
+    """Greedy decoding; the prompt is read before."""
+    mixing, ids = Mixing(model, keys, PosteriorGate([1.0] * len(keys))), prompt
+    for _ in mixing.read(ids):
+        pass
+    start = seconds(device)
+    for _ in range(num_tokens):
+        ids = [int(mixing.distribution()[1].argmax())]
+        for _ in mixing.read(ids):
+            pass
+    return num_tokens / (seconds(device) - start)
+
+
+def scoring(size: Size, device: torch.device) -> Figures:
+    model = size.model(KEYS, device).eval()
+    tokens = np.random.default_rng(0).integers(0, size.vocab_size, 16 * size.block_size + 1, dtype=np.uint16)
+    text = eval_sample(tokens, size.block_size)
+    score_text(model, KEYS[0], text)
+    start = seconds(device)
+    number = sum(len(score_text(model, key, text)) for key in KEYS)
+    return {"expert_tokens_per_second": number / (seconds(device) - start)}
+
+
+STEPS: dict[str, Callable[[Size, torch.device], Figures]] = {
+    one.__name__: one for one in (laws, training, memory, decoding, scoring)
+}
+
+
+@contextmanager
+def updates(model: MultiExpertModel, config: TrainingConfig) -> Iterator[list[Step]]:
+    """The updates of a training on random tokens."""
+    texts = []
+    for number, key in enumerate(model.keys):
+        ids = np.random.default_rng(number).integers(1, model.vocab_size, 40 * config.block_size).astype(np.uint32)
+        tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
+        texts.append(DomainText(key, key, tokens, tokens))
+    with tempfile.TemporaryDirectory() as name:
+        yield [event for event in train(model, texts, config, Path(name)) if isinstance(event, Step)]
+
+
+def products_per_second(device: torch.device, width: int = 8192) -> float:
+    """Operations per second of large matrix products in bf16, as this device reaches them."""
+    width = width if device.type == "cuda" else 512
+    left, right = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(3):
+        left @ right
+    start, number = seconds(device), 20
+    for _ in range(number):
+        left @ right
+    return number * 2 * width**3 / (seconds(device) - start)
+
+
+def seconds(device: torch.device) -> float:
+    """The time when the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def of_its_own_process(step: str, arguments: argparse.Namespace) -> Figures:
+    """The figures of a step, or why there are none."""
+    command = [sys.executable, __file__, "--step", step, "--device", arguments.device]
+    command += ["--small"] if arguments.small else []
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"error": f"It took longer than {LIMIT_SECONDS} s."}
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1]) | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the file of figures")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="a tiny model, to try the steps")
+    parser.add_argument("--step", choices=list(STEPS), help="this step alone, in this process; prints its figures")
+    arguments = parser.parse_args()
+    try:
+        device = choose_device(arguments.device)
+    except Problem as problem:
+        sys.exit(f"{problem.cause} Nothing was measured. To try the steps without a GPU: --small --device cpu")
+    size = SIZES["small" if arguments.small else "125M"]
+    if arguments.step:
+        print(json.dumps(STEPS[arguments.step](size, device)))
+        return
+    figures: Figures = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "size": "small" if arguments.small else "125M",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    for step in STEPS:
+        figures[step] = of_its_own_process(step, arguments)
+        print(f"{step}: {json.dumps(figures[step])}", flush=True)
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    has_failed = any("error" in figures[step] for step in STEPS) or bool(figures["laws"].get("failed"))
+    sys.exit(has_failed or not figures["memory"].get("same_losses"))
+
+
+if __name__ == "__main__":
+    main()
