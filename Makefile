@@ -7,7 +7,7 @@ LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pins sbom audit clean
+.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -70,6 +70,9 @@ gpu:  ## What has to be measured on a GPU, into gpu.json; GPU_PYTHON is a Python
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done
+
+pictures: install-test  ## Pictures of all pages and the tour of the README, from a registry of its own (20 minutes or more)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/images/make.py
 
 pins:  ## Write what is installed now into constraints.txt
 	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > .venv/pins && mv .venv/pins constraints.txt

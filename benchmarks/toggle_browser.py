@@ -115,9 +115,9 @@ def report(numbers: dict[str, list[float]]) -> None:
 
 
 @contextmanager
-def workbench(home: Path) -> Iterator[str]:
+def workbench(home: Path, api_port: int = 0) -> Iterator[str]:
     """`workbench up` in a home; the address of its studio."""
-    ports = free_port(), free_port()
+    ports = api_port or free_port(), free_port()
     environment = os.environ | {
         "WORKBENCH_HOME": str(home),
         "WORKBENCH_API_PORT": str(ports[0]),
@@ -131,10 +131,10 @@ def workbench(home: Path) -> Iterator[str]:
 
 
 @contextmanager
-def streamlit(folder: Path) -> Iterator[str]:
+def streamlit(folder: Path, code: str = PEER) -> Iterator[str]:
     """The peer's page; its address."""
     script, port = folder / "peer.py", free_port()
-    script.write_text(PEER, encoding="utf-8")
+    script.write_text(code, encoding="utf-8")
     options = ["--server.headless", "true", "--browser.gatherUsageStats", "false", "--server.fileWatcherType", "none"]
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port), *options]
     with running(command, dict(os.environ)):

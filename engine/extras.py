@@ -13,6 +13,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "jobs": (
         "alembic",
         "celery",
+        "fsspec",
         "honcho",
         "httpx",
         "kombu",
@@ -30,8 +31,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "fastapi_offline", "gradio", "prometheus_client", "starlette", "uvicorn"),
     "studio": ("pandas", "starlette", "streamlit", "uvicorn"),
     "notebook": ("pandas",),
+    "s3": ("s3fs",),
 }
-_USERS = {"jobs": "command line", "api": "API", "studio": "studio", "notebook": "notebook"}
+_USERS = {"jobs": "command line", "api": "API", "studio": "studio", "notebook": "notebook", "s3": "store on S3"}
 
 
 class MissingExtra(Problem):

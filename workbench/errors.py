@@ -11,10 +11,12 @@ WorkbenchError
 ├── NoRegistry       there is no registry, or it is of another version
 │   └── RegistryUnavailable  the database does not answer; retrying may help
 ├── JobError         a job in the wrong state for an operation
-│   └── LeaseLost    another worker holds the job; nothing may be written
+│   ├── LeaseLost    another worker holds the job; nothing may be written
+│   └── DevicesBusy  too few GPUs of the worker are free for the job
 └── StorageError     artifacts that cannot be stored or read
     ├── RegistryMismatch  the artifacts belong to another registry; nothing was removed
-    └── DiskFull     the disk is full; nothing was destroyed
+    ├── DiskFull     the disk is full; nothing was destroyed
+    └── StoreFailed  the shared store is away or full, or refuses the credentials; nothing was destroyed
 """
 
 from __future__ import annotations
@@ -126,6 +128,16 @@ class LeaseLost(JobError):
     """Another worker holds the job; nothing may be written."""
 
 
+class DevicesBusy(JobError):
+    """Too few GPUs of the worker are free for the job."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(
+            f"The job needs {needed} GPU{'s' if needed > 1 else ''} of this machine, but {free} are free.",
+            "It starts when others have ended.",
+        )
+
+
 class StorageError(WorkbenchError):
     """Artifacts that cannot be stored or read."""
 
@@ -136,6 +148,10 @@ class RegistryMismatch(StorageError):
 
 class DiskFull(StorageError):
     """The disk is full; nothing was destroyed."""
+
+
+class StoreFailed(StorageError):
+    """The shared store is away or full, or refuses the credentials; nothing was destroyed."""
 
 
 def _few(names: Sequence[str]) -> str:

@@ -21,6 +21,9 @@ SHORTEST_SECONDS = 0.001
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
+_STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/[\w./-]*)?|file:///[^?@]+")
+_GPU_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+
 
 def _listed(names: str) -> list[str]:
     return [one.strip() for one in names.split(",") if one.strip()]
@@ -53,6 +56,11 @@ class Settings(BaseSettings):
     artifacts: Path | None = Field(
         None, description="Folder of weights and texts; empty: `artifacts` in the home folder."
     )
+    store: str = Field(
+        "",
+        description="Store of artifacts and checkpoints that several machines share, such as s3://bucket/prefix or "
+        "file:///mnt/shared; the folder of artifacts is then a cache of it. Empty: that folder alone.",
+    )
     host: str = Field(
         "127.0.0.1", description="Address that the API listens on; any other than loopback needs a token."
     )
@@ -74,12 +82,17 @@ class Settings(BaseSettings):
         "(“;” on Windows); empty: the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
+    gpus: str = Field(
+        "",
+        description="Numbers of the GPUs that this worker leases to jobs, such as 0-3 or 0,2; empty: all. On a machine "
+        "without a GPU they are pretended: jobs lease them and compute on the CPU.",
+    )
     threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0: one per core.")
     processes: int = Field(
         0,
         ge=0,
         le=4096,
-        description="Training processes of one job; 0: one per GPU (one process without a GPU, and for MoDE).",
+        description="Training processes of one job; 0: one per leased GPU (one process without a GPU, and for MoDE).",
     )
     worker_slots: int = Field(2, ge=1, le=1024, description="Jobs that one worker runs at the same time.")
     lease_seconds: float = _seconds(30.0, "Seconds without a heartbeat before a job is returned to the queue.")
@@ -140,6 +153,31 @@ class Settings(BaseSettings):
             if not (_HOST_NAME.fullmatch(name) or _is_ip(name)):
                 raise ValueError(f"must be names or addresses without a scheme, port or “*”, but has “{name}”")
         return hosts
+
+    @field_validator("store")
+    @classmethod
+    def _is_store(cls, store: str) -> str:
+        """Refuses other addresses, and credentials in one: they come from the variables and files of AWS."""
+        if store and not _STORE.fullmatch(store):
+            raise ValueError("must be s3://BUCKET/PREFIX or file:///FOLDER, without credentials or options")
+        return store.rstrip("/")
+
+    @field_validator("gpus")
+    @classmethod
+    def _are_numbers(cls, gpus: str) -> str:
+        """Refuses anything but numbers and ranges."""
+        for one in _listed(gpus):
+            match = _GPU_RANGE.fullmatch(one)
+            if match is None or int(match[2] or match[1]) < int(match[1]):
+                raise ValueError(f"must be numbers or ranges, such as 0-3 or 0,2, but has “{one}”")
+        return gpus
+
+    @property
+    def gpu_numbers(self) -> list[int]:
+        """The numbers in `gpus`, each once; empty: all GPUs."""
+        matches = [match for one in _listed(self.gpus) if (match := _GPU_RANGE.fullmatch(one))]
+        ranges = [range(int(match[1]), int(match[2] or match[1]) + 1) for match in matches]
+        return sorted({number for one in ranges for number in one})
 
     @property
     def host_names(self) -> frozenset[str]:

@@ -80,6 +80,8 @@ class Spec(Sane):
 RETAIN_TITLE = "Domains that must not be forgotten"
 RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."
 
+NUM_GPUS = "GPUs of one machine to train on, one process each; 0: as WORKBENCH_PROCESSES says, else one."
+
 
 def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
     """Raises ValueError if a domain to retain is repeated or is one of the training domains."""

@@ -363,6 +363,35 @@ class Job(Base):
     events: Mapped[list[JobEvent]] = relationship(back_populates="job", order_by="JobEvent.id")
 
 
+class Device(Base):
+    """A GPU of a host, registered by a worker there until `seen_until`.
+
+    It is leased to a job as long as this job runs under this fence: the lease of the job is that of its devices.
+    """
+
+    __tablename__ = "devices"
+    host: Mapped[str] = mapped_column(String(120), primary_key=True)
+    uuid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    address: Mapped[str] = mapped_column(String(64))  # its value in CUDA_VISIBLE_DEVICES
+    name: Mapped[str] = mapped_column(String(120), default="")
+    memory_bytes: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str] = mapped_column(String(120))  # the last one that registered it
+    seen_until: Mapped[float]
+    job_id: Mapped[str | None] = mapped_column(String(32))  # the last one that leased it, which may be deleted since
+    fence: Mapped[int] = mapped_column(default=0)
+
+
+class DeviceTenant(Base):
+    """An API server on a GPU until `seen_until`: it shares the GPU with jobs, within a bound of memory."""
+
+    __tablename__ = "device_tenants"
+    host: Mapped[str] = mapped_column(String(120), primary_key=True)
+    uuid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(200), primary_key=True)  # its address
+    most_bytes: Mapped[int]
+    seen_until: Mapped[float]
+
+
 class JobDependency(Base):
     """`job_id` starts only when `after_id` is done."""
 

@@ -23,10 +23,11 @@ from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
 from jobs.uploads import with_uploads_here
-from workbench.errors import JobError, LeaseLost
+from workbench.errors import JobError, LeaseLost, StorageError
 from workbench.integrity.damage import with_names
+from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
-from workbench.job_records import leases
+from workbench.job_records.devices import DevicePool
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
@@ -40,18 +41,30 @@ class Stopped(Exception):
     """The job must stop; the reason is that of the heartbeat."""
 
 
+def host_name() -> str:
+    """The name of this machine among those of one registry."""
+    return socket.gethostname()[:60]
+
+
 def new_owner() -> str:
     """A unique name for one claim: machine, process and a random part."""
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    return f"{host_name()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-def take(settings: Settings, job_id: str, owner: str) -> Claim | None:
-    """Claims a job; None when it is not (or no longer) in the queue."""
+def take(settings: Settings, job_id: str, owner: str, pool: DevicePool | None = None) -> Claim | None:
+    """Claims a job and leases its GPUs of a worker's pool, both or neither.
+
+    None when it is not (or no longer) in the queue. Raises DevicesBusy when too few GPUs are free. Without a pool,
+    nothing is leased.
+    """
     with database.transaction(settings) as session:
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         if fence is None:
             return None
-        return Claim(job_id, fence, rows.get_job(session, job_id).attempt, owner)
+        attempt = rows.get_job(session, job_id).attempt
+        need = rows.device_needs(session, [job_id], settings)[job_id]
+        gpus = devices.lease(session, job_id, fence, pool, need) if pool else []
+        return Claim(job_id, fence, attempt, owner, tuple(gpus))
 
 
 def run_here(job_id: str, settings: Settings | None = None) -> Iterator[Event]:
@@ -113,10 +126,10 @@ def _attempt(
     except LeaseLost:
         raise
     except Stopped as stopped:
-        reporter.keep_throughput(work.folder / THROUGHPUT)  # a training that is stopped leaves a checkpoint
+        _keep(work, reporter)  # a training that is stopped leaves a checkpoint
         finish(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
-        reporter.keep_throughput(work.folder / THROUGHPUT)
+        _keep(work, reporter)
         finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as raised:
@@ -131,12 +144,25 @@ def _attempt(
         if is_done:
             with suppress(Problem, OSError):  # else the scheduler does it
                 remove_leftovers_of(settings, claim.job_id)
+                if work.checkpoints:
+                    work.checkpoints.remove()
+
+
+def _keep(work: Work, reporter: Reporter) -> None:
+    """Keeps what a stopped attempt leaves for the next one; a shared store that is away has the checkpoint before."""
+    reporter.keep_throughput(work.folder / THROUGHPUT)
+    if work.checkpoints:
+        try:
+            work.checkpoints.save(work.folder)
+        except StorageError as problem:
+            reporter.add(Note(f"{problem} Another machine would continue from the checkpoint before."))
 
 
 def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
     """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
+    yield from _restored(work)
     with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
             _wait_until_allowed(heartbeat)
@@ -145,6 +171,8 @@ def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Ev
             except StopIteration as end:
                 register: Register = end.value
                 return register
+            if isinstance(event, Saved) and work.checkpoints:
+                work.checkpoints.save(work.folder)  # before it counts as progress
             reporter.add(event)
             match event:
                 case Saving():
@@ -152,6 +180,13 @@ def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Ev
                 case Saved():
                     reporter.keep_throughput(work.folder / THROUGHPUT)
             yield event
+
+
+def _restored(work: Work) -> Generator[Event, None, None]:
+    """Brings the newest checkpoints from the shared store, if another machine had the job before."""
+    damaged = work.checkpoints.restore(work.folder) if work.checkpoints else []
+    if damaged:
+        yield Note(f"Damaged or missing in the shared store, so an older checkpoint is used: {', '.join(damaged[:4])}.")
 
 
 def _wait_until_allowed(heartbeat: Heartbeat) -> None:

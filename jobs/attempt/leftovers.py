@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from workbench.registry import database
 from workbench.settings import Settings
+from workbench.store.object_store import ObjectStore
 from workbench.store.row_records import write_records
 from workbench.store.storage import Storage, confine, get_storage
 from workbench.tables import Artifact, Job
@@ -26,13 +27,13 @@ MADE, WORK = "made", "work"  # in a job's folder: the notes, and its checkpoints
 class NotedStorage(Storage):
     """A storage that notes every new artifact in a job's folder."""
 
-    def __init__(self, folder: Path, notes: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, notes: Path, shared: ObjectStore | None = None) -> None:
+        super().__init__(folder, shared)
         self._notes = notes
 
     @contextmanager
     def new(self, artifact_id: str) -> Iterator[Path]:
-        self.path(artifact_id)  # an id, or an error
+        self.place(artifact_id)  # an id, or an error
         self._notes.mkdir(parents=True, exist_ok=True)
         (self._notes / artifact_id).touch()
         with Storage.new(self, artifact_id) as folder:
@@ -60,7 +61,7 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
             removed += _asides(storage, note.name)
             if state == "done" and (artifact := _unregistered(session, storage, note.name)) is not None:
                 removed.append(artifact)
-            elif state != "done" and storage.path(note.name).exists():
+            elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
             note.unlink(missing_ok=True)
         with suppress(OSError):  # it is not empty, or not there
@@ -97,7 +98,7 @@ def _asides(storage: Storage, artifact_id: str) -> list[Path]:
 
 def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:
     """Moves an artifact that no registry has recorded to the trash."""
-    path = storage.path(artifact_id)
+    path = storage.place(artifact_id)
     if session.get(Artifact, artifact_id) is not None or storage.records.is_live(artifact_id):
         return None
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import Problem, code_of
-from workbench.errors import DiskFull
+from workbench.errors import DiskFull, StoreFailed
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
@@ -40,7 +40,7 @@ STOPPED = {
 
 def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
-    if isinstance(error, DiskFull):
+    if isinstance(error, DiskFull | StoreFailed):
         return Outcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
         return Outcome("paused", disk_full(folder).problem, RESUME)

@@ -21,9 +21,12 @@ from typing import NoReturn
 from engine.device import prepare_process
 from engine.errors import Problem
 from engine.events import Event, Progress, Step
-from jobs.attempt.attempt import attempt, new_owner, take
+from engine.gpus import VISIBLE
+from jobs.attempt.attempt import attempt, host_name, new_owner, take
 from jobs.attempt.reporting import sentence
-from workbench.settings import get_settings
+from jobs.attempt.work import Claim
+from workbench.job_records.devices import DevicePool
+from workbench.settings import Settings, get_settings
 
 LOG_SECONDS = 5.0
 
@@ -33,15 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -P -m jobs.attempt.runner", description="Run one attempt at a job.")
     parser.add_argument("job_id")
     parser.add_argument("--owner", default="", help="Name under which to claim the job.")
+    parser.add_argument("--gpus", default="", help="UUIDs of the GPUs that may be leased, separated by commas.")
     parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")
     options = parser.parse_args(arguments)
     watch = [watch_signals(), *([] if options.lifeline is None else [options.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
-        leave(run(options.job_id, options.owner or new_owner(), watch))
+        pool = DevicePool(host_name(), tuple(uuid for uuid in options.gpus.split(",") if uuid))
+        leave(run(options.job_id, options.owner or new_owner(), watch, pool))
     leave(0)
 
 
-def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
+def run(job_id: str, owner: str, watch: Sequence[int], pool: DevicePool | None = None) -> int:
     """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
     Returns the exit code: 0 when there was nothing to do or the job ended normally, 1 after an error, which is then
@@ -49,14 +54,15 @@ def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
     """
     settings = get_settings()
     try:
-        claim = take(settings, job_id, owner)
-    except Problem as problem:
+        claim = take(settings, job_id, owner, pool)
+    except Problem as problem:  # also where its GPUs were leased to another job meanwhile
         print(problem, flush=True)
         return 0  # not started: no attempt is lost
     if claim is None:
         return 0
     prepare_process(settings.threads)
-    print(f"Attempt {claim.attempt} by {owner}.", flush=True)
+    settings = see_only(claim.gpus, settings)
+    print(f"Attempt {claim.attempt} by {owner}{on_gpus(claim)}.", flush=True)
     log = Log()
     try:
         for event in attempt(claim, settings, end_process, watch):
@@ -66,6 +72,25 @@ def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
     except Exception:
         return _failed(traceback.format_exc().rstrip())
     return 0
+
+
+def see_only(gpus: Sequence[str], settings: Settings) -> Settings:
+    """Hides all other GPUs from this process and from those that it starts; the settings for what is left.
+
+    `cuda:3` is then `cuda`: the GPUs that are left are numbered from 0.
+    """
+    if not gpus:
+        return settings
+    os.environ[VISIBLE] = ",".join(gpus)
+    if not settings.device.startswith("cuda:"):
+        return settings
+    os.environ["WORKBENCH_DEVICE"] = "cuda"
+    return settings.model_copy(update={"device": "cuda"})
+
+
+def on_gpus(claim: Claim) -> str:
+    """The GPUs of a claim for the log, such as ` on GPU 0,1`."""
+    return f" on GPU {','.join(claim.gpus)}" if claim.gpus else ""
 
 
 def _failed(text: str) -> int:

@@ -21,7 +21,9 @@ from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store.artifacts import find_artifact, register_artifact
+from workbench.store.object_store import object_store
 from workbench.store.storage import Storage
+from workbench.store.stored_checkpoints import StoredCheckpoints
 
 Register = Callable[[Session], dict[str, Any]]
 Runner = Callable[..., Generator[Event, None, Register]]
@@ -35,6 +37,7 @@ class Claim:
     fence: int
     attempt: int
     owner: str
+    gpus: tuple[str, ...] = ()  # the values of CUDA_VISIBLE_DEVICES of those that it has leased
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,14 @@ class Work:
     @cached_property
     def storage(self) -> Storage:
         """The store, where each new artifact is known to be this job's."""
-        return NotedStorage(self.settings.artifacts_folder, self.settings.jobs_folder / self.job_id / MADE)
+        notes = self.settings.jobs_folder / self.job_id / MADE
+        return NotedStorage(self.settings.artifacts_folder, notes, object_store(self.settings.store))
+
+    @cached_property
+    def checkpoints(self) -> StoredCheckpoints | None:
+        """The checkpoints in the shared store; None without one."""
+        store = object_store(self.settings.store)
+        return StoredCheckpoints(store, self.job_id, self.claim.fence) if store else None
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -202,6 +202,7 @@ def _home(settings: Settings) -> dict[str, str]:
         "WORKBENCH_HOME": str(settings.root),
         "WORKBENCH_DATABASE_URL": settings.database,
         "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
+        "WORKBENCH_STORE": settings.store,
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from jobs.attempt.work import Claim, Work
+from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import Storage, confine
 
 CLAIM = Claim("0" * 32, 0, 1, "probe")  # of no row
@@ -18,8 +19,8 @@ CLAIM = Claim("0" * 32, 0, 1, "probe")  # of no row
 class ProbeStorage(Storage):
     """The artifacts of a registry, and new ones in a folder beside them."""
 
-    def __init__(self, folder: Path, made: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, made: Path, shared: ObjectStore | None = None) -> None:
+        super().__init__(folder, shared)
         self.made = Storage(made)
 
     def path(self, artifact_id: str) -> Path:
@@ -46,7 +47,7 @@ class ProbeWork(Work):
 
     @cached_property
     def storage(self) -> ProbeStorage:
-        return ProbeStorage(self.settings.artifacts_folder, self.place / "made")
+        return ProbeStorage(self.settings.artifacts_folder, self.place / "made", object_store(self.settings.store))
 
     def share(self, artifact_id: str, kind: str, key: str) -> Path:
         """A new artifact stays the probe's own."""

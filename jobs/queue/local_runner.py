@@ -8,6 +8,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.device import prepare_process
+from jobs.queue.choosing import leasing
+from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.submit import ENDED
 from jobs.queue.tasks import run_most_urgent, stop_runners
@@ -37,6 +39,11 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
     """
     settings = settings or get_settings()
     prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
+    with registered(settings) as pool, leasing(pool):
+        yield from _run(ids, settings)
+
+
+def _run(ids: Sequence[str], settings: Settings) -> Iterator[list[JobCard]]:
     over = threading.Event()
     runners = [threading.Thread(target=_run_all, args=(set(ids), settings, over)) for _ in range(settings.worker_slots)]
     for runner in runners:

@@ -19,7 +19,7 @@ from jobs.attempt.attempt import follow, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
 from workbench import database_clock
-from workbench.errors import BadSpec, DiskFull, RegistryUnavailable
+from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import validate_against_registry, without_aliases
@@ -28,7 +28,9 @@ from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.store.object_store import object_store
 from workbench.store.storage import confine
+from workbench.store.stored_checkpoints import StoredCheckpoints
 
 ENDED = ("done", "failed", "cancelled")
 ONE_RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
@@ -111,6 +113,9 @@ def delete(job_id: str, *, settings: Settings | None = None) -> bool:
         is_deleted = rows.delete_job(session, job_id)
         # Before the commit: until then the job cannot be started again. A folder that is left is swept.
         shutil.rmtree(confine(settings.jobs_folder, job_id), ignore_errors=True)
+    if store := object_store(settings.store):
+        with suppress(StorageError):
+            StoredCheckpoints(store, job_id, 0).remove()
     return is_deleted
 
 

@@ -29,9 +29,8 @@ from jobs.attempt.finish import finish
 from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
-from workbench import database_clock
+from jobs.queue.choosing import chosen, gpu_options
 from workbench.errors import RegistryUnavailable
-from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -44,8 +43,6 @@ _MAX_CHARACTERS = 500
 
 _stopping = threading.Event()
 _lifelines: set[FileIO] = set()
-_choosing = threading.Lock()
-_chosen: set[str] = set()
 
 
 def run(job_id: str) -> None:
@@ -76,22 +73,6 @@ def run_most_urgent(settings: Settings, among: Collection[str] | None = None) ->
         return row_of(settings, job_id).fence != before
 
 
-@contextmanager
-def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
-    """The most urgent waiting job that no other thread of this worker has chosen."""
-    with _choosing:
-        with database.reading(settings) as session:
-            ids = rows.due(session, database_clock.now(session), resend_seconds=0)
-        job_id = next((id for id in ids if id not in _chosen and (among is None or id in among)), None)
-        if job_id is not None:
-            _chosen.add(job_id)
-    try:
-        yield job_id
-    finally:
-        if job_id is not None:
-            _chosen.discard(job_id)
-
-
 def row_of(settings: Settings, job_id: str) -> Job:
     """The job's current row, detached from the session."""
     with database.reading(settings) as session:
@@ -114,7 +95,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
     with lifeline() as end, log.open("ab") as output:
         start = output.tell()
         process = subprocess.Popen(
-            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end)],
+            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end), *gpu_options()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from celery.exceptions import CPendingDeprecationWarning
 
+from jobs.queue.choosing import leasing
+from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import send_due
 from jobs.queue.tasks import app
 from workbench.errors import RegistryUnavailable
@@ -20,7 +22,14 @@ from workbench.store.private_folder import make_private
 
 def main() -> NoReturn:
     """Runs until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and return to the queue."""
-    prepare(get_settings())
+    settings = get_settings()
+    prepare(settings)
+    with registered(settings) as pool, leasing(pool):
+        sys.exit(work())
+
+
+def work() -> int:
+    """Takes messages until it is stopped; returns the exit code."""
     worker = app.Worker(
         hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
         loglevel="WARNING",
@@ -30,7 +39,7 @@ def main() -> NoReturn:
         without_heartbeat=True,
     )
     worker.start()
-    sys.exit(worker.exitcode or 0)
+    return int(worker.exitcode or 0)
 
 
 def prepare(settings: Settings) -> None:

@@ -29,6 +29,7 @@ PLACE = """() => {
 
 def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(servers: Any, page: Page) -> None:
     find(page, servers)
+    stands_in_the_first_screen(page)
     read_one(page)
     choose_all(page)
     assert is_a_domain_of_all(servers)
@@ -44,6 +45,18 @@ def find(page: Page, servers: Any) -> None:
     expect(page.get_by_text("Click a point to read its document")).to_be_visible(
         timeout=DONE
     )  # the room shows it itself
+
+
+def stands_in_the_first_screen(page: Page) -> None:
+    """The map on a laptop, with names that can be read in both themes."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+    expect(page.locator(".js-plotly-plot")).to_be_in_viewport(ratio=0.9)
+    name = page.locator(".st-key-cluster_map_chart .annotation text").first
+    expect(name).to_have_css("fill", "rgb(31, 29, 26)")
+    page.emulate_media(color_scheme="dark")
+    expect(name).to_have_css("fill", "rgb(237, 235, 232)")
+    page.emulate_media(color_scheme="light")
 
 
 def read_one(page: Page) -> None:

@@ -65,6 +65,11 @@ def test_a_phone_shows_the_picture_as_a_list(studio: RunningWorkbench, page: Pag
     expect(picture.locator(".narrow")).to_contain_text(f"poemsnearest:Pr{MARKUP}")
     expect(picture.locator("svg")).to_be_hidden()
     page.wait_for_function(FITS)
+    title = page.get_by_role("heading", name="Overview", level=1).bounding_box()
+    step = page.locator(".st-key-next_step").bounding_box()
+    assert title is not None
+    assert step is not None
+    assert title["y"] + title["height"] <= step["y"]  # the title first, the links below it
 
 
 def test_only_the_live_part_of_the_page_is_drawn_again(studio: RunningWorkbench, page: Page) -> None:

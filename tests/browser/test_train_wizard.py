@@ -47,6 +47,8 @@ def test_ten_clicks_lead_from_a_file_to_a_running_job(servers: Any, page: Page, 
     click(page.get_by_role("button", name="Continue: one more expert"))
     expect(page.get_by_text("What it will take", exact=True).first).to_be_visible(timeout=DONE)
     expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible(timeout=DONE)
+    height = "one => one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)"
+    assert page.get_by_role("cell", name="Trainable").evaluate(height) < 2  # the word stands in one line
     click(page.get_by_role("button", name="Train the expert"))
     expect(page.get_by_role("button", name="Pause").or_(page.get_by_text("See the expert")).first).to_be_visible(
         timeout=DONE

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,8 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
         file.write(f"{work.attempt}\n")
     yield Progress(0, None, "documents", "reading")
     _misbehave(spec.mixture)
-    step = yield from _count(work, spec)
+    with _locked_gpus(work):
+        step = yield from _count(work, spec)
 
     def register(session: Session) -> dict[str, Any]:
         session.add(Corpus(name=made_by(work.job_id), source="tiny", job_id=work.job_id))
@@ -76,6 +79,22 @@ def _count(work: Work, spec: Evaluate) -> Generator[Event, None, int]:
     finally:
         save(checkpoint, step)
     return step
+
+
+@contextmanager
+def _locked_gpus(work: Work) -> Iterator[None]:
+    """Locks a file for each GPU that this process sees, and notes them; another holder is noted as an overlap."""
+    numbers = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    with ExitStack() as locks:
+        for number in numbers:
+            file = locks.enter_context((work.settings.root / f"gpu-{number}.lock").open("a"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                (work.settings.root / f"gpu-{number}.overlap").touch()
+            with (work.settings.root / "leased.txt").open("a") as leased:
+                leased.write(f"{work.job_id} {number}\n")
+        yield
 
 
 def save(checkpoint: Path, step: int) -> None:

@@ -20,6 +20,7 @@ from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
 from workbench.store.artifacts import register_artifact
+from workbench.store.object_store import object_store
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert, SeedModel
 
@@ -170,3 +171,23 @@ def test_progress_names_artifacts_bytes_and_the_time_left(monkeypatch: pytest.Mo
     assert drawn[0] == ("0 of 4 artifacts, 0 B of 4.0 kB checked", 0.0)
     assert drawn[1] == ("1 of 4 artifacts, 1.0 kB of 4.0 kB checked, about 30 s left", 0.25)
     assert drawn[2] == ("4 of 4 artifacts, 4.0 kB of 4.0 kB checked", 1.0)
+
+
+def test_what_is_damaged_in_a_shared_store_is_named(
+    home_with_scores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Of an artifact that this machine has not fetched, the store's own copy is looked at."""
+    store = tmp_path / "store"
+    store.mkdir()
+    monkeypatch.setenv("WORKBENCH_STORE", f"file://{store}")
+    get_settings.cache_clear()
+    object_store.cache_clear()
+    folder = folder_of(Expert, "small/court")
+    list(get_storage().upload_missing())
+    assert check(capsys, 0)["ok"]
+    shutil.rmtree(folder)
+    flip(next((store / "artifacts" / folder.name).glob("*.safetensors")))
+    (fault,) = check(capsys, 1)["faulty"]
+    assert "is not the file that was written" in fault["faults"][0]
+    assert ("expert", "small/court") in needed_by(fault)
+    object_store.cache_clear()

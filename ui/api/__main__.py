@@ -18,11 +18,12 @@ STARTUP_FAILURE = 3  # uvicorn's exit code
 
 def serve(settings: Settings) -> None:
     """Listens until it is stopped. Raises a Problem where port or GPU are another server's."""
-    from ui.addresses import require_free_port
+    from jobs.queue.device_registration import tenancy
+    from ui.addresses import api_address, require_free_port
     from ui.serving.gpu_lease import gpu_lease
 
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
-    with gpu_lease(settings):
+    with gpu_lease(settings) as uuid, tenancy(settings, uuid, api_address(settings)):
         _listen(settings)
 
 

@@ -12,11 +12,13 @@ from ui.generation.mix_names import with_clustering_id
 from workbench.analysis import new_mixtures
 from workbench.answers.documents import TextChanges
 from workbench.gate_configs import changed_gate, default_gate, dump_gate
+from workbench.job_records import devices
 from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.card_lists import (
     AliasList,
     ClusteringList,
     CorpusList,
+    DeviceList,
     DomainList,
     ExpertList,
     MixtureList,
@@ -109,6 +111,12 @@ def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
 def delete_alias(name: str, state: State) -> AliasCard:
     """Deletes an alias, not its model; the answer is what it meant."""
     return write(state, aliases.delete_alias, name)
+
+
+@router.get("/devices")
+def list_devices(state: State) -> DeviceList:
+    """The GPUs that workers lease to jobs, with the jobs and API servers that use them."""
+    return DeviceList(data=read(state, devices.list_devices))
 
 
 @router.get("/views")

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.gpus import has_driver
 from engine.subprocesses import python_command
 from ui.addresses import api_address
 from ui.errors import GpuTaken, UiError
@@ -25,20 +26,19 @@ from ui.errors import GpuTaken, UiError
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
-_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, of AMD, and of both on Windows' Linux
 _WITHOUT_GPU = ("cpu", "mps", "meta")
 _SECONDS = 120.0  # for torch to name a GPU
 
 
 @contextmanager
-def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -> Iterator[None]:
-    """Leases the GPU of these settings while the block lasts; raises GpuTaken where another server has it.
+def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -> Iterator[str]:
+    """Leases the GPU of these settings while the block lasts and yields its UUID; empty without a GPU.
 
-    Without a GPU, and where the settings allow to share one, nothing is leased.
+    Raises GpuTaken where another server has it, unless the settings allow to share one.
     """
-    uuid = "" if settings.share_gpu else (uuid_of or find_uuid)(settings.device)
-    if not uuid:
-        yield
+    uuid = (uuid_of or find_uuid)(settings.device)
+    if not uuid or settings.share_gpu:
+        yield uuid
         return
     path = _folder() / f"gpu-{re.sub(r'[^0-9A-Za-z-]', '', uuid)}.lock"
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+", encoding="utf-8") as file:
@@ -49,13 +49,13 @@ def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -
         file.truncate()
         file.write(f"{api_address(settings)}, home folder {settings.root}")
         file.flush()
-        yield
+        yield uuid
 
 
 def find_uuid(device: str) -> str:
     """The UUID of the GPU of this name; empty if it is none. Another process finds it; this one takes no memory."""
     kind = device.partition(":")[0]
-    if kind in _WITHOUT_GPU or (kind == "auto" and not any(Path(driver).exists() for driver in _DRIVERS)):
+    if kind in _WITHOUT_GPU or (kind == "auto" and not has_driver()):
         return ""
     command = python_command("engine.gpu_uuid", device)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)

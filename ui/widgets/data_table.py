@@ -15,13 +15,19 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def show_table(
-    rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None, looks: Iterable[Look] = ()
+    rows: Rows,
+    key: str,
+    words: str,
+    *,
+    on_select: Callable[[], None] | None = None,
+    looks: Iterable[Look] = (),
+    max_height: int = 400,
 ) -> None:
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`).
 
-    A column `mark` is drawn in the colours of `looks`.
+    A column `mark` is drawn in the colours of `looks`. A table of more than `max_height` pixels scrolls.
     """
-    height = min(36 * (len(rows) + 1) + 2, 400)
+    height = min(36 * (len(rows) + 1) + 2, max_height)
     formats = dict.fromkeys(_counts(rows), "localized") | {
         name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
     }

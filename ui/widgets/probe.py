@@ -146,7 +146,8 @@ def _share(call: ProbeCall) -> float:
 
 def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
     """Time, memory, disk and computation as a table, and why it does not fit."""
-    st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
+    with st.container(key=f"costs_{kind.__name__}"):
+        st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
     if forecast.problem:
         box = st.error if forecast.fits is False else st.warning
         box(spoken(f"{forecast.problem} {nearest_words(forecast, kind)}"))

@@ -28,13 +28,17 @@ def show_chart(
     key: str,
     on_select: Callable[[], None] | None = None,
     selection_modes: Sequence[SelectionMode] = ("points",),
+    *,
+    words: Literal["above", "below", "table"] = "above",
 ) -> None:
     """A chart with everything that belongs to it. `key` identifies it on the page.
 
-    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `ways` allow it (see `areas`).
+    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where the modes allow it (see
+    `areas`). The description stands above the chart, below it, or with the table where it says no more than that.
     """
     st.markdown(f"##### {plain(picture.title)}")
-    st.caption(plain(picture.words))
+    if words == "above":
+        st.caption(plain(picture.words))
     has_legend = picture.figure.layout.showlegend is not False
     if has_legend and (
         sum(trace.showlegend is not False for trace in picture.figure.data) > 1
@@ -43,7 +47,11 @@ def show_chart(
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
     config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
+    if words == "below":
+        st.caption(plain(picture.words))
     with st.expander("Data table", icon=":material/table:"):
+        if words == "table":
+            st.caption(plain(picture.words))
         show_table(picture.table, key=f"{key}_table", words=picture.title)
 
 

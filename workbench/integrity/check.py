@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.files import faults_in
 from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
+from workbench.errors import StorageError, StoreFailed
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store import ownership
@@ -62,8 +63,8 @@ def check_store(settings: Settings, see: See = lambda *_: None) -> StoreCheck:
 def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | None:
     """What is wrong with the files of an artifact and what needs it; None if nothing is, or its row was deleted."""
     storage = get_storage(settings)
-    is_missing = not storage.path(artifact.id).is_dir()
-    faults = ["Its folder is missing."] if is_missing else _faults(storage, artifact)
+    faults = _faults(storage, artifact)
+    is_missing = not storage.place(artifact.id).is_dir()
     if not faults:
         return None
     with database.reading(settings) as session:
@@ -80,8 +81,15 @@ def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | 
 
 
 def _faults(storage: Storage, artifact: Artifact) -> list[str]:
+    """What is wrong; raises StoreFailed while a shared store is away."""
     try:
+        if not storage.path(artifact.id).is_dir():
+            return ["Its folder is missing."]
         return [f"{name} {fault}" for name, fault in faults_in(storage.path(artifact.id), artifact.sha256)]
+    except StoreFailed:
+        raise
+    except StorageError as error:  # a shared store's own copy
+        return [error.cause]
     except OSError as error:  # such as an input/output error of the disk
         return [f"Its files cannot be read ({error})."]
 

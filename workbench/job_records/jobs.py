@@ -6,18 +6,19 @@ What a worker does (claim, renew, record, finish) is in `leases`. Every change o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench import database_clock
 from workbench.errors import BadSpec, JobError, NotFound
+from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
 from workbench.job_records.leases import add_event, end_waiting, waits
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.valid_text import plain
-from workbench.settings import get_settings
+from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.tables import (
@@ -219,6 +220,13 @@ def due(session: Session, now: float, resend_seconds: float | None = None) -> li
     return list(session.scalars(statement.order_by(Job.priority.desc(), _creation_order(), Job.id)))
 
 
+def device_needs(session: Session, job_ids: Sequence[str], settings: Settings) -> dict[str, DeviceNeed]:
+    """How many GPUs each of these jobs takes, by id and in their order."""
+    rows = session.execute(select(Job.id, Job.kind, Job.spec).where(Job.id.in_(job_ids)))
+    needs = {row.id: need_of(row.kind, row.spec, settings) for row in rows}
+    return {job_id: needs[job_id] for job_id in job_ids if job_id in needs}
+
+
 def _creation_order() -> ColumnElement[int]:
     """The order in which jobs were created, whatever the clocks said: that of their first events."""
     return select(func.min(JobEvent.id)).where(JobEvent.job_id == Job.id).correlate(Job).scalar_subquery()
@@ -322,10 +330,31 @@ def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
     statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
     for one in session.scalars(statement.order_by(JobDependency.after_id)):
         after[one.job_id].append(one.after_id)
-    return [_card(job, after[job.id], now) for job in jobs]
+    gpus, reasons = _gpus(session, jobs)
+    return [_card(job, now, after=after[job.id], gpus=gpus[job.id], waits_for=reasons.get(job.id, "")) for job in jobs]
 
 
-def _card(job: Job, after: list[str], now: float) -> JobCard:
+def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The GPUs that each job has leased, and for which GPUs queued ones wait, both by id."""
+    leased: dict[str, list[str]] = {job.id: [] for job in jobs}
+    devices = list_devices(session) if any(job.state in ("queued", "running") for job in jobs) else []
+    for one in devices:
+        if one.holder and one.holder.job_id in leased:
+            leased[one.holder.job_id].append(f"{one.host}/{one.number}")
+    settings = get_settings()
+    queued = [job for job in jobs if job.state == "queued"]
+    reasons = {job.id: waits_for(need_of(job.kind, job.spec, settings), devices) for job in queued}
+    given = {job_id: reason for job_id, reason in reasons.items() if reason}
+    if given:  # those that depend on others do not wait for GPUs yet
+        for job_id in session.scalars(select(Job.id).where(Job.id.in_(list(given)), waits())):
+            del given[job_id]
+    return leased, given
+
+
+_COMPUTED = ("state", "after", "gpus", "waits_for")
+
+
+def _card(job: Job, now: float, **computed: Any) -> JobCard:
     is_silent = job.state == "running" and (job.lease_until or 0.0) < now
-    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in ("state", "after")}
-    return JobCard(**same, state="interrupted" if is_silent else job.state, after=after)
+    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
+    return JobCard(**same, state="interrupted" if is_silent else job.state, **computed)

@@ -37,6 +37,8 @@ class Kind(Generic[SpecType]):
         False
     )  # domains whose names are known only afterwards
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
+    uses_gpu: bool = False  # whether its jobs compute on a GPU, where their worker has one to lease
+    uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     runner: str = ""  # `package.module:function`, imported when a job runs

@@ -11,6 +11,7 @@ from workbench.registry.cards import (
     AliasCard,
     ClusteringCard,
     CorpusCard,
+    DeviceCard,
     DomainCard,
     EventCard,
     ExpertCard,
@@ -49,6 +50,12 @@ class JobDeletion(Answer):
     in_list: bool = Field(
         description="Whether the job stays in the list, because a result or a later job refers to it."
     )
+
+
+class DeviceList(ListAnswer):
+    """The GPUs of all workers, by host and number."""
+
+    data: list[DeviceCard]
 
 
 class ExpertList(ListAnswer):

@@ -251,9 +251,39 @@ class JobCard(Card):
     result: JsonObject
     after: list[str]
     owner: str
+    gpus: list[str] = []  # HOST/NUMBER of those that it has leased
+    waits_for: str = ""  # why a queued job does not start although no other job is before it; empty if nothing is known
     created_at: float
     started_at: float | None
     finished_at: float | None
+
+
+class DeviceHolder(Card):
+    """A job that has leased a GPU."""
+
+    job_id: str
+    title: str
+
+
+class DeviceTenantCard(Card):
+    """An API server that shares a GPU with jobs."""
+
+    address: str
+    most_bytes: int  # of its models and running generations
+
+
+class DeviceCard(Card):
+    """A GPU that workers lease to jobs, and who uses it."""
+
+    host: str
+    number: str  # its value in CUDA_VISIBLE_DEVICES
+    uuid: str
+    name: str
+    memory_bytes: int  # 0: it is pretended
+    is_there: bool  # whether a worker has registered it lately
+    worker: str
+    holder: DeviceHolder | None = None
+    tenants: list[DeviceTenantCard] = []
 
 
 class EventCard(Card):

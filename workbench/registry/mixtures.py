@@ -25,12 +25,13 @@ from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.request_specs import MixtureSpec
 from workbench.tables import Evaluation, Expert, Mixture, MixtureMember
 
-_AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
+# With the members of every mixture in one statement.
+MEMBERS = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
 
 
 def list_mixtures(session: Session) -> list[MixtureCard]:
     """All mixtures by name."""
-    return [_card(row) for row in session.scalars(select(Mixture).options(_AROUND).order_by(Mixture.name))]
+    return [_card(row) for row in session.scalars(select(Mixture).options(MEMBERS).order_by(Mixture.name))]
 
 
 def get_mixture(session: Session, name: str) -> MixtureCard:
@@ -46,12 +47,12 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
         experts = taking_part(row)
         return bool(experts) and all(expert.id in scored for expert in experts), row.created_at
 
-    return [_card(row) for row in sorted(session.scalars(select(Mixture).options(_AROUND)), key=worth, reverse=True)]
+    return [_card(row) for row in sorted(session.scalars(select(Mixture).options(MEMBERS)), key=worth, reverse=True)]
 
 
 def mixture_row(session: Session, name: str) -> Mixture:
     """The row of a mixture; raises NotFound with the existing names."""
-    return by_name(session, Mixture, "mixture", name, _AROUND)
+    return by_name(session, Mixture, "mixture", name, MEMBERS)
 
 
 def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:

@@ -67,7 +67,7 @@ def _older_than_rows(session: Session, storage: Storage, ids: frozenset[str]) ->
     older = set()
     for id in ids:
         with suppress(FileNotFoundError):
-            if storage.path(id).stat().st_mtime < first:
+            if storage.place(id).stat().st_mtime < first:
                 older.add(id)
     return frozenset(older)
 

@@ -129,7 +129,7 @@ def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]
     for entry in entries:
         record = storage.records.read(entry.id) or {}
         bases |= {row["base_id"] for row in record.get("rows", {}).get("experts", ())}
-    stored = {id for id in bases if storage.path(id).exists()}
+    stored = {id for id in bases if storage.place(id).exists()}
     return [*entries, *(in_trash[id] for id in sorted(bases - given - stored) if id in in_trash)]
 
 
@@ -195,7 +195,7 @@ class _Rebuilder:
             raise ValueError("it was never registered: an unfinished job left it")
         if not by_sha256:
             by_sha256 |= self._hashes()
-        folder = self._storage.path(id)
+        folder = self._storage.place(id)
         kind, recorded = rows_of_files(folder, by_sha256)
         artifact = {"id": id, "kind": kind, "sha256": sha256, "size_bytes": size_bytes}
         return {"artifacts": [{**artifact, "created_at": folder.stat().st_mtime}], **recorded}

@@ -119,7 +119,7 @@ def write_records(session: Session, storage: Storage, artifact_ids: Collection[s
     ownership.registry_id(session)
     session.execute(select(RegistryIdentity.id).with_for_update())
     errors = []
-    for some in _batches(id for id in artifact_ids if storage.path(id).is_dir()):
+    for some in _batches(id for id in artifact_ids if storage.place(id).is_dir()):
         records = _records(session, some)
         for id in some:
             try:
@@ -134,7 +134,7 @@ def write_records(session: Session, storage: Storage, artifact_ids: Collection[s
 
 
 def _mark_deleted(storage: Storage, artifact_id: str) -> None:
-    if storage.path(artifact_id).is_dir():
+    if storage.place(artifact_id).is_dir():
         storage.records.mark_deleted(artifact_id, time.time())
 
 

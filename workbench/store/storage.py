@@ -8,17 +8,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from engine.errors import DamagedFile
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
 from workbench.settings import Settings, get_settings
+from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
 
+_ARTIFACTS = "artifacts"  # in a shared store
 OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -36,24 +40,64 @@ def confine(folder: Path, id: str) -> Path:
     return folder / id
 
 
-class Storage:
-    """The artifacts of one registry in a folder, each in a folder of its own, with their records and a trash."""
+@dataclass(frozen=True)
+class CachedArtifact(ArtifactRef):
+    """An artifact of a shared store in its local folder; a damaged copy is fetched again."""
 
-    def __init__(self, folder: Path) -> None:
+    fetch_again: Callable[[], None] = lambda: None
+
+    def check(self) -> str:
+        """As for any artifact; raises DamagedFile only when the store's own copy is damaged, too."""
+        try:
+            return super().check()
+        except DamagedFile:
+            self.fetch_again()
+            return super().check()
+
+
+class Storage:
+    """The artifacts of one registry in a folder, each in a folder of its own, with their records and a trash.
+
+    With a shared store the folder is a cache of it: a new artifact is uploaded before it gets its name, and one that is
+    not there is fetched when its path is asked for.
+    """
+
+    def __init__(self, folder: Path, shared: ObjectStore | None = None) -> None:
         self.folder = folder
+        self.shared = shared
         self.records = Records(folder / _RECORDS)
         self.trash = Trash(folder / _TRASH)
 
-    def path(self, artifact_id: str) -> Path:
-        """The artifact's folder, whether it is there or not."""
+    def place(self, artifact_id: str) -> Path:
+        """The artifact's folder on this machine, whether it is there or not."""
         return confine(self.folder, artifact_id)
+
+    def path(self, artifact_id: str) -> Path:
+        """The same, after it was fetched from the shared store if it is only there."""
+        place = self.place(artifact_id)
+        if self.shared is not None and not place.exists():
+            with noticing_full_disk(self.folder):
+                self.shared.fetch(f"{_ARTIFACTS}/{artifact_id}", place)
+        return place
 
     @contextmanager
     def new(self, artifact_id: str) -> Iterator[Path]:
         """Yields a folder to fill; it becomes the artifact when the block ends well, else nothing is left."""
-        path = self.path(artifact_id)
-        with noticing_full_disk(self.folder), new_folder(path) as folder:
+
+        def upload(folder: Path) -> None:
+            if self.shared is not None:
+                self.shared.upload(folder, f"{_ARTIFACTS}/{artifact_id}")
+
+        with noticing_full_disk(self.folder), new_folder(self.place(artifact_id), complete=upload) as folder:
             yield folder
+
+    def upload_missing(self) -> Iterator[str]:
+        """Uploads the artifacts of this machine that the shared store lacks, and yields the id of each."""
+        assert self.shared is not None, "the caller checks"
+        for id in sorted(self.ids()):
+            if self.shared.read(f"{_ARTIFACTS}/{id}/{MANIFEST}") is None:
+                self.shared.upload(self.path(id), f"{_ARTIFACTS}/{id}")
+                yield id
 
     def describe(self, artifact_id: str) -> tuple[str, int]:
         """The SHA-256 of the artifact's manifest, and its size in bytes."""
@@ -64,7 +108,11 @@ class Storage:
 
     def kept(self, artifact: Artifact) -> ArtifactRef:
         """The path and hash of an artifact, to be checked when no transaction waits."""
-        return ArtifactRef(self.path(artifact.id), artifact.sha256)
+        path = self.path(artifact.id)
+        if self.shared is None:
+            return ArtifactRef(path, artifact.sha256)
+        shared, name = self.shared, f"{_ARTIFACTS}/{artifact.id}"
+        return CachedArtifact(path, artifact.sha256, lambda: _fetch_again(shared, name, path))
 
     def ids(self) -> set[str]:
         """The ids of all artifacts that are there, whether a registry knows them or not."""
@@ -144,8 +192,8 @@ class Storage:
         if aside is None:
             return False  # not ours
         is_needed = aside["id"] in known_ids or self.records.is_live(aside["id"])
-        if aside["what"] == "old" and is_needed and not self.path(aside["id"]).exists():
-            path.rename(self.path(aside["id"]))  # the writer died between its two renames
+        if aside["what"] == "old" and is_needed and not self.place(aside["id"]).exists():
+            path.rename(self.place(aside["id"]))  # the writer died between its two renames
             return False
         return True
 
@@ -154,9 +202,15 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
+def _fetch_again(shared: ObjectStore, name: str, path: Path) -> None:
+    with noticing_full_disk(path.parent):
+        shared.fetch(name, path, replace=True)
+
+
 def get_storage(settings: Settings | None = None) -> Storage:
     """The storage of a machine."""
-    return Storage((settings or get_settings()).artifacts_folder)
+    settings = settings or get_settings()
+    return Storage(settings.artifacts_folder, object_store(settings.store))
 
 
 # a full disk --------------------------------------------------------------------------------------

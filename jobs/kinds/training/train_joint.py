@@ -92,12 +92,12 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
 
 
 def _choose_processes(work: Work, spec: TrainJoint, domains: Sequence[PackedDomain]) -> Generator[Event, None, int]:
-    """How many processes train, each on a device of its own: as the settings say, else one on every GPU.
+    """How many processes train, each on a device of its own: as spec or settings say, else one on every leased GPU.
 
     Domains to retain are evaluated in one process.
     """
     usable = min(num_gpus(work.settings.device), most_ranks(domains, spec.training.sequences_per_domain))
-    num_processes = work.settings.processes or max(1, usable)
+    num_processes = spec.num_gpus or work.settings.processes or max(1, usable)
     if num_processes > 1 and spec.retain:
         yield Note("Domains to retain are evaluated in one process, so the training uses one.")
         return 1

@@ -68,7 +68,7 @@ def test_a_second_server_on_a_gpu_is_refused_until_the_first_has_died(tmp_path: 
 
 
 def test_nothing_is_leased_without_a_gpu(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_DRIVERS", ())
+    monkeypatch.setattr(lease, "has_driver", lambda: False)
     assert [find_uuid(device) for device in ("cpu", "auto", "mps")] == ["", "", ""]
     with gpu_lease(Settings(device="cpu")):
         assert not own_folder.exists()

@@ -103,6 +103,13 @@ def test_an_expert_takes_the_place_of_the_cards_and_a_button_leads_back() -> Non
     assert len(cards_on(app)) == 4
 
 
+def test_beside_an_open_expert_the_registry_is_read_only_where_it_is_looked_at() -> None:
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert "Sorted by" not in [one.label for one in app.selectbox]
+    app = open_page("experts", experts__chosen=["first/code"], experts__others=True)
+    assert "Sorted by" in [one.label for one in app.selectbox]
+
+
 def test_the_lineage_has_its_edges_as_a_table() -> None:
     app = open_page("experts", experts__view="Lineage")
     assert not app.exception

@@ -168,6 +168,23 @@ def test_an_address_opens_its_step(address: dict[str, str], heading: str) -> Non
     assert headings(app) == [heading]
 
 
+@pytest.mark.parametrize(("kind", "field"), [("train-expert", "domain"), ("train-joint", "domains")])
+def test_a_form_opened_by_a_link_holds_the_domain_of_the_link(kind: str, field: str) -> None:
+    for domain in ("poems", HOSTILE):
+        app = visit("train", {"kind": kind, "domain": domain})
+        assert not app.exception
+        assert app.session_state[f"{kind}.{field}"] == (domain if field == "domain" else [domain])
+
+
+def test_another_link_changes_the_domain_of_a_form_that_is_open() -> None:
+    app = visit("train", {"kind": "train-expert", "domain": "poems"})
+    app.text_input(key="train-expert.name").set_value("mine").run()
+    app.query_params["domain"] = "prose"
+    app.run()
+    assert app.selectbox(key="train-expert.domain").value == "prose"
+    assert app.text_input(key="train-expert.name").value == "mine"
+
+
 def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[str, Any]) -> None:
     app = open_page("train")
     named(app.button, "Continue with").click().run()

@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("Progress", percent_of, lambda percent: f"{percent} %"),
     Column("ETA", lambda job: job.eta_seconds, lambda seconds: "" if seconds is None else duration(seconds)),
     created_column(day),
+    Column("Waits for", lambda job: job.waits_for),
 )
 
 

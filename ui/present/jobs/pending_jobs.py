@@ -29,5 +29,7 @@ def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
     if job.state != "queued":
         left = f", {time_left(job)}" if job.eta_seconds is not None else ""
         return f"“{job.title}” is {job.state}{left}."
+    if job.waits_for:
+        return f"“{job.title}” is queued. {job.waits_for}"
     before = by_turn(jobs).index(job)
     return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")

@@ -29,7 +29,7 @@ PARTS = LOOK, FIND = "Look at clusters", "Find clusters"
 
 def show() -> None:
     """Draws the page."""
-    show_head(CLUSTERS)
+    right = show_head(CLUSTERS)
     with reading() as session:
         cards = list_clusterings(session)
     if not cards:
@@ -42,7 +42,7 @@ def show() -> None:
         show_example_clusters()
         return
     part = choose_one(
-        st.segmented_control,
+        right.segmented_control,
         "Part",
         PARTS,
         default=LOOK,
@@ -57,15 +57,18 @@ def show() -> None:
 
 
 def _show_list(cards: list[ClusteringCard]) -> None:
-    if len(cards) > 1:
-        show_table([clustering_row(card) for card in cards], "clusterings", "Clusterings and what was made from them")
     by_name = {card.name: card for card in cards}
-    card = by_name[choose_one(st.selectbox, "Clustering", list(by_name), key="clusters.name")]
+    left, right = st.columns([3, 9], vertical_alignment="bottom")
+    card = by_name[choose_one(left.selectbox, "Clustering", list(by_name), key="clusters.name")]
+    view = choose_one(right.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")
-    view = choose_one(st.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
     _VIEWS[view](card)
+    if len(cards) > 1:
+        with st.expander(f"All {len(cards)} clusterings", icon=":material/table:"):
+            rows = [clustering_row(one) for one in cards]
+            show_table(rows, "clusterings", "Clusterings, and what was made from them")
 
 
 _MAP, _TRAIN = "Map", "Train on them"

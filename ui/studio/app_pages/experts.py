@@ -60,15 +60,16 @@ def _show_experts(names: Sequence[str]) -> None:
     )
     views = [CARDS, TABLE, LINEAGE]
     view = choose_one(columns[3].segmented_control, "View", views, default=CARDS, key="experts.view", required=True)
-    registry = read_registry(split)
     if chosen and view != TABLE:
         st.button("All experts", icon=":material/arrow_back:", type="tertiary", on_click=_close)
-        with st.expander("Search and filter all experts"):
-            show_registry(registry, search, view)
+        others = st.expander("Search and filter all experts", key="experts.others", on_change="rerun")
+        if others.open:  # a registry of a thousand is read only where it is looked at
+            with others:
+                show_registry(read_registry(split), search, view)
     else:
-        show_registry(registry, search, view)
-    cards = {card.name: card for card in registry.cards}
-    there = [cards[name] for name in chosen if name in cards]
+        show_registry(read_registry(split), search, view)
+    with reading() as session:
+        there = [experts.get_expert(session, name) for name in chosen]
     if len(there) == 1:
         show_expert(there[0])
     elif there:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.gpu_table import gpu_row
 from ui.present.jobs.job_status import percent_of, style_of, time_left
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
@@ -15,10 +16,12 @@ from ui.widgets.data_table import show_table, ticked
 from ui.widgets.notices import empty, explained
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.job_records import jobs as rows
+from workbench.job_records.devices import list_devices
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
 _LOOK_AGAIN = 2.0  # seconds
+_MOST_PIXELS = 218  # of the table: five rows, so that the card and the curves of a job stand in the first screen
 _SHOWN = "jobs_page.shown"  # the job whose card is shown below the list
 _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
 
@@ -50,12 +53,17 @@ def _draw_list() -> str | None:
     if not counts:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
-    states = choose_some(st.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
+    left, right = st.columns([7, 5], vertical_alignment="bottom")
+    states = choose_some(left.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
+    with right:
+        chosen = _chosen(shown)
     _show_table(shown)
-    st.caption(newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"))
-    return _chosen(shown)
+    if words := newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"):
+        st.caption(words)
+    _show_gpus()
+    return chosen
 
 
 def _show_table(jobs: list[JobCard]) -> None:
@@ -64,7 +72,17 @@ def _show_table(jobs: list[JobCard]) -> None:
         if places and places[-1] < len(jobs):
             st.session_state["job"] = jobs[places[-1]].id
 
-    show_table([_row(job) for job in jobs], "jobs", "All jobs, the newest first", on_select=choose)
+    waiting = any(job.waits_for for job in jobs)
+    table = [_row(job) | ({"Waits for": job.waits_for} if waiting else {}) for job in jobs]
+    show_table(table, "jobs", "All jobs, the newest first", on_select=choose, max_height=_MOST_PIXELS)
+
+
+def _show_gpus() -> None:
+    """The GPUs with who uses them; a workbench without any shows nothing."""
+    with reading() as session:
+        devices = list_devices(session)
+    if devices:
+        show_table([gpu_row(device) for device in devices], "gpus", "GPUs")
 
 
 def _row(job: JobCard) -> dict[str, object]:

@@ -31,6 +31,7 @@ from workbench.kinds.catalog import known_kinds
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
 _LINK = "train.what"  # the title of a form, which a link on another page leaves
+_TEXT_FIELDS = (("domain",), ("domains",))  # of a form
 _HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
 
 
@@ -67,6 +68,8 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
         st.session_state[_TEXT] = [name for name in known if name in offers["domain"]]
     if (given := fresh("kind")) is not None:
         st.session_state[_KIND] = given[-1] if given and given[-1] in forms else ""
+    if known and (kind := st.session_state.get(_KIND)):
+        _fill_in_text(kind, offers)
     if linked:
         _open(linked, {})
         _fill(linked, _proposal(linked, offers), keep=True)
@@ -105,6 +108,13 @@ def _fill(kind: str, answers: Mapping[tuple[str, ...], Any], *, keep: bool = Fal
         key = ".".join((kind, *path))
         if not (keep and key in st.session_state):
             st.session_state[key] = value
+
+
+def _fill_in_text(kind: str, offers: Offers) -> None:
+    """Puts the domains of the address into a form, whatever it held; what else is proposed only where it is empty."""
+    proposal = _proposal(kind, offers)
+    _fill(kind, {path: value for path, value in proposal.items() if path in _TEXT_FIELDS})
+    _fill(kind, proposal, keep=True)
 
 
 def _proposal(kind: str, offers: Offers) -> dict[tuple[str, ...], Any]:

@@ -44,12 +44,12 @@ _SHORT, _LINES = 400, 8  # characters and lines that need no such height
 _MOST_BOXES = 200  # clusters with a box to tick
 _HOW = (
     "Click a point to read its document; scroll to zoom. To make a domain or an expert of an area, draw around it with "
-    "the lasso or the box of the map's toolbar, or tick clusters in the table below the map."
+    "the lasso or the box of the map's toolbar, or tick clusters below the map."
 )
 _COLOURINGS: dict[By, str] = {
     "cluster": "Clusters",
-    "domain": "Domains they came from",
-    "expert": "Leading experts",
+    "domain": "Domains",
+    "expert": "Experts",
     "loss": "Loss",
 }
 
@@ -83,8 +83,11 @@ def _show(name: str) -> None:
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(get_settings()), name)
-        choices = _draw_choices(card)
-        matches = show_search(card)
+        # The map stands first on a wide screen and last of the two on a narrow one, where columns lie below each other.
+        chart_side, side = st.columns([5, 3], gap="medium")
+        with side:
+            matches = show_search(card)
+            choices = _draw_choices(card)
         shown_map = cluster_map(
             card,
             chart,
@@ -94,13 +97,12 @@ def _show(name: str) -> None:
             losses_N=_losses(card, choices),
             matching=None if matches is None else matches.numbers,
         )
-        _show_legend(shown_map)
-        chart_side, reading_side = st.columns([5, 3], gap="medium")
         with chart_side:
             picture = map_picture(shown_map, choices.by, has_names=choices.has_names)
-            show_chart(picture, _KEY, _nothing, selection_modes=("points", "lasso", "box"))
+            show_chart(picture, _KEY, _nothing, selection_modes=("points", "lasso", "box"), words="below")
             ticked = _show_table(card)
-        with reading_side:
+        with side:
+            _show_legend(shown_map)
             _show_selected(shown_map, choices.only, matches, ticked)
 
 
@@ -192,9 +194,8 @@ def _nothing() -> None:
 
 
 def _draw_choices(card: ClusteringCard) -> _Choices:
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
     by: By = choose_one(
-        left.segmented_control,
+        st.segmented_control,
         "Coloured by",
         list(_COLOURINGS),
         format_func=_COLOURINGS.__getitem__,
@@ -203,16 +204,20 @@ def _draw_choices(card: ClusteringCard) -> _Choices:
         required=True,
     )
     names = [cluster.name for cluster in card.clusters]
-    only = choose_some(
-        right.multiselect,
-        "Only these clusters",
-        names,
-        key=f"clusters.only.{card.id}",
-        placeholder="all",
-        help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
-    )
-    has_names = left.checkbox("Names of clusters on the map", value=True, key="clusters.names")
-    return _Choices(by, only, has_names, _choose_expert(card) if by == "loss" else None)
+    expert = _choose_expert(card) if by == "loss" else None
+    num_shown = len(st.session_state.get(f"clusters.only.{card.id}") or names)
+    label = "What is shown" if num_shown == len(names) else f"What is shown: {num_shown} of {len(names)} clusters"
+    with st.popover(label, icon=":material/filter_list:", key="map_filter"):
+        only = choose_some(
+            st.multiselect,
+            "Only these clusters",
+            names,
+            key=f"clusters.only.{card.id}",
+            placeholder="all",
+            help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
+        )
+        has_names = st.checkbox("Names of clusters on the map", value=True, key="clusters.names")
+    return _Choices(by, only, has_names, expert)
 
 
 # a document -----------------------------------------------------------------------------------------

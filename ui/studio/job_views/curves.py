@@ -32,7 +32,7 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str, against: 
             other = against.points if title == _HELD_OUT else ()
             picture = curves(line, title, subject, looks, other, against.name)
             if picture:
-                show_chart(picture, f"{key}_{title.split()[0].lower()}")
+                show_chart(picture, f"{key}_{title.split()[0].lower()}", words="table")
             if title == _HELD_OUT and (words := baseline_words(against)):
                 st.caption(plain(words))
 

@@ -17,7 +17,7 @@ from engine.methods.registry import method_of
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import kind_named
 from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
-from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.specs import parse_spec
 from workbench.tables import Domain, Expert, Job, Mixture
@@ -96,7 +96,7 @@ def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrai
 def candidates(session: Session, expert: str) -> list[str]:
     """The mixtures that can be the baseline –Domain when an expert is removed."""
     removed = expert_row(session, expert)
-    rows = session.scalars(select(Mixture).order_by(Mixture.name))
+    rows = session.scalars(select(Mixture).options(MEMBERS).order_by(Mixture.name))
     return [row.name for row in rows if not _objection(session, taking_part(row), removed)]
 
 

@@ -37,4 +37,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: [("expert", spec.expert), ("mixture", spec.mixture)],
     reads=no_path,
+    uses_gpu=True,
 )

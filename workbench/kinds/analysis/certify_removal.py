@@ -48,4 +48,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: [("expert", spec.expert), *named("mixture", spec.mixture, spec.retrained)],
     reads=no_path,
+    uses_gpu=True,
 )

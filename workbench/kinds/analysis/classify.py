@@ -67,4 +67,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: [("mixture", spec.mixture), *named("expert", *spec.experts)],
     reads=lambda spec: spec.path,
+    uses_gpu=True,
 )

@@ -55,4 +55,5 @@ KIND = Kind(
     ],
     reads=no_path,
     empty_means_all_domains=True,
+    uses_gpu=True,
 )

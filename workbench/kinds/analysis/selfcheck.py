@@ -20,4 +20,5 @@ KIND = Kind(
     creates=nothing,
     requires=nothing,
     reads=no_path,
+    uses_gpu=True,
 )

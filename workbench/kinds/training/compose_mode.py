@@ -78,4 +78,6 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
+    uses_gpu=True,
+    uses_processes=True,
 )

@@ -97,4 +97,5 @@ KIND = Kind(
     reads=no_path,
     complaints=_no_parent,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
+    uses_gpu=True,
 )

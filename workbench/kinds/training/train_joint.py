@@ -12,7 +12,7 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.kinds.probe import training_probe
-from workbench.spec_base import RETAIN, RETAIN_TITLE, Name, Spec, require_others
+from workbench.spec_base import NUM_GPUS, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 
 def _method_sentences() -> str:
@@ -55,6 +55,7 @@ class TrainJoint(Spec):
         default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
     )
     retain: list[Name] = Field(default_factory=list, title=RETAIN_TITLE, description=f"{RETAIN} With one expert only.")
+    num_gpus: int = Field(0, ge=0, le=1024, title="GPUs", description=NUM_GPUS)
 
     @field_validator("options", mode="before")
     @classmethod
@@ -110,4 +111,6 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    uses_gpu=True,
+    uses_processes=True,
 )

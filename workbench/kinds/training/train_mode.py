@@ -109,4 +109,6 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    uses_gpu=True,
+    uses_processes=True,
 )

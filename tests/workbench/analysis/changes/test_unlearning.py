@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from engine.errors import MixtureError
 from tests.workbench.conftest import World
@@ -210,6 +211,20 @@ def test_a_domain_that_was_renamed_is_still_what_the_shared_parameters_know(worl
     assert "not unlearning" in left_after(world, "law", "code")
     mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["code"]))
     assert candidates(world.session, "law") == []
+
+
+def test_the_experts_of_all_mixtures_are_read_at_once(world: World) -> None:
+    base = trained_base(world, "law", "code", "sea")
+    for number in range(6):
+        world.expert(f"law {number}", "law", base=base, job_id=base.job_id)
+        mixtures.create_mixture(world.session, MixtureSpec(name=f"mix {number}", experts=[f"law {number}"]))
+    world.session.flush()
+    world.session.expunge_all()
+    statements: list[str] = []
+    connection = world.session.connection()
+    event.listen(connection, "before_cursor_execute", lambda *shown: statements.append(shown[2]))
+    assert candidates(world.session, "law 0") == []
+    assert len(statements) <= 4  # the expert, the mixtures, their members with the experts, a corpus
 
 
 def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(world: World) -> None:

@@ -93,6 +93,20 @@ def sweep(as_json: Json = False) -> None:
     print_done({"removed": removed, "moved": moved}, sentence, as_json)
 
 
+@app.command("upload")
+def upload(as_json: Json = False) -> None:
+    """Upload this machine's artifacts that the shared store lacks, after WORKBENCH_STORE was set for the first time."""
+    from engine.errors import Problem
+    from workbench.store.storage import get_storage
+
+    storage = get_storage()
+    if storage.shared is None:
+        raise Problem("There is no shared store.", "Set WORKBENCH_STORE, such as s3://bucket/prefix.")
+    uploaded = list(storage.upload_missing())
+    sentence = f"Uploaded {pluralize(len(uploaded), 'artifact')} to {storage.shared.url}."
+    print_done({"uploaded": uploaded, "store": storage.shared.url}, sentence, as_json)
+
+
 # the trash -------------------------------------------------------------------------------------------
 
 

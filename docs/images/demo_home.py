@@ -1,0 +1,105 @@
+"""Makes the registry that the pictures show: real text of this machine, little models of several methods, their scores.
+
+`python docs/images/demo_home.py FOLDER` runs the commands below one after another, each as a user would type it. A
+command that was run before in this folder is not run again, so an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TRAINED = ("python", "headers", "manuals", "descriptions", "licences")
+NOVEL = ("cython", "mathematics")
+ALL = ",".join(TRAINED)
+TRAINING = "--block-size 128 --clip 1"
+FULL = f"--learning-rate 0.004 {TRAINING}"
+SCORES = "--block-size 128 --max-tokens 6000 --here"
+IMPORTS = [
+    f"corpus add {name} --local-source {name} --role {role} --max-bytes 1000000 --here"
+    for role, names in (("train", TRAINED), ("novel", NOVEL))
+    for name in names
+]
+COMMANDS = (
+    "migrate",
+    *IMPORTS,
+    f"seed make demo --domains {ALL} --vocab-size 2048 --layers 2 --width 64 --heads 2"
+    " --ffn-width 192 --max-positions 512 --here",
+    "cluster find topics --clusters 8 --here",
+    f"train clusters topics branches --seed-model demo --steps 160 {FULL} --here",
+    "evaluate run branches --block-size 128 --max-tokens 2000 --here",
+    f"train joint dense --seed-model demo --method dense --domains {ALL} --steps 400 --evaluate-every 40 {FULL} --here",
+    f"evaluate run dense {SCORES}",
+    "train joint adapters --seed-model demo --domains python,licences --method lora --rank 8 --steps 40"
+    f" --learning-rate 0.01 {TRAINING} --here",
+    "evaluate run adapters --block-size 128 --max-tokens 2000 --here",
+    "seed add trained --expert dense/dense --here",
+    "train mode code --seed-model trained --domains python --blocks 2 --expert-layers 1 --retain licences --steps 60"
+    f" --evaluate-every 20 {FULL} --here",
+    "evaluate run code --block-size 128 --max-tokens 2000 --here",
+    # The mixture that the page Overview shows is the newest of those that are scored.
+    f"train joint demo --seed-model demo --domains {ALL} --steps 400 --evaluate-every 40 {FULL} --here",
+    f"evaluate run demo {SCORES}",
+    f"evaluate run demo --split dev {SCORES}",
+    "train expert pyrex --domain cython --mixture demo --steps 60 --evaluate-every 15 --learning-rate 0.001"
+    f" {TRAINING} --here",
+    f"evaluate run demo {SCORES}",
+    f"evaluate run demo --split dev {SCORES}",
+    "evaluate overlap --here",
+    "evaluate removal demo --blocks 5",
+    "alias set law@production demo/licences",
+    "view save code /experts?experts.search=python",
+)
+COMPARED = (
+    ("def read(path):", "a"),
+    ("The licensor grants", "b"),
+    ("#include <vector>\n", "tie"),
+    ("Returns the array of", "a"),
+)
+# Several commands in one process: torch is loaded once.
+_RUN_ALL = """
+import json, sys
+from pathlib import Path
+from ui.cli.app import main
+done = Path(sys.argv[2])
+for number, words in enumerate(json.loads(sys.argv[1])):
+    if number < int(done.read_text() if done.exists() else 0):
+        continue
+    print("workbench", *words, flush=True)
+    if code := main(words):
+        sys.exit(f"{words}: exit code {code}")
+    done.write_text(str(number + 1))
+"""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables of processes that work in a home; settings of this shell do not count."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+    return own | {"WORKBENCH_HOME": str(home), "OMP_WAIT_POLICY": "passive"}
+
+
+def run(home: Path, *words: str) -> str:
+    """What a command prints with `--json`."""
+    command = [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", *words, "--json"]
+    return subprocess.run(command, env=environment(home), check=True, capture_output=True, text=True).stdout
+
+
+def make_home(home: Path) -> None:
+    """Fills a home, as far as it is not filled yet."""
+    home.mkdir(parents=True, exist_ok=True)
+    words = [line.split() for line in COMMANDS]
+    code = [sys.executable, "-c", _RUN_ALL, json.dumps(words), str(home / "commands_done")]
+    subprocess.run(code, env=environment(home), check=True)
+    if not json.loads(run(home, "comparison", "list")):
+        for prompt, vote in COMPARED:
+            made = json.loads(
+                run(home, "comparison", "create", prompt, "demo", "dense", "--max-tokens", "60", "--seed", "1")
+            )
+            run(home, "comparison", "vote", made["id"], vote)
+
+
+if __name__ == "__main__":
+    make_home(Path(sys.argv[1]))

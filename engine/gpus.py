@@ -1,0 +1,63 @@
+"""The GPUs of this machine; `python -m engine.gpus` prints them as JSON, so that its caller takes no memory of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from engine.subprocesses import python_command
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, of AMD, and of both on Windows' Linux
+_SECONDS = 120.0  # for torch to name the GPUs
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: its UUID, and the value of CUDA_VISIBLE_DEVICES that shows a process nothing else."""
+
+    uuid: str
+    address: str
+    name: str = ""
+    memory_bytes: int = 0
+
+
+def has_driver() -> bool:
+    """Whether a driver of GPUs is loaded on this machine."""
+    return any(Path(driver).exists() for driver in _DRIVERS)
+
+
+def find_gpus() -> list[Gpu]:
+    """The GPUs that this process may use, in their order; another process asks torch. Empty without a driver."""
+    if not has_driver():
+        return []
+    command = python_command("engine.gpus")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        print(f"The GPUs cannot be listed, so jobs lease none: {error}\n{error.stderr or ''}", file=sys.stderr)
+        return []
+    return [Gpu(**one) for one in json.loads(done.stdout)]
+
+
+def addresses(count: int, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The values of CUDA_VISIBLE_DEVICES for each of the visible GPUs, which may be a part of the machine's."""
+    visible = [one.strip() for one in environment.get(VISIBLE, "").split(",") if one.strip()]
+    return visible[:count] if len(visible) >= count else [str(number) for number in range(count)]
+
+
+def _list_gpus() -> list[Gpu]:
+    import torch
+
+    count = torch.cuda.device_count()
+    pairs = zip(addresses(count), map(torch.cuda.get_device_properties, range(count)), strict=True)
+    return [Gpu(str(one.uuid), address, one.name, one.total_memory) for address, one in pairs]
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(gpu) for gpu in _list_gpus()]))

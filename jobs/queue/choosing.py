@@ -1,0 +1,85 @@
+"""Which waiting job a thread of this worker starts next: the most urgent one for which enough GPUs are free."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from sqlalchemy.orm import Session
+
+from workbench import database_clock
+from workbench.job_records import devices
+from workbench.job_records import jobs as rows
+from workbench.job_records.devices import DeviceNeed, DevicePool
+from workbench.registry import database
+from workbench.settings import Settings
+
+_choosing = threading.Lock()
+_chosen: dict[str, int] = {}  # ids of the jobs that threads of this worker have chosen, and how many GPUs each takes
+_pools: list[DevicePool] = []  # the GPUs of this worker, while it has some
+
+
+@contextmanager
+def leasing(pool: DevicePool) -> Iterator[None]:
+    """The jobs that this process starts lease their GPUs from this pool."""
+    _pools.append(pool)
+    try:
+        yield
+    finally:
+        _pools.remove(pool)
+
+
+@contextmanager
+def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
+    """The most urgent waiting job that can start here and that no other thread of this worker has chosen."""
+    with _choosing:
+        with database.reading(settings) as session:
+            ids = rows.due(session, database_clock.now(session), resend_seconds=0)
+            needs = rows.device_needs(session, ids, settings)
+            free = _num_free(session)
+        job_id = next((id for id in _startable(needs, free) if among is None or id in among), None)
+        if job_id is not None:
+            _chosen[job_id] = needs[job_id].count
+    try:
+        yield job_id
+    finally:
+        if job_id is not None:
+            _chosen.pop(job_id, None)
+
+
+def _pool() -> DevicePool | None:
+    return _pools[-1] if _pools else None
+
+
+def _num_free(session: Session) -> int:
+    """GPUs that are free and not meant for a job that this worker is about to start."""
+    if (pool := _pool()) is None:
+        return 0
+    free, holders = devices.num_free(session, pool)
+    return free - sum(count for job_id, count in _chosen.items() if job_id not in holders)
+
+
+def _startable(needs: Mapping[str, DeviceNeed], free: int) -> Iterator[str]:
+    """The ids of jobs that can start here, in the given order.
+
+    A job for which too few GPUs are free keeps later ones from them, or it might wait forever; one that takes more than
+    this worker has waits for another worker.
+    """
+    pool = _pool()
+    most, is_held_back = (len(pool.uuids) if pool else 0), False
+    for job_id, need in needs.items():
+        takes = need.count if most or need.is_required else 0
+        if job_id in _chosen or (pool is not None and takes > most):
+            continue
+        if pool is not None and takes:
+            is_held_back = is_held_back or takes > free
+            if is_held_back:
+                continue
+        yield job_id
+
+
+def gpu_options() -> list[str]:
+    """The options of a runner that say which GPUs it may lease."""
+    pool = _pool()
+    return ["--gpus", ",".join(pool.uuids)] if pool and pool.uuids else []

@@ -1,0 +1,101 @@
+"""Registers this machine's GPUs while a worker runs, and an API server on its GPU, with a heartbeat."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from engine.gpus import Gpu, find_gpus
+from jobs.attempt.attempt import host_name, new_owner
+from workbench.errors import BadSpec, DiskFull, NoRegistry
+from workbench.job_records import devices
+from workbench.job_records.devices import DevicePool
+from workbench.registry import database
+from workbench.settings import Settings
+
+_WITHOUT_GPU = ("cpu", "mps", "meta")
+
+
+def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> list[Gpu]:
+    """The GPUs that a worker with these settings leases to jobs. Raises BadSpec for a number that is not there."""
+    kind, _, only = settings.device.partition(":")
+    if kind in _WITHOUT_GPU:
+        return []
+    present, wanted = find(), settings.gpu_numbers or ([int(only)] if only.isdigit() else [])
+    if not present:
+        return [
+            Gpu(uuid=f"pretended-{number}-{host_name()[:40]}", address=str(number)) for number in settings.gpu_numbers
+        ]
+    missing = [str(number) for number in wanted if number >= len(present)]
+    if missing:
+        raise BadSpec(
+            [f"There is no GPU {', '.join(missing)}: this process sees {len(present)}, numbered from 0."],
+            "Correct WORKBENCH_GPUS or WORKBENCH_DEVICE.",
+        )
+    return [present[number] for number in wanted] or present
+
+
+@contextmanager
+def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
+    """Registers this machine's GPUs while the block lasts, and yields them as a pool for jobs."""
+    gpus, host, worker = gpus_of(settings, find), host_name(), new_owner()
+    pool = DevicePool(host, tuple(gpu.uuid for gpu in gpus))
+    if not gpus:
+        yield pool
+        return
+    renew = partial(devices.register, host=host, worker=worker, gpus=gpus, seconds=settings.lease_seconds)
+    with _heartbeat(settings, renew):
+        yield pool
+    with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+        devices.withdraw(session, worker)
+
+
+@contextmanager
+def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
+    """Registers an API server on a GPU while the block lasts; without a GPU it does nothing.
+
+    The bound of its memory is that of the cache for models and generations.
+    """
+    if not uuid:
+        yield
+        return
+    register = partial(
+        devices.register_tenant, host=host_name(), uuid=uuid, tenant=address, most_bytes=settings.cache_bytes
+    )
+    with _heartbeat(settings, partial(register, seconds=settings.lease_seconds)):
+        yield
+    with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+        register(session, seconds=0.0)
+
+
+@contextmanager
+def _heartbeat(settings: Settings, write: Callable[[Session], None]) -> Iterator[None]:
+    """Calls `write` in a transaction at once and then from a thread; a registry that is away is tried again."""
+    over = threading.Event()
+    _write(settings, write)
+    seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            _write(settings, write)
+
+    thread = threading.Thread(target=repeat, name="device heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _write(settings: Settings, write: Callable[[Session], None]) -> None:
+    try:
+        with database.transaction(settings) as session:
+            write(session)
+    except (NoRegistry, DiskFull) as problem:
+        print(problem, file=sys.stderr, flush=True)

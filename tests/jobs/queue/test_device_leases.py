@@ -1,0 +1,196 @@
+"""Workers with pretended GPUs: each job sees only those that it has leased, and no GPU has two jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_kind import job_spec
+from world import HERE, RunningWorkbench, eventually
+
+from engine import gpus
+from engine.gpus import Gpu, addresses
+from jobs.attempt.attempt import take
+from jobs.attempt.runner import see_only
+from jobs.queue import submit, tasks
+from jobs.queue.choosing import chosen, leasing
+from jobs.queue.device_registration import gpus_of, registered, tenancy
+from jobs.queue.local_runner import run_jobs
+from workbench.errors import BadSettings, BadSpec, DevicesBusy
+from workbench.job_records import jobs as rows
+from workbench.job_records.devices import DevicePool, list_devices
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.registry import database
+from workbench.registry.cards import DeviceCard
+from workbench.settings import Settings, read_settings
+
+PRESENT = [Gpu(f"uuid-{number}", str(number + 4), "H100", 80 << 30) for number in range(4)]
+
+
+def pretended(settings: Settings, gpus: str) -> Settings:
+    return settings.model_copy(update={"gpus": gpus})
+
+
+def devices(servers: RunningWorkbench) -> list[DeviceCard]:
+    with database.reading(servers.settings) as session:
+        return list_devices(session)
+
+
+def create(num_gpus: int = 0) -> str:
+    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=num_gpus)
+    with database.transaction() as session:
+        return rows.create_job(session, joint if num_gpus else job_spec())
+
+
+def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: RunningWorkbench) -> None:
+    started = [
+        servers.start("tiny_worker.py", WORKBENCH_GPUS=gpus, WORKBENCH_WORKER_SLOTS="4") for gpus in ("0-3", "4-7")
+    ]
+    servers.start("jobs.queue.scheduler")
+    ids = [submit.submit(job_spec(milliseconds=50)) for _ in range(12)]
+    most, is_killed = 0, False
+    until = time.monotonic() + 240
+    while not all(servers.card(job_id).state == "done" for job_id in ids):
+        assert time.monotonic() < until, [servers.card(job_id) for job_id in ids]
+        held = [one for one in devices(servers) if one.holder]
+        most = max(most, len(held))
+        by_first = [one.holder.job_id for one in held if one.holder and one.number in "0123"]
+        if not is_killed and len(by_first) == 4:
+            is_killed = True  # a host that is lost: the worker and its jobs' processes
+            started[0].kill()
+            for job_id in by_first:
+                for process in servers.runners(job_id):
+                    process.kill()
+        time.sleep(0.02)
+    assert is_killed
+    assert 4 <= most <= 8
+    assert [servers.num_effects(job_id) for job_id in ids] == [1] * 12
+    leased = [line.split() for line in (servers.settings.root / "leased.txt").read_text().splitlines()]
+    assert {number for _, number in leased} == set("01234567")
+    assert {job_id for job_id, _ in leased} == set(ids)
+    assert not list(servers.settings.root.glob("*.overlap"))
+    assert [one.holder for one in devices(servers)] == [None] * 8
+    eventually(lambda: [one.is_there for one in devices(servers)] == [False] * 4 + [True] * 4)
+
+
+def test_a_job_sees_only_the_gpus_that_it_has_leased(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+    ids = [create(), create(), create()]
+    two = pretended(servers.settings, "5-6").model_copy(update={"worker_slots": 3})
+    *_, last = run_jobs(ids, two)
+    assert [card.state for card in last] == ["done"] * 3
+    leased = (servers.settings.root / "leased.txt").read_text().splitlines()
+    assert {line.split()[1] for line in leased} == {"5", "6"}
+    assert not list(servers.settings.root.glob("*.overlap"))
+    assert [one.is_there for one in devices(servers)] == [False, False]  # withdrawn at the end
+
+
+def test_without_gpus_nothing_is_leased_and_nothing_is_hidden(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RUNNER", [sys.executable, str(HERE / "tiny_runner.py")])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    *_, last = run_jobs([create()], servers.settings)
+    assert [card.state for card in last] == ["done"]
+    assert devices(servers) == []
+    assert not (servers.settings.root / "leased.txt").exists()
+
+
+def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_another_machine(
+    servers: RunningWorkbench,
+) -> None:
+    settings = servers.settings
+    with registered(pretended(settings, "0-1")) as pool, leasing(pool):
+        running, large, too_large, later = create(), create(2), create(3), create()
+        assert take(settings, running, "somebody", pool) is not None
+        with chosen(settings) as job_id:
+            assert job_id is None  # one GPU is free, and the large job waits for both
+        assert "1 of 2 is in use by" in servers.card(large).waits_for
+        assert "no worker has more than 2" in servers.card(too_large).waits_for
+        submit.request_stop(large, "cancel")
+        with chosen(settings) as job_id:
+            assert job_id == later
+            with chosen(settings) as another:
+                assert another is None  # that GPU is meant for the job that was chosen
+
+
+def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
+    asking, plain = create(1), create()
+    with leasing(DevicePool("here")), chosen(servers.settings) as job_id:
+        assert job_id == plain
+    with pytest.raises(DevicesBusy):
+        take(servers.settings, asking, "somebody", DevicePool("here"))
+    assert servers.card(asking).state == "queued"
+
+
+def test_the_numbers_name_the_gpus_that_are_there(home: Path) -> None:
+    assert home
+    settings = Settings()
+    assert gpus_of(settings, lambda: PRESENT) == PRESENT
+    assert gpus_of(pretended(settings, "1,3"), lambda: PRESENT) == [PRESENT[1], PRESENT[3]]
+    assert gpus_of(Settings(device="cuda:2"), lambda: PRESENT) == [PRESENT[2]]
+    assert gpus_of(Settings(device="cpu"), lambda: PRESENT) == []
+    assert gpus_of(settings, list) == []
+    assert [gpu.address for gpu in gpus_of(pretended(settings, "4-6"), list)] == ["4", "5", "6"]
+    with pytest.raises(BadSpec, match=r"There is no GPU 4, 5: this process sees 4, numbered from 0\."):
+        gpus_of(pretended(settings, "3-5"), lambda: PRESENT)
+
+
+@pytest.mark.parametrize("value", ["many", "3-1", "-1", "1;2", "0-99999"])
+def test_numbers_that_are_none_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_GPUS", value)
+    with pytest.raises(BadSettings, match="WORKBENCH_GPUS must be numbers or ranges"):
+        read_settings()
+
+
+def test_addresses_are_those_of_the_gpus_that_the_worker_itself_may_see() -> None:
+    assert addresses(2, {}) == ["0", "1"]
+    assert addresses(2, {"CUDA_VISIBLE_DEVICES": "3, GPU-5a"}) == ["3", "GPU-5a"]
+
+
+def test_a_leased_gpu_is_the_only_one_of_the_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    monkeypatch.setenv("WORKBENCH_DEVICE", "cuda:2")
+    assert see_only([], Settings()).device == "cuda:2"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+    assert see_only(["2"], Settings()).device == Settings().device == "cuda"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> None:
+    with registered(pretended(servers.settings, "0")) as pool:
+        (uuid,) = pool.uuids
+        with tenancy(servers.settings, uuid, "http://127.0.0.1:8000"):
+            (card,) = devices(servers)
+            assert [one.most_bytes for one in card.tenants] == [servers.settings.cache_bytes]
+        eventually(lambda: devices(servers)[0].tenants == [])
+
+
+def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: RunningWorkbench) -> None:
+    short = pretended(servers.settings, "0").model_copy(update={"lease_seconds": 0.6, "heartbeat_seconds": 0.1})
+    with registered(short):
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:
+            assert devices(servers)[0].is_there
+            time.sleep(0.05)
+
+
+def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpus, "has_driver", lambda: True)
+    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"])
+    assert gpus.find_gpus() == []
+    assert "jobs lease none" in (shown := capsys.readouterr().err)
+    assert "no driver" in shown
+    listing = '[{"uuid": "u", "address": "3", "name": "H100", "memory_bytes": 5}]'
+    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
+    assert gpus.find_gpus() == [Gpu("u", "3", "H100", 5)]
+    monkeypatch.setattr(gpus, "has_driver", lambda: False)
+    assert gpus.find_gpus() == []

@@ -1,0 +1,28 @@
+"""workbench devices: the GPUs of all workers."""
+
+from __future__ import annotations
+
+from ui.cli.listing import Column, lists
+from ui.present.jobs.gpu_table import status_of
+from ui.present.text.formatting import size
+from workbench.registry.cards import DeviceCard
+
+_COLUMNS = (
+    Column("GPU", lambda one: f"{one.host}/{one.number}"),
+    Column("Status", status_of),
+    Column("Job", lambda one: one.holder.title if one.holder else ""),
+    Column("Job ID", lambda one: one.holder.job_id if one.holder else "", lambda id: id[:8]),
+    Column("API server", lambda one: ", ".join(tenant.address for tenant in one.tenants)),
+    Column("Model", lambda one: one.name or "pretended"),
+    Column("Memory", lambda one: one.memory_bytes, lambda count: size(count) if count else ""),
+)
+
+
+@lists(_COLUMNS, empty="No worker has registered a GPU: jobs compute on the CPU.", noun="GPU")
+def devices() -> list[DeviceCard]:
+    """List the GPUs that workers lease to jobs, and the jobs and API servers that use them."""
+    from workbench.job_records.devices import list_devices
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return list_devices(session)

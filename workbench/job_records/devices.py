@@ -1,0 +1,197 @@
+"""Devices: workers register the GPUs of their hosts, and a job leases some in the transaction that claims it.
+
+A device row names the job and the fence under which it was leased. The lease is valid as long as this job runs under
+this fence: it needs no heartbeat, and ends however the job's claim ends. A job whose heartbeat stopped keeps its
+devices until it is taken back, because until then it may renew its lease.
+All times are those of the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, case, delete, exists, select, update
+from sqlalchemy.orm import Session
+
+from engine.gpus import Gpu
+from workbench import database_clock
+from workbench.errors import BadSpec, DevicesBusy
+from workbench.kinds.catalog import kind_named
+from workbench.registry.cards import DeviceCard, DeviceHolder, DeviceTenantCard
+from workbench.settings import Settings
+from workbench.tables import Device, DeviceTenant, Job
+
+FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
+
+
+@dataclass(frozen=True)
+class DevicePool:
+    """The GPUs that one worker may lease to its jobs."""
+
+    host: str
+    uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceNeed:
+    """How many GPUs of one host a job takes; one that does not require them computes on the CPU where there is none."""
+
+    count: int = 0
+    is_required: bool = False
+
+
+def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNeed:
+    """What a job with this spec takes: what it asks for, or one for a kind that computes on a GPU."""
+    try:
+        described = kind_named(kind)
+    except BadSpec:  # its plug-in is not installed here
+        return DeviceNeed()
+    if requested := int(spec.get("num_gpus", 0)):
+        return DeviceNeed(requested, is_required=True)
+    spread = max(1, settings.processes) if described.uses_processes else 1
+    return DeviceNeed(spread if described.uses_gpu else 0)
+
+
+# a worker's side ----------------------------------------------------------------------------------
+
+
+def register(session: Session, host: str, worker: str, gpus: Iterable[Gpu], seconds: float) -> None:
+    """Registers the GPUs of a host for some seconds; to be repeated by the worker before they are over."""
+    now = database_clock.now(session)
+    session.execute(_without_sync(delete(Device).where(Device.seen_until < now - FORGET_SECONDS)))
+    for gpu in sorted(gpus, key=lambda gpu: gpu.uuid):  # always in this order: two workers do not block each other
+        row = session.get(Device, (host, gpu.uuid), with_for_update=True, populate_existing=True)
+        if row is None:
+            row = Device(host=host, uuid=gpu.uuid)
+            session.add(row)
+        row.address, row.name, row.memory_bytes = gpu.address, gpu.name[:120], gpu.memory_bytes
+        row.worker, row.seen_until = worker[:120], now + seconds
+
+
+def withdraw(session: Session, worker: str) -> None:
+    """Ends the registration of a worker that stops."""
+    now = database_clock.now(session)
+    session.execute(_without_sync(update(Device).where(Device.worker == worker[:120]).values(seen_until=now)))
+
+
+def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: DeviceNeed) -> list[str]:
+    """Leases GPUs to a job that was claimed in this transaction, and returns their values of CUDA_VISIBLE_DEVICES.
+
+    Those that no API server shares come first. Empty for a job that takes none, or that can do without on a host that
+    has none. Raises DevicesBusy if there are too few, which must roll the claim back.
+    """
+    if not need.count or (not pool.uuids and not need.is_required):
+        return []
+    order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.address, Device.uuid)
+    rows = list(session.scalars(_for_update(_in_pool(pool).order_by(Device.uuid, Device.host))))
+    ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
+    busy, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
+    free = [own[uuid] for uuid in ranked if uuid in own and uuid not in busy]
+    if len(free) < need.count:
+        raise DevicesBusy(need.count, len(free))
+    for row in free[: need.count]:
+        row.job_id, row.fence = job_id, fence
+    session.flush()
+    return [row.address for row in free[: need.count]]
+
+
+def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:
+    """How many GPUs of a pool are free, and the ids of the jobs that have leased the others."""
+    rows = session.scalars(_in_pool(pool)).all()
+    busy, own = _held(session, rows), {row.uuid for row in rows if row.host == pool.host}
+    return len(own - set(busy)), {job.id for job in busy.values()}
+
+
+def _in_pool(pool: DevicePool) -> Select[tuple[Device]]:
+    """The rows of a pool's GPUs, which another host may have, too: containers of one machine are hosts of their own."""
+    return select(Device).where(Device.uuid.in_(pool.uuids))
+
+
+def _held(session: Session, rows: Iterable[Device]) -> dict[str, Job]:
+    """The jobs that have leased these devices, by UUID."""
+    leased = [row for row in rows if row.job_id is not None]
+    if not leased:
+        return {}
+    running = select(Job).where(Job.id.in_({row.job_id for row in leased}), Job.state == "running")
+    jobs = {(job.id, job.fence): job for job in session.scalars(running.execution_options(populate_existing=True))}
+    pairs = [(row.uuid, (row.job_id or "", row.fence)) for row in leased]
+    return {uuid: jobs[key] for uuid, key in pairs if key in jobs}
+
+
+# API servers --------------------------------------------------------------------------------------
+
+
+def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most_bytes: int, seconds: float) -> None:
+    """Registers an API server on a GPU for some seconds; to be repeated before they are over."""
+    now = database_clock.now(session)
+    session.execute(_without_sync(delete(DeviceTenant).where(DeviceTenant.seen_until < now - FORGET_SECONDS)))
+    values = {"most_bytes": most_bytes, "seen_until": now + seconds}
+    session.merge(DeviceTenant(host=host, uuid=uuid, tenant=tenant[:200], **values))
+
+
+def _has_tenant(now: float) -> Any:
+    return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until >= now).correlate(Device)
+
+
+# reading ------------------------------------------------------------------------------------------
+
+
+def list_devices(session: Session) -> list[DeviceCard]:
+    """Every registered GPU by host and number, with the job that has leased it and the API servers that share it."""
+    now = database_clock.now(session)
+    rows = session.scalars(select(Device).execution_options(populate_existing=True)).all()
+    tenants = session.scalars(select(DeviceTenant).where(DeviceTenant.seen_until >= now)).all()
+    busy = _held(session, rows)
+    cards = [_card(row, now, busy.get(row.uuid), tenants) for row in rows]
+    return sorted(cards, key=lambda card: (card.host, len(card.number), card.number))
+
+
+def _card(row: Device, now: float, job: Job | None, tenants: Sequence[DeviceTenant]) -> DeviceCard:
+    here = [one for one in tenants if one.uuid == row.uuid]
+    return DeviceCard(
+        host=row.host,
+        number=row.address,
+        uuid=row.uuid,
+        name=row.name,
+        memory_bytes=row.memory_bytes,
+        is_there=row.seen_until >= now,
+        worker=row.worker,
+        holder=DeviceHolder(job_id=job.id, title=job.title) if job else None,
+        tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],
+    )
+
+
+def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
+    """Why no host can start a job with this need now, as a sentence; empty if one can, or there is no GPU at all."""
+    there = [device for device in devices if device.is_there]
+    hosts = {device.host for device in there}
+    totals = {host: [device for device in there if device.host == host] for host in sorted(hosts)}
+    largest = max(map(len, totals.values()), default=0)
+    if not need.count or (not there and not need.is_required):
+        return ""
+    if need.count > largest:
+        most = f"no worker has more than {largest}" if largest else "no worker has any"
+        fewer = "submit it with fewer" if need.is_required else "lower WORKBENCH_PROCESSES"
+        return f"It needs {_gpus(need.count)}, but {most}: start a worker that has, or {fewer}."
+    if any(sum(device.holder is None for device in own) >= need.count for own in totals.values()):
+        return ""
+    taken = [device for device in there if device.holder is not None]
+    wanted = "a GPU" if need.count == 1 else f"{need.count} GPUs of one machine"
+    titles = list(dict.fromkeys(device.holder.title for device in taken if device.holder))
+    by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
+    verb = "is" if len(taken) == 1 else "are"
+    return f"Waits for {wanted}: {len(taken)} of {len(there)} {verb} in use by {by}."
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs of one machine"
+
+
+def _for_update(statement: Any) -> Any:
+    return statement.with_for_update().execution_options(populate_existing=True)
+
+
+def _without_sync(statement: Any) -> Any:
+    return statement.execution_options(synchronize_session=False)

@@ -1,0 +1,221 @@
+"""A store that several machines share: folders of files below a URL, such as s3://bucket/prefix, by fsspec.
+
+A folder is there once its manifest is, which is uploaded last. Every file that arrives is compared with the SHA-256
+that is recorded for it, and fetched a second time if it differs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from engine.extras import require_extras
+from engine.files import MANIFEST, new_folder, sha256_of
+from workbench.errors import StorageError, StoreFailed
+
+_TRIES = 2  # of a file that arrives changed
+_S3_OPTIONS = {
+    "skip_instance_cache": True,  # the endpoint and the credentials are those of the environment now
+    "use_listings_cache": False,  # other machines write, too
+    "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3}},
+}
+_FULL = ("StorageFull", "QuotaExceeded", "InsufficientStorage", "No space left")
+_DENIED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoCredentials", "ExpiredToken")
+_RESUME = "then resume the job: it continues from its last checkpoint."
+
+
+class ObjectStore:
+    """Folders and small files below a URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._is_s3 = url.startswith("s3:")
+        self._fetching = threading.Lock()
+
+    @cached_property
+    def _fs(self) -> Any:
+        if self._is_s3:
+            require_extras("s3")
+        import fsspec
+
+        with self._explained():
+            return fsspec.filesystem(self.url.partition(":")[0], **(_S3_OPTIONS if self._is_s3 else {}))
+
+    def _place(self, name: str) -> str:
+        return f"{self.url.partition('://')[2]}/{name}"
+
+    def upload(self, folder: Path, name: str) -> None:
+        """Uploads a folder with a manifest; it is there for others when the last file, the manifest, is."""
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+        for path in [*files, folder / MANIFEST]:
+            self.put(path, f"{name}/{path.relative_to(folder).as_posix()}")
+
+    def fetch(self, name: str, folder: Path, *, replace: bool = False) -> bool:
+        """Fetches a folder, file by file against its manifest; False if it is not there.
+
+        Raises StorageError if a file is changed in the store itself.
+        """
+        manifest = self.read(f"{name}/{MANIFEST}")
+        if manifest is None:
+            return False
+        keep = partial(_keep_manifest, manifest)
+        with self._fetching, suppress(FileExistsError):  # another process was faster
+            if not replace and folder.exists():
+                return True
+            with new_folder(folder, replace=replace, complete=keep) as aside:
+                for file, listed in _files_in(manifest, f"{self.url}/{name}").items():
+                    self.get_verified(f"{name}/{file}", aside / file, listed["sha256"])
+        return True
+
+    def get_verified(self, name: str, path: Path, sha256: str) -> None:
+        """Fetches one file; raises StorageError if it is missing or not the one that was recorded."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(_TRIES):
+            try:
+                with self._explained(to_local_disk=True):
+                    self._fs.get_file(self._place(name), str(path))
+            except FileNotFoundError:
+                raise StorageError(f"The store {self.url} lacks {name}.", _RESTORE) from None
+            if sha256_of(path) == sha256:
+                return
+        path.unlink()
+        raise StorageError(
+            f"{name} in the store {self.url} is not the file that was written: its bytes changed.", _RESTORE
+        )
+
+    def put(self, path: Path, name: str) -> None:
+        """Uploads one file."""
+        with self._writing(name) as place:
+            self._fs.put_file(str(path), place)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a small file; None if it is not there."""
+        try:
+            with self._explained():
+                return bytes(self._fs.cat_file(self._place(name)))
+        except FileNotFoundError:
+            self._require_root()
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a small file."""
+        with self._writing(name) as place:
+            self._fs.pipe_file(place, content)
+
+    def names(self, folder: str) -> set[str]:
+        """The names of the files in a folder."""
+        try:
+            with self._explained():
+                return {
+                    path.rpartition("/")[2] for path in self._fs.ls(self._place(folder), detail=False, refresh=True)
+                }
+        except FileNotFoundError:
+            self._require_root()
+            return set()
+
+    def remove(self, name: str) -> None:
+        """Removes a file, or a folder with all that is in it; one that is not there is no error."""
+        with self._explained():
+            if self._fs.exists(self._place(name)):
+                self._fs.rm(self._place(name), recursive=True)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[str]:
+        """Yields the place of a file that is written in the block."""
+        place = self._place(name)
+        if not self._is_s3:
+            self._require_root()  # else a folder that is not mounted would be created
+        try:
+            with self._explained():
+                if not self._is_s3:
+                    self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
+                yield place
+        except FileNotFoundError:
+            self._require_root()
+            raise
+
+    def _require_root(self) -> None:
+        """Raises StoreFailed if not even the bucket, or the folder, is there."""
+        root = self.url.partition("://")[2]
+        root = root.partition("/")[0] if self._is_s3 else root
+        with self._explained():
+            if not self._fs.exists(root):
+                what = "bucket" if self._is_s3 else "folder"
+                raise StoreFailed(f"There is no {what} “{root}”.", f"Create it, or correct WORKBENCH_STORE; {_RESUME}")
+
+    @contextmanager
+    def _explained(self, *, to_local_disk: bool = False) -> Iterator[None]:
+        """Turns the errors of libraries into StoreFailed; their texts may name credentials and are left out."""
+        try:
+            yield
+        except (FileNotFoundError, StorageError):
+            raise
+        except Exception as error:
+            if not _is_of_store(error) or (to_local_disk and _is_full(error)):
+                raise
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> StoreFailed:
+        words = f"{type(error).__name__} {_code(error)} {error}"
+        if _is_full(error) or any(word in words for word in _FULL):
+            return StoreFailed(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
+        if isinstance(error, PermissionError) or any(word in words for word in _DENIED):
+            return StoreFailed(
+                f"The store {self.url} refuses the credentials ({_code(error) or type(error).__name__}).",
+                f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a user's who may read and write it, {_RESUME}",
+            )
+        return StoreFailed(
+            f"The store {self.url} does not answer ({_code(error) or type(error).__name__}).",
+            f"Check AWS_ENDPOINT_URL and the network, {_RESUME}",
+        )
+
+
+_RESTORE = "Restore it from a copy, or run the job that made it again."
+
+
+def _keep_manifest(manifest: bytes, folder: Path) -> None:
+    """Puts the manifest as it was written in place of the one that was made for the same files."""
+    (folder / MANIFEST).write_bytes(manifest)
+
+
+def _files_in(manifest: bytes, place: str) -> dict[str, dict[str, Any]]:
+    try:
+        files: dict[str, dict[str, Any]] = json.loads(manifest)["files"]
+        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+            raise ValueError("a file outside its folder")
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"The manifest of {place} is damaged ({error}).", _RESTORE) from None
+    return files
+
+
+def _is_of_store(error: Exception) -> bool:
+    modules = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
+    return isinstance(error, OSError) or bool(modules & {"botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec"})
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _code(error: BaseException) -> str:
+    """The code that S3 gave, such as AccessDenied; empty without one."""
+    while error is not None:
+        response: Mapping[str, Any] = getattr(error, "response", None) or {}
+        if code := response.get("Error", {}).get("Code"):
+            return str(code)
+        if error.__cause__ is None:
+            return ""
+        error = error.__cause__
+    return ""
+
+
+@lru_cache(maxsize=4)
+def object_store(url: str) -> ObjectStore | None:
+    """The store at a URL, one for each process; None for an empty one."""
+    return ObjectStore(url) if url else None

@@ -1,0 +1,135 @@
+"""Checkpoints of a job in a shared store, so that a worker of another machine continues from the last one.
+
+Below `checkpoints/JOB` lie the files of the job's folder under their SHA-256, and for each attempt that saved something
+an index, `index-FENCE.json`, of their names. An index is written after its files: an upload that was interrupted leaves
+the last one valid. The index with the highest fence counts: an attempt that lost its lease cannot replace it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from engine.files import new_file, sha256_of
+from workbench.errors import StorageError, StoreFailed
+from workbench.store.object_store import ObjectStore
+
+SYNCED = ".synced.json"  # in a job's folder: the index that it was last equal to
+_INDEX = re.compile(r"index-(\d{8})\.json")
+
+Files = dict[str, str]  # SHA-256 by path
+
+
+@dataclass(frozen=True)
+class _Index:
+    fence: int
+    files: Files
+
+    def dump(self) -> bytes:
+        return json.dumps({"fence": self.fence, "files": self.files}, indent=1, sort_keys=True).encode()
+
+
+class StoredCheckpoints:
+    """The checkpoints of one job in a shared store, as one attempt sees them."""
+
+    def __init__(self, store: ObjectStore, job_id: str, fence: int) -> None:
+        self._store, self._fence = store, fence
+        self._folder = f"checkpoints/{job_id}"
+        self._hashes: dict[tuple[str, int, int], str] = {}
+
+    def restore(self, folder: Path) -> list[str]:
+        """Makes the folder equal to the newest index, unless it is already, or has gone on from it.
+
+        Returns the names of files that are damaged or missing in the store: they are left out, so that the training
+        continues from an older checkpoint.
+        """
+        newest = self._newest()
+        if newest is None or _synced(folder) == newest:
+            return []
+        aside = folder.with_name(f".{folder.name}.restored")
+        shutil.rmtree(aside, ignore_errors=True)
+        damaged = [name for name, sha256 in newest.files.items() if not self._get(sha256, _inside(aside, name))]
+        aside.mkdir(parents=True, exist_ok=True)
+        _write_synced(aside, newest)
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+        return damaged
+
+    def save(self, folder: Path) -> None:
+        """Uploads what is new in the folder, and then the index; files of older indexes go.
+
+        Raises StoreFailed: then the last index counts.
+        """
+        index = _Index(self._fence, dict(self._files(folder)))
+        before, present = self._newest(), self._store.names(f"{self._folder}/files")
+        for name, sha256 in index.files.items():
+            if sha256 not in present:
+                self._store.put(folder / name, f"{self._folder}/files/{sha256}")
+        self._store.write(f"{self._folder}/index-{self._fence:08d}.json", index.dump())
+        _write_synced(folder, index)
+        if before is None or before.fence <= self._fence:
+            for sha256 in set(before.files.values() if before else ()) - set(index.files.values()):
+                self._store.remove(f"{self._folder}/files/{sha256}")
+
+    def remove(self) -> None:
+        """Removes all of the job's checkpoints from the store."""
+        self._store.remove(self._folder)
+
+    def _newest(self) -> _Index | None:
+        fences = [match[0] for name in self._store.names(self._folder) if (match := _INDEX.fullmatch(name))]
+        content = self._store.read(f"{self._folder}/{max(fences)}") if fences else None
+        return _parsed(content) if content else None
+
+    def _get(self, sha256: str, path: Path) -> bool:
+        try:
+            self._store.get_verified(f"{self._folder}/files/{sha256}", path, sha256)
+        except StoreFailed:
+            raise
+        except StorageError:
+            return False
+        return True
+
+    def _files(self, folder: Path) -> Iterator[tuple[str, str]]:
+        """The files of a folder with their hashes; those that are being written are left out."""
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith(".") for part in name.parts):
+                yield name.as_posix(), self._sha256(path)
+
+    def _sha256(self, path: Path) -> str:
+        status = path.stat()
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        if key not in self._hashes:
+            self._hashes[key] = sha256_of(path)
+        return self._hashes[key]
+
+
+def _inside(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts:
+        raise StorageError(f"An index of checkpoints names a file outside its folder: {name[:60]!r}.", "Remove it.")
+    return folder / name
+
+
+def _parsed(content: bytes) -> _Index:
+    try:
+        values: Mapping[str, object] = json.loads(content)
+        files = values["files"]
+        assert isinstance(files, dict)
+        return _Index(int(str(values["fence"])), {str(name): str(sha256) for name, sha256 in files.items()})
+    except (ValueError, KeyError, TypeError, AssertionError):
+        raise StorageError("An index of checkpoints is damaged.", "Start a new job.") from None
+
+
+def _synced(folder: Path) -> _Index | None:
+    file = folder / SYNCED
+    return _parsed(file.read_bytes()) if file.is_file() else None
+
+
+def _write_synced(folder: Path, index: _Index) -> None:
+    with new_file(folder / SYNCED) as file:
+        file.write_bytes(index.dump())
