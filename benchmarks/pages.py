@@ -1,13 +1,14 @@
 """From the click on an entry of the navigation until the page stands still, in a real browser, by its own clock.
 
-Goal: 95 % within 500 ms on an idle machine, and within 1 s while a training runs and four answers are streamed.
+Goal: 95 % within 500 ms on an idle machine, and within 1 s while a training runs and four answers are streamed. “idle”
+means here that nothing else of this workbench runs; the load of the machine says what others do.
 
 A studio and an API server of their own (`workbench up`) serve a copy of a home, which is not changed. A script in the
 page notes `performance.now()` at the click and when the next page's title stands there, the run has ended, and no
 element is a placeholder or left from the page before. Beside it, in turns and in the same run: the peer, an app of
 Streamlit alone with as many pages, each a title, a table of 20 rows and a Plotly chart. Both are measured quiet first,
 then with the load. How busy the machine is stands beside the numbers. The last line is JSON.
-Run: python benchmarks/pages.py --home HOME --mixture demo --seed-model demo
+Run: python benchmarks/pages.py [--home HOME --mixture demo --seed-model demo]
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -66,14 +69,14 @@ MEASURE = """([entry, patience]) => new Promise((resolve) => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, required=True, help="A home with a scored mixture, such as the demo's.")
+    parser.add_argument("--home", type=Path, help="a home with a scored mixture; else that of the pictures is made")
     parser.add_argument("--mixture", default="demo", help="generates the answers")
     parser.add_argument("--seed-model", default="demo", help="the training starts from it")
     parser.add_argument("--rounds", type=int, default=5, help="visits of every page, after a first that is not counted")
     options = parser.parse_args()
     entries = list(dict.fromkeys(page.entry for page in PAGES))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        home = Path(shutil.copytree(options.home, Path(folder) / "home", ignore=shutil.ignore_patterns("*.log")))
+        home = copied_or_made(options.home, Path(folder) / "home")
         studio, api = stack.enter_context(workbench_with_api(home))
         peer = stack.enter_context(streamlit(Path(folder), f"NAMES = {entries}\n{PEER}"))
         playwright = stack.enter_context(sync_playwright())
@@ -85,6 +88,15 @@ def main() -> None:
             result["training and four streams"] = measure(pages, entries, options.rounds)
         browser.close()
     report(result)
+
+
+def copied_or_made(given: Path | None, home: Path) -> Path:
+    """A copy of a given home, else one with the registry of the pictures, which takes some minutes."""
+    if given is not None:
+        return Path(shutil.copytree(given, home, ignore=shutil.ignore_patterns("*.log")))
+    script = Path(__file__).parents[1] / "docs" / "images" / "demo_home.py"
+    subprocess.run([sys.executable, str(script), str(home)], check=True)
+    return home
 
 
 def opened(page: Page, address: str) -> Page:

@@ -29,7 +29,7 @@ LONG = {
     "kind": "train-joint",
     "seed_model": "demo",
     "domains": ALL.split(","),
-    "training": {"num_steps": 6000, "block_size": 256, "learning_rate": 0.004, "clip": 1.0, "evaluate_every": 10},
+    "training": {"num_steps": 6000, "block_size": 128, "learning_rate": 0.004, "clip": 1.0, "evaluate_every": 10},
 }
 
 

@@ -11,7 +11,7 @@ from studio import Workbench, settle, type_prompt, window
 
 WIDTH, HEIGHT = 1280, 800  # of the window
 SHOWN = (960, 600)  # of the tour
-QUALITY = 60  # of WebP, 0 to 100
+QUALITY = 80  # of WebP, 0 to 100
 # A bar over the lower edge with the sentence, and a ring around what is clicked next.
 _BAR = """([words, box]) => {
   document.querySelectorAll(".tour").forEach((one) => one.remove());
@@ -95,13 +95,15 @@ def _train(recorder: Recorder, running: Workbench) -> None:
     recorder.click(wanted, "… and what you want of it: one more expert, beside the others", 3)
     expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible()
     settle(page)
-    recorder.show("Measured before it starts: time, memory, disk, and the first batch as the model will see it", 5)
+    recorder.show("Measured before it starts: time, memory and disk", 5)
 
 
 def _jobs(recorder: Recorder, running: Workbench) -> None:
     _open(recorder, running, "jobs")
     expect(recorder.page.locator(".js-plotly-plot .scatterlayer").nth(1)).to_be_visible()
-    recorder.show("A training as it runs: its curves, an ETA, pause, resume, and what it writes as it learns", 5)
+    recorder.show("A training as it runs, with an ETA, pause and resume", 3)
+    recorder.page.locator(".js-plotly-plot").first.scroll_into_view_if_needed()
+    recorder.show("Its curves, against a dense model's, and below them what it writes as it learns", 5)
 
 
 def _map(recorder: Recorder, running: Workbench) -> None:

@@ -103,7 +103,7 @@ def test_an_expert_takes_the_place_of_the_cards_and_a_button_leads_back() -> Non
     assert len(cards_on(app)) == 4
 
 
-def test_beside_an_open_expert_the_registry_is_read_only_where_it_is_looked_at() -> None:
+def test_beside_an_open_expert_the_registry_is_read_only_when_it_is_opened() -> None:
     app = open_page("experts", experts__chosen=["first/code"])
     assert "Sorted by" not in [one.label for one in app.selectbox]
     app = open_page("experts", experts__chosen=["first/code"], experts__others=True)
