@@ -81,16 +81,16 @@ def resident(which: str) -> int:
     return 1024 * int(next(line for line in lines if line.startswith(which)).split()[1])
 
 
-WAYS: dict[str, Callable[[Path], Callable[[], None]]] = {
+VARIANTS: dict[str, Callable[[Path], Callable[[], None]]] = {
     "transformers": peer,
     "ours": lambda folder: ours(folder, False),
     "ours with activation checkpointing": lambda folder: ours(folder, True),
 }
 
 
-def measure(way: str, folder: Path) -> None:
+def measure(variant: str, folder: Path) -> None:
     """Prints bytes at the peak above those before, and seconds of processor time."""
-    run = WAYS[way](folder)
+    run = VARIANTS[variant](folder)
     before, start = resident("VmRSS"), time.process_time()
     run()
     print(resident("VmHWM") - before, time.process_time() - start)
@@ -98,7 +98,7 @@ def measure(way: str, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", choices=list(WAYS))
+    parser.add_argument("--measure", choices=list(VARIANTS))
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -107,14 +107,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fresh_model(SHAPE, VOCAB).save_pretrained(name)
         figures = {}
-        for way in WAYS:
-            command = [sys.executable, __file__, "--measure", way, "--folder", name]
+        for variant in VARIANTS:
+            command = [sys.executable, __file__, "--measure", variant, "--folder", name]
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-            figures[way] = float(output[-2]), float(output[-1])
-            memory, seconds = (own / other for own, other in zip(figures[way], figures["transformers"], strict=True))
+            figures[variant] = float(output[-2]), float(output[-1])
+            memory, seconds = (
+                own / other for own, other in zip(figures[variant], figures["transformers"], strict=True)
+            )
             print(
-                f"{way}: {figures[way][0] / 1e6:,.0f} MB, {memory:.2f} times the peer's; "
-                f"{figures[way][1]:.1f} s of processor time, {seconds:.2f} times the peer's",
+                f"{variant}: {figures[variant][0] / 1e6:,.0f} MB, {memory:.2f} times the peer's; "
+                f"{figures[variant][1]:.1f} s of processor time, {seconds:.2f} times the peer's",
                 flush=True,
             )
     sys.exit(figures["ours"][0] >= figures["transformers"][0])

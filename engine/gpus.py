@@ -38,9 +38,12 @@ def find_gpus() -> list[Gpu]:
         return []
     command = python_command("engine.gpus")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        print(f"The GPUs cannot be listed, so jobs lease none: {error}\n{error.stderr or ''}", file=sys.stderr)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        fault = done.stderr if done.returncode else ""
+    except subprocess.TimeoutExpired as error:
+        fault = str(error)
+    if fault:
+        print(f"The GPUs cannot be listed, so jobs lease none: {fault}", file=sys.stderr)
         return []
     return [Gpu(**one) for one in json.loads(done.stdout)]
 

@@ -20,7 +20,7 @@ from engine.files import faults_in, new_folder
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
 from workbench.answers.backups import WorkbenchBackup
-from workbench.errors import DiskFull, StorageError
+from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
 from workbench.settings import Settings
@@ -58,7 +58,7 @@ def back_up(settings: Settings, folder: Path, see: See = lambda *_: None) -> Wor
 
 def settings_of(settings: Settings, home: Path) -> Settings:
     """The settings of a workbench that lies in one folder."""
-    return settings.model_copy(update={"home": home, "artifacts": None, "database_url": ""})
+    return settings.model_copy(update={"home": home, "artifacts": None, "database_url": "", "store": ""})
 
 
 @contextmanager
@@ -125,13 +125,23 @@ def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None
     """Copies an artifact with its record, from the trash if it was deleted meanwhile."""
     for _ in range(2):  # it may be moved to the trash while it is read
         in_trash = [entry.path for entry in source.trash.entries() if entry.id == artifact.id]
-        folder = next((path for path in (source.path(artifact.id), *in_trash) if path.exists()), None)
+        folder = next((path for path in (_fetched(source, artifact), *in_trash) if path.exists()), None)
         if folder is not None:
             shutil.rmtree(target.path(artifact.id), ignore_errors=True)
             copy_tree(folder, target.path(artifact.id))
             if folder.exists():
                 break
     copy_tree(source.records.path(artifact.id), target.records.path(artifact.id))
+
+
+def _fetched(source: Storage, artifact: Artifact) -> Path:
+    """The folder of an artifact; absent where a shared store has none, or a damaged one. Raises StoreFailed."""
+    try:
+        return source.path(artifact.id)
+    except StoreFailed:
+        raise
+    except StorageError:
+        return source.place(artifact.id)
 
 
 # jobs ---------------------------------------------------------------------------------------------------

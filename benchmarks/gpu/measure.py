@@ -194,7 +194,7 @@ def products_per_second(device: torch.device, width: int = 8192) -> float:
 
 
 def seconds(device: torch.device) -> float:
-    """The time when the device has done what it was told."""
+    """The time, when the device has finished what was queued on it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the file of figures")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the steps")
-    parser.add_argument("--step", choices=list(STEPS), help="this step alone, in this process; prints its figures")
+    parser.add_argument("--step", choices=list(STEPS), help="only this step, in this process; prints its figures")
     arguments = parser.parse_args()
     try:
         device = choose_device(arguments.device)

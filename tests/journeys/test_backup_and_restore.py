@@ -31,6 +31,7 @@ from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.requests.generation import Host, plan
 from workbench.settings import Settings, get_settings
+from workbench.store.object_store import object_store
 from workbench.store.storage import get_storage
 from workbench.tables import Base, Corpus, Expert, Job
 
@@ -221,6 +222,27 @@ def test_artifacts_elsewhere_go_where_the_settings_of_the_new_home_say(trained: 
     assert check_store(there).ok
     assert not (there.root / "artifacts").exists()
     assert expert_hashes(there) == expert_hashes(get_settings())
+
+
+def test_what_only_a_shared_store_has_is_in_the_backup_and_what_it_lost_is_named(
+    trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    monkeypatch.setenv("WORKBENCH_STORE", f"file://{store}")
+    get_settings.cache_clear()
+    object_store.cache_clear()
+    list(get_storage().upload_missing())
+    with reading() as session:
+        court, kitchen = (expert_row(session, f"small/{name}").artifact_id for name in ("court", "kitchen"))
+    for id in (court, kitchen):
+        shutil.rmtree(get_storage().place(id))
+    flip(next((store / "artifacts" / kitchen).glob("*.safetensors")))
+    assert [fault.id for fault in back_up(get_settings(), tmp_path / "copy").faulty] == [kitchen]
+    there = Settings(home=tmp_path / "elsewhere", store="")
+    assert [fault.id for fault in restore(there, tmp_path / "copy").check.faulty] == [kitchen]
+    assert (there.artifacts_folder / court / MANIFEST).exists()
+    object_store.cache_clear()
 
 
 def expert_hashes(settings: Settings) -> list[str]:

@@ -104,7 +104,7 @@ def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:
     return len(own - set(busy)), {job.id for job in busy.values()}
 
 
-def _in_pool(pool: DevicePool) -> Select[tuple[Device]]:
+def _in_pool(pool: DevicePool) -> Select[Device]:
     """The rows of a pool's GPUs, which another host may have, too: containers of one machine are hosts of their own."""
     return select(Device).where(Device.uuid.in_(pool.uuids))
 

@@ -69,7 +69,7 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     assert 4 <= most <= 8
     assert [servers.num_effects(job_id) for job_id in ids] == [1] * 12
     leased = [line.split() for line in (servers.settings.root / "leased.txt").read_text().splitlines()]
-    assert {number for _, number in leased} == set("01234567")
+    assert {number for _, number in leased} <= set("01234567")
     assert {job_id for job_id, _ in leased} == set(ids)
     assert not list(servers.settings.root.glob("*.overlap"))
     assert [one.holder for one in devices(servers)] == [None] * 8
