@@ -189,16 +189,22 @@ class _Training:
         self.saves_memory = True
 
     def _update_or_save_memory(self, step: int) -> Step | Note:
-        """An update; or, where a GPU's memory does not suffice for it, what makes it need less: the bits are the same.
+        """An update; or, where a GPU's memory does not suffice for its passes, what makes them need less (same bits).
 
         Processes that train together wait for each other within an update, so they fail.
         """
+        config, began = self.config, time.perf_counter()
+        torch.manual_seed(step_seed(config.seed, step) + self.team.rank)
+        self.model.train()
+        batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
         try:
-            return self._update(step)
+            losses_ABT = self._backward(batches)
         except torch.OutOfMemoryError:
             is_possible = self.team is SINGLE_PROCESS and can_checkpoint_activations(self.model.lm)
             if self.saves_memory or not is_possible:
                 raise
+        else:
+            return self._update(step, batches, losses_ABT, began)
         self.optimizer.zero_grad()  # of the part of the update that was done
         torch.cuda.empty_cache()
         self._save_memory()
@@ -207,13 +213,9 @@ class _Training:
             "the backward pass (activation_checkpointing), which changes no number but takes a third more operations."
         )
 
-    def _update(self, step: int) -> Step:
-        config, began = self.config, time.perf_counter()
-        torch.manual_seed(step_seed(config.seed, step) + self.team.rank)
-        self.model.train()
-        batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
-        losses_ABT = self._backward(batches)
-        losses = LossMeans(batches, losses_ABT)
+    def _update(self, step: int, batches: Sequence[Batch], losses_ABT: Tensor, began: float) -> Step:
+        """Changes the weights by the gradients that are there."""
+        config, losses = self.config, LossMeans(batches, losses_ABT)
         loss = losses.mean()
         _require_finite(loss, f"The loss of step {step + 1}", "nothing was updated")
         groups = gradient_groups(self.model, counted_rows(batches, self.sampler.rows))

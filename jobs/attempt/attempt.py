@@ -121,15 +121,17 @@ def _attempt(
     claim, settings = work.claim, work.settings
     try:
         with Heartbeat(claim, settings, reporter, hard_exit, watch) as heartbeat:
-            register = yield from _drive(work, heartbeat, reporter)
+            try:
+                register = yield from _drive(work, heartbeat, reporter)
+            except (Stopped, GeneratorExit, KeyboardInterrupt) as stop:
+                _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
+                raise
         is_done = finish_done(claim, settings, register, reporter.take(), reporter.result())
     except LeaseLost:
         raise
     except Stopped as stopped:
-        _keep(work, reporter)  # a training that is stopped leaves a checkpoint
         finish(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
-        _keep(work, reporter)
         finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as raised:
@@ -144,14 +146,15 @@ def _attempt(
         if is_done:
             with suppress(Problem, OSError):  # else the scheduler does it
                 remove_leftovers_of(settings, claim.job_id)
+            with suppress(Problem, OSError):
                 if work.checkpoints:
                     work.checkpoints.remove()
 
 
-def _keep(work: Work, reporter: Reporter) -> None:
+def _keep(work: Work, reporter: Reporter, *, upload: bool) -> None:
     """Keeps what a stopped attempt leaves for the next one; a shared store that is away has the checkpoint before."""
     reporter.keep_throughput(work.folder / THROUGHPUT)
-    if work.checkpoints:
+    if upload and work.checkpoints:
         try:
             work.checkpoints.save(work.folder)
         except StorageError as problem:

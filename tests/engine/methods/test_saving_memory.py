@@ -144,6 +144,19 @@ def test_memory_that_never_suffices_ends_the_training(
         trained("demix")
 
 
+def test_a_lack_of_memory_for_the_optimizer_is_not_taken_for_one_of_the_passes(
+    trained: Callable[..., Trained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Activation checkpointing would not help, and the optimizer's state is half made."""
+
+    def step(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr("engine.training.loop.clip_and_step", step)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained("demix")
+
+
 def test_a_family_whose_layers_cannot_is_refused() -> None:
     with pytest.raises(ModelError, match="cannot checkpoint activations"), checkpointed_activations(nn.Linear(2, 2)):
         pass
