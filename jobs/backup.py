@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url, select
 
+from engine.errors import DamagedFile
 from engine.files import faults_in, new_folder
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
@@ -107,7 +108,11 @@ def _copy_artifacts(settings: Settings, copy: Settings, see: See) -> WorkbenchBa
     for number, artifact in enumerate(artifacts):
         see(number, len(artifacts), done, total)
         _copy_artifact(source, target, artifact)
-        if (fault := faulty_artifact(copy, artifact)) is not None:
+        fault = faulty_artifact(copy, artifact)
+        if fault is not None and _is_fetched_again(source, artifact):
+            _copy_artifact(source, target, artifact)
+            fault = faulty_artifact(copy, artifact)
+        if fault is not None:
             faulty.append(fault)
         done += artifact.size_bytes
     see(len(artifacts), len(artifacts), total, total)
@@ -135,13 +140,29 @@ def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None
 
 
 def _fetched(source: Storage, artifact: Artifact) -> Path:
-    """The folder of an artifact; absent where a shared store has none, or a damaged one. Raises StoreFailed."""
+    """The folder of an artifact; absent where a shared store has none, or a damaged one.
+
+    Raises StoreFailed, and DiskFull where it does not fit.
+    """
     try:
         return source.path(artifact.id)
-    except StoreFailed:
+    except (StoreFailed, DiskFull):
         raise
     except StorageError:
         return source.place(artifact.id)
+
+
+def _is_fetched_again(source: Storage, artifact: Artifact) -> bool:
+    """True once the damaged copy of an artifact is replaced by that of a shared store. Raises the same."""
+    if source.shared is None:
+        return False
+    try:
+        source.kept(artifact).check()
+    except (StoreFailed, DiskFull):
+        raise
+    except (StorageError, DamagedFile):
+        return False
+    return True
 
 
 # jobs ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -31,9 +32,9 @@ from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.requests.generation import Host, plan
 from workbench.settings import Settings, get_settings
-from workbench.store.object_store import object_store
+from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import get_storage
-from workbench.tables import Base, Corpus, Expert, Job
+from workbench.tables import Base, Corpus, Expert, Job, SeedModel
 
 from .conftest import Do, write_domain
 
@@ -235,14 +236,24 @@ def test_what_only_a_shared_store_has_is_in_the_backup_and_what_it_lost_is_named
     list(get_storage().upload_missing())
     with reading() as session:
         court, kitchen = (expert_row(session, f"small/{name}").artifact_id for name in ("court", "kitchen"))
+        seed = session.scalars(select(SeedModel.artifact_id)).first()
     for id in (court, kitchen):
         shutil.rmtree(get_storage().place(id))
+    flip(next(get_storage().path(seed).glob("*.safetensors")))  # a damaged copy is fetched again
     flip(next((store / "artifacts" / kitchen).glob("*.safetensors")))
+    with monkeypatch.context() as patched, pytest.raises(DiskFull):
+        patched.setattr(ObjectStore, "get_verified", fail_as_full)
+        back_up(get_settings(), tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
     assert [fault.id for fault in back_up(get_settings(), tmp_path / "copy").faulty] == [kitchen]
     there = Settings(home=tmp_path / "elsewhere", store="")
     assert [fault.id for fault in restore(there, tmp_path / "copy").check.faulty] == [kitchen]
     assert (there.artifacts_folder / court / MANIFEST).exists()
     object_store.cache_clear()
+
+
+def fail_as_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def expert_hashes(settings: Settings) -> list[str]:

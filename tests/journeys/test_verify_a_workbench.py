@@ -185,6 +185,8 @@ def test_what_is_damaged_in_a_shared_store_is_named(
     folder = folder_of(Expert, "small/court")
     list(get_storage().upload_missing())
     assert check(capsys, 0)["ok"]
+    flip(next(folder.glob("*.safetensors")))
+    assert check(capsys, 0)["ok"]  # a damaged copy is fetched again
     shutil.rmtree(folder)
     flip(next((store / "artifacts" / folder.name).glob("*.safetensors")))
     (fault,) = check(capsys, 1)["faulty"]

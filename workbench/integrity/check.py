@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from sqlalchemy import or_, select, text
 from sqlalchemy.orm import Session
 
-from engine.files import faults_in
+from engine.files import ArtifactRef, faults_in
 from workbench.answers.integrity import Dependent, FaultyArtifact, StoreCheck, Thing
-from workbench.errors import StorageError, StoreFailed
+from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store import ownership
-from workbench.store.storage import Storage, get_storage
+from workbench.store.storage import CachedArtifact, Storage, get_storage
 from workbench.tables import (
     Artifact,
     Clustering,
@@ -81,17 +81,36 @@ def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | 
 
 
 def _faults(storage: Storage, artifact: Artifact) -> list[str]:
-    """What is wrong; raises StoreFailed while a shared store is away."""
+    """What is wrong, after a damaged copy was fetched again from a shared store.
+
+    Raises StoreFailed while the store is away, and DiskFull where its copy does not fit.
+    """
     try:
-        if not storage.path(artifact.id).is_dir():
+        kept = storage.kept(artifact)
+        if not kept.folder.is_dir():
             return ["Its folder is missing."]
-        return [f"{name} {fault}" for name, fault in faults_in(storage.path(artifact.id), artifact.sha256)]
-    except StoreFailed:
+        if not (faults := _faults_of_files(kept)) or not isinstance(kept, CachedArtifact):
+            return faults
+        kept.fetch_again()
+        return _faults_of_files(kept)
+    except (StoreFailed, DiskFull):
         raise
     except StorageError as error:  # a shared store's own copy
         return [error.cause]
-    except OSError as error:  # such as an input/output error of the disk
-        return [f"Its files cannot be read ({error})."]
+    except OSError as error:
+        return [_unreadable(error)]
+
+
+def _faults_of_files(kept: ArtifactRef) -> list[str]:
+    try:
+        return [f"{name} {fault}" for name, fault in faults_in(kept.folder, kept.sha256)]
+    except OSError as error:
+        return [_unreadable(error)]
+
+
+def _unreadable(error: OSError) -> str:
+    """A sentence about an error such as that of a disk's input or output."""
+    return f"Its files cannot be read ({error})."
 
 
 def _registry_faults(session: Session) -> list[str]:

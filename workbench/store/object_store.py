@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.extras import require_extras
-from engine.files import MANIFEST, new_folder, sha256_of
+from engine.files import MANIFEST, new_file, new_folder, sha256_of
 from workbench.errors import StorageError, StoreFailed
 
 _TRIES = 2  # of a file that arrives changed
@@ -127,15 +127,17 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[str]:
-        """Yields the place of a file that is written in the block."""
+        """Yields the place at which the block writes a file: others see all of it, or nothing."""
         place = self._place(name)
         if not self._is_s3:
             self._require_root()  # else a folder that is not mounted would be created
         try:
             with self._explained():
-                if not self._is_s3:
-                    self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
-                yield place
+                if self._is_s3:
+                    yield place
+                else:
+                    with new_file(Path(place)) as aside:
+                        yield str(aside)
         except FileNotFoundError:
             self._require_root()
             raise
@@ -165,6 +167,8 @@ class ObjectStore:
         words = f"{type(error).__name__} {_code(error)} {error}"
         if _is_full(error) or any(word in words for word in _FULL):
             return StoreFailed(f"The store {self.url} is full.", f"Free some space there, {_RESUME}")
+        if not self._is_s3:
+            return self._failure_of_folder(error)
         if isinstance(error, PermissionError) or any(word in words for word in _DENIED):
             return StoreFailed(
                 f"The store {self.url} refuses the credentials ({_code(error) or type(error).__name__}).",
@@ -173,6 +177,18 @@ class ObjectStore:
         return StoreFailed(
             f"The store {self.url} does not answer ({_code(error) or type(error).__name__}).",
             f"Check AWS_ENDPOINT_URL and the network, {_RESUME}",
+        )
+
+    def _failure_of_folder(self, error: Exception) -> StoreFailed:
+        reason = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
+        if isinstance(error, PermissionError):
+            return StoreFailed(
+                f"The user of this process may not read and write the store {self.url} ({reason}).",
+                f"Change the permissions of that folder, {_RESUME}",
+            )
+        return StoreFailed(
+            f"The store {self.url} cannot be read or written ({reason}).",
+            f"Check its disk, and that it is mounted, {_RESUME}",
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.errors import DamagedFile
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, sha256_of
-from workbench.errors import DiskFull, StorageError
+from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.records import Records, remove_leftovers
@@ -47,12 +47,23 @@ class CachedArtifact(ArtifactRef):
     fetch_again: Callable[[], None] = lambda: None
 
     def check(self) -> str:
-        """As for any artifact; raises DamagedFile only when the store's own copy is damaged, too."""
+        """As for any artifact; raises DamagedFile only when the store's own copy is damaged, too.
+
+        Raises StoreFailed while the store is away, and DiskFull.
+        """
         try:
             return super().check()
         except DamagedFile:
-            self.fetch_again()
+            self._replace()
             return super().check()
+
+    def _replace(self) -> None:
+        try:
+            self.fetch_again()
+        except (StoreFailed, DiskFull):
+            raise
+        except StorageError as error:
+            raise DamagedFile(error.cause, error.next_step) from error
 
 
 class Storage:

@@ -2,7 +2,8 @@
 
 Below `checkpoints/JOB` lie the files of the job's folder under their SHA-256, and for each attempt that saved something
 an index, `index-FENCE.json`, of their names. An index is written after its files: an upload that was interrupted leaves
-the last one valid. The index with the highest fence counts: an attempt that lost its lease cannot replace it.
+the last one valid. Of those that can be read, the index with the highest fence counts: an attempt that lost its lease
+cannot replace it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,19 @@ class StoredCheckpoints:
         """Makes the folder equal to the newest index, unless it is already, or has gone on from it.
 
         Returns the names of files that are damaged or missing in the store: they are left out, so that the training
-        continues from an older checkpoint.
+        continues from an older checkpoint. It is called right after the claim: then this attempt is the job's newest,
+        also where an older registry was put back and counts its fences from a lower number.
         """
-        newest = self._newest()
-        if newest is None or _synced(folder) == newest:
+        synced = _synced(folder)
+        newest = self._newest(synced)
+        if newest is None:
             return []
+        damaged = [] if synced == newest else self._replace(folder, newest)
+        if max(self._fences(), default=0) >= self._fence:
+            self._take_over(folder, newest)
+        return damaged
+
+    def _replace(self, folder: Path, newest: _Index) -> list[str]:
         aside = folder.with_name(f".{folder.name}.restored")
         shutil.rmtree(aside, ignore_errors=True)
         damaged = [name for name, sha256 in newest.files.items() if not self._get(sha256, _inside(aside, name))]
@@ -58,6 +67,13 @@ class StoredCheckpoints:
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
         return damaged
+
+    def _take_over(self, folder: Path, newest: _Index) -> None:
+        """Makes this attempt's index the newest one; else what it saves would not count."""
+        self._write(folder, _Index(self._fence, newest.files))
+        for fence in sorted(self._fences()):  # the newest is the last to go
+            if fence > self._fence:
+                self._store.remove(self._name(fence))
 
     def save(self, folder: Path) -> None:
         """Uploads what is new in the folder, and then the index; files of older indexes go.
@@ -69,20 +85,35 @@ class StoredCheckpoints:
         for name, sha256 in index.files.items():
             if sha256 not in present:
                 self._store.put(folder / name, f"{self._folder}/files/{sha256}")
-        self._store.write(f"{self._folder}/index-{self._fence:08d}.json", index.dump())
-        _write_synced(folder, index)
-        if before is None or before.fence <= self._fence:
-            for sha256 in set(before.files.values() if before else ()) - set(index.files.values()):
+        self._write(folder, index)
+        superseded = set(before.files.values() if before else ()) - set(index.files.values())
+        if max(self._fences(), default=0) == self._fence:  # else the lease was lost, and a newer index may need them
+            for sha256 in superseded:
                 self._store.remove(f"{self._folder}/files/{sha256}")
 
     def remove(self) -> None:
         """Removes all of the job's checkpoints from the store."""
         self._store.remove(self._folder)
 
-    def _newest(self) -> _Index | None:
-        fences = [match[0] for name in self._store.names(self._folder) if (match := _INDEX.fullmatch(name))]
-        content = self._store.read(f"{self._folder}/{max(fences)}") if fences else None
-        return _parsed(content) if content else None
+    def _newest(self, synced: _Index | None = None) -> _Index | None:
+        """The index with the highest fence of those that can be read; of a damaged one, the folder's note will do."""
+        for fence in sorted(self._fences(), reverse=True):
+            if (index := _parsed(self._store.read(self._name(fence)) or b"")) is not None:
+                return index
+            if synced is not None and synced.fence == fence:
+                return synced
+        return None
+
+    def _fences(self) -> list[int]:
+        names = self._store.names(self._folder)
+        return [int(match[1]) for name in names if (match := _INDEX.fullmatch(name))]
+
+    def _name(self, fence: int) -> str:
+        return f"{self._folder}/index-{fence:08d}.json"
+
+    def _write(self, folder: Path, index: _Index) -> None:
+        self._store.write(self._name(index.fence), index.dump())
+        _write_synced(folder, index)
 
     def _get(self, sha256: str, path: Path) -> bool:
         try:
@@ -115,14 +146,15 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _parsed(content: bytes) -> _Index:
+def _parsed(content: bytes) -> _Index | None:
+    """An index; None if it is damaged."""
     try:
         values: Mapping[str, object] = json.loads(content)
         files = values["files"]
         assert isinstance(files, dict)
         return _Index(int(str(values["fence"])), {str(name): str(sha256) for name, sha256 in files.items()})
     except (ValueError, KeyError, TypeError, AssertionError):
-        raise StorageError("An index of checkpoints is damaged.", "Start a new job.") from None
+        return None
 
 
 def _synced(folder: Path) -> _Index | None:
