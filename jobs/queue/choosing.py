@@ -35,10 +35,11 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     """The most urgent waiting job that can start here and that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:
-            ids = rows.due(session, database_clock.now(session), resend_seconds=0)
+            due = rows.due(session, database_clock.now(session), resend_seconds=0)
+            ids = [id for id in due if among is None or id in among]
             needs = rows.device_needs(session, ids, settings)
             free = _num_free(session)
-        job_id = next((id for id in _startable(needs, free) if among is None or id in among), None)
+        job_id = next(iter(_startable(needs, free)), None)
         if job_id is not None:
             _chosen[job_id] = needs[job_id].count
     try:
