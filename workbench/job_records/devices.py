@@ -37,7 +37,7 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class DeviceNeed:
-    """How many GPUs of one worker a job takes; one that does not require them computes on the CPU where there is none."""
+    """How many GPUs of one worker a job takes; on the CPU where there is none, unless it requires them."""
 
     count: int = 0
     is_required: bool = False

@@ -184,8 +184,10 @@ def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> N
 
 
 def test_a_process_that_exits_inside_the_block_ends_its_registrations(servers: RunningWorkbench) -> None:
-    with pytest.raises(SystemExit), registered(pretended(servers.settings, "0")) as pool:
-        with pytest.raises(SystemExit), tenancy(servers.settings, pool.uuids[0], "http://127.0.0.1:8000"):
+    long = pretended(servers.settings, "0").model_copy(update={"lease_seconds": 600.0})
+    with pytest.raises(SystemExit), registered(long) as pool:
+        with pytest.raises(SystemExit), tenancy(long, pool.uuids[0], "http://127.0.0.1:8000"):
+            assert devices(servers)[0].tenants
             sys.exit()
         eventually(lambda: devices(servers)[0].tenants == [])
         sys.exit()
