@@ -45,7 +45,7 @@ def restore(
         if changed and not (keep_damaged and REGISTRY not in " ".join(changed)):
             raise StorageError(f"The backup is damaged: {changed[0]}", _ANOTHER)
         for extra in (MANIFEST, CARD):
-            (aside / extra).unlink()
+            (aside / extra).unlink(missing_ok=True)
         database.migrate(copy)  # a backup of an earlier version
         requeued = _requeue(copy)
         check = check_store(copy, see)

@@ -37,6 +37,12 @@ def with_uploads_here(value: Any, settings: Settings) -> Any:
     return str(folder.joinpath(id, *Path(value).parts[Path(value).parts.index(id) + 1 :]))
 
 
+def is_elsewhere(path: str, settings: Settings) -> bool:
+    """Whether a path leads into an upload that this home lacks: another machine received it."""
+    id = upload_id(Path(path))
+    return id is not None and not os.path.exists(path) and not (uploads_folder(settings.root) / id).exists()
+
+
 def names_file(folder: Path) -> Path:
     """The file with the original names of an upload's files; it stays as long as something refers to the upload."""
     return folder.with_name(f"{folder.name}.json")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from jobs.uploads import is_elsewhere
 from workbench import database_clock
 from workbench.job_records import devices
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.registry import database
 from workbench.settings import Settings
+from workbench.specs import paths_read
+from workbench.tables import Job
 
 _choosing = threading.Lock()
 _chosen: dict[str, int] = {}  # ids of the jobs that threads of this worker have chosen, and how many GPUs each takes
@@ -35,10 +39,11 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     """The most urgent waiting job that can start here and that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:
-            ids = rows.due(session, database_clock.now(session), resend_seconds=0)
+            due = rows.due(session, database_clock.now(session), resend_seconds=0)
+            ids = _readable(session, due, settings) if among is None else [id for id in due if id in among]
             needs = rows.device_needs(session, ids, settings)
             free = _num_free(session)
-        job_id = next((id for id in _startable(needs, free) if among is None or id in among), None)
+        job_id = next(iter(_startable(needs, free)), None)
         if job_id is not None:
             _chosen[job_id] = needs[job_id].count
     try:
@@ -46,6 +51,15 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     finally:
         if job_id is not None:
             _chosen.pop(job_id, None)
+
+
+def _readable(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
+    """The jobs without those whose uploaded files another machine has, which shares the store but not its home."""
+    if not settings.store:
+        return list(ids)
+    specs = session.execute(select(Job.id, Job.spec).where(Job.id.in_(ids)))
+    elsewhere = {id for id, spec in specs if any(is_elsewhere(path, settings) for path in paths_read(spec))}
+    return [id for id in ids if id not in elsewhere]
 
 
 def _pool() -> DevicePool | None:

@@ -49,10 +49,12 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
         yield pool
         return
     renew = partial(devices.register, host=host, worker=worker, gpus=gpus, seconds=settings.lease_seconds)
-    with _heartbeat(settings, renew):
-        yield pool
-    with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
-        devices.withdraw(session, worker)
+    try:
+        with _heartbeat(settings, renew):
+            yield pool
+    finally:  # a worker ends by sys.exit
+        with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+            devices.withdraw(session, worker)
 
 
 @contextmanager
@@ -67,10 +69,12 @@ def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
     register = partial(
         devices.register_tenant, host=host_name(), uuid=uuid, tenant=address, most_bytes=settings.cache_bytes
     )
-    with _heartbeat(settings, partial(register, seconds=settings.lease_seconds)):
-        yield
-    with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
-        register(session, seconds=0.0)
+    try:
+        with _heartbeat(settings, partial(register, seconds=settings.lease_seconds)):
+            yield
+    finally:
+        with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
+            register(session, seconds=0.0)
 
 
 @contextmanager

@@ -177,6 +177,16 @@ def test_a_damaged_backup_is_refused_by_name_and_kept_on_request(trained: Do, tm
     assert restore(there, copy).check.ok
 
 
+def test_a_backup_that_lost_its_manifest_is_restored_on_request(home: Path, tmp_path: Path) -> None:
+    assert home
+    copy, there = tmp_path / "copy", Settings(home=tmp_path / "elsewhere")
+    back_up(get_settings(), copy)
+    (copy / MANIFEST).unlink()
+    with pytest.raises(StorageError, match=r"The backup is damaged: manifest\.json cannot be read"):
+        restore(there, copy)
+    assert restore(there, copy, keep_damaged=True).check.ok
+
+
 def test_what_was_damaged_before_the_backup_is_named_and_the_rest_is_restored(
     trained: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ All times are those of the database's clock.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class DeviceNeed:
-    """How many GPUs of one host a job takes; one that does not require them computes on the CPU where there is none."""
+    """How many GPUs of one worker a job takes; on the CPU where there is none, unless it requires them."""
 
     count: int = 0
     is_required: bool = False
@@ -164,10 +165,11 @@ def _card(row: Device, now: float, job: Job | None, tenants: Sequence[DeviceTena
 
 
 def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
-    """Why no host can start a job with this need now, as a sentence; empty if one can, or there is no GPU at all."""
+    """Why no worker can start a job with this need now, as a sentence; empty if one can, or there is no GPU at all."""
     there = [device for device in devices if device.is_there]
-    hosts = {device.host for device in there}
-    totals = {host: [device for device in there if device.host == host] for host in sorted(hosts)}
+    totals: defaultdict[tuple[str, str], list[DeviceCard]] = defaultdict(list)
+    for device in there:
+        totals[device.host, device.worker].append(device)
     largest = max(map(len, totals.values()), default=0)
     if not need.count or (not there and not need.is_required):
         return ""
@@ -178,7 +180,7 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if any(sum(device.holder is None for device in own) >= need.count for own in totals.values()):
         return ""
     taken = [device for device in there if device.holder is not None]
-    wanted = "a GPU" if need.count == 1 else f"{need.count} GPUs of one machine"
+    wanted = "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
     titles = list(dict.fromkeys(device.holder.title for device in taken if device.holder))
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
@@ -186,7 +188,7 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
 
 
 def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs of one machine"
+    return f"{count} GPU" if count == 1 else f"{count} GPUs of one worker"
 
 
 def _for_update(statement: Any) -> Any:

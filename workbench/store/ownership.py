@@ -78,16 +78,17 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     Artifacts without an owner are its own only if it knows most of them and the unknown ones are newer than it:
     without records another registry may need them.
     """
-    known, folder = len(state.known), storage.folder
+    known, folder, is_local = len(state.known), storage.folder, storage.shared is None
     if state.owner == UNREADABLE:
         return RegistryMismatch(
             f"{folder / OWNER} cannot be read, so the owner of the artifacts is unknown. Nothing is removed.",
-            "Check WORKBENCH_DATABASE_URL, and run `workbench registry rebuild`.",
+            f"Check WORKBENCH_DATABASE_URL, and run `workbench registry {'rebuild' if is_local else 'adopt'}`.",
         )
     if state.owner is not None and state.owner != state.registry_id:
         return RegistryMismatch(
             f"The artifacts in {folder} belong to another registry. Nothing is removed.",
-            "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, run `workbench registry rebuild`.",
+            "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, "
+            + ("run `workbench registry rebuild`." if is_local else "restore the database from its backup."),
         )
     lost = len(state.missing)
     if state.owner is None or not known:
@@ -95,7 +96,10 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     if lost > known or (state.owner is None and lost and (lost == known or state.older)):
         return RegistryMismatch(
             f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}. Nothing is removed.",
-            "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`.",
+            "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`."
+            if is_local
+            else "If another machine deleted the others, run `workbench registry adopt`; "
+            "else restore the database from its backup.",
         )
     return None
 

@@ -119,6 +119,17 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
                 assert another is None  # that GPU is meant for the job that was chosen
 
 
+def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:
+    settings = servers.settings
+    with registered(pretended(settings, "0-1")) as pool, leasing(pool):
+        running, foreign, own = create(), create(2), create()
+        assert take(settings, running, "somebody", pool) is not None
+        with chosen(settings) as job_id:
+            assert job_id is None  # a worker keeps the free GPU for the job that needs both
+        with chosen(settings, {own, "absent"}) as job_id:
+            assert job_id == own != foreign
+
+
 def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
     asking, plain = create(1), create()
     with leasing(DevicePool("here")), chosen(servers.settings) as job_id:
@@ -170,6 +181,17 @@ def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> N
             (card,) = devices(servers)
             assert [one.most_bytes for one in card.tenants] == [servers.settings.cache_bytes]
         eventually(lambda: devices(servers)[0].tenants == [])
+
+
+def test_a_process_that_exits_inside_the_block_ends_its_registrations(servers: RunningWorkbench) -> None:
+    long = pretended(servers.settings, "0").model_copy(update={"lease_seconds": 600.0})
+    with pytest.raises(SystemExit), registered(long) as pool:
+        with pytest.raises(SystemExit), tenancy(long, pool.uuids[0], "http://127.0.0.1:8000"):
+            assert devices(servers)[0].tenants
+            sys.exit()
+        eventually(lambda: devices(servers)[0].tenants == [])
+        sys.exit()
+    eventually(lambda: not devices(servers)[0].is_there)
 
 
 def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: RunningWorkbench) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,8 +15,11 @@ from tiny_kind import job_spec
 from world import HERE, RunningWorkbench
 
 from jobs.queue import tasks
+from jobs.queue.choosing import chosen
 from jobs.queue.tasks import in_words
+from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 
 
@@ -29,6 +34,20 @@ def _tiny_runner(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> 
 def create(how: str = "count", **more: object) -> str:
     with database.transaction() as session:
         return rows.create_job(session, job_spec(how), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", ["", "file:///mnt/shared"])
+def test_with_a_shared_store_a_worker_leaves_jobs_that_read_an_upload_of_another_machine(
+    servers: RunningWorkbench, tmp_path: Path, store: str
+) -> None:
+    settings = servers.settings.model_copy(update={"store": store})
+    there, here = (uploads_folder(home) / uuid.uuid4().hex for home in (tmp_path / "there", settings.root))
+    here.mkdir(parents=True)
+    with database.transaction() as session:
+        foreign, own = (rows.create_job(session, ImportCorpus(name="c", path=str(path))) for path in (there, here))
+    plain = create()
+    with chosen(settings) as first, chosen(settings) as second, chosen(settings) as third:
+        assert [first, second, third] == ([own, plain, None] if store else [foreign, own, plain])
 
 
 def test_one_call_runs_all_that_waits_the_most_urgent_first(servers: RunningWorkbench) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, select
 
 from jobs import garbage_collection
 from jobs.plans.demo import is_fresh
@@ -23,6 +24,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database, seeds
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
+from workbench.tables import Artifact, SeedModel
 
 
 @pytest.fixture
@@ -72,6 +74,33 @@ def test_a_lost_registry_is_reported_and_rebuilt(home: Path, seed: str, capsys: 
     assert finding("Artifacts").ok
     health._artifacts_finding.clear()
     assert health.artifacts_signs(get_settings()) == []
+
+
+def test_with_a_shared_store_what_another_machine_deleted_is_no_fault_and_never_comes_back(
+    home: Path, seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert seed
+    with database.transaction() as session:
+        World(session, get_storage()).artifact()  # it stays
+        artifact_id = session.scalars(select(SeedModel.artifact_id)).one()
+        session.execute(delete(SeedModel))  # as another machine does, without this one's records
+        session.execute(delete(Artifact).where(Artifact.id == artifact_id))
+    assert main(["verify"]) == 1
+    assert "Run `workbench registry rebuild`" in capsys.readouterr().out
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setenv("WORKBENCH_STORE", f"file://{tmp_path / 'shared'}")
+    get_settings.cache_clear()
+    list(get_storage().upload_missing())
+    assert main(["verify"]) == 0
+    assert "rebuild" not in (shown := capsys.readouterr().out)
+    assert f"another machine may have deleted it: {artifact_id}." in shown
+    assert (check := ask(capsys, "verify"))["lost_rows"] == []
+    assert check["deleted_elsewhere"] == [artifact_id]
+    assert finding("Artifacts").ok
+    for words in (["registry", "rebuild"], ["registry", "rebuild", "--dry-run"]):
+        assert main(words) == 2
+        assert "Restore the database from its backup" in capsys.readouterr().err
+    assert ask(capsys, "seed", "list") == []
 
 
 def test_rows_that_an_older_registry_lacks_are_reported(home: Path, seed: str) -> None:

@@ -181,14 +181,24 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
     assert reason(Evaluate(mixture="m")) == ""
     start(session, new_job(session, "a"))
     assert reason(Evaluate(mixture="m")) == ""
-    assert reason(joint) == "Waits for 2 GPUs of one machine: 1 of 2 is in use by “Evaluate a”."
+    assert reason(joint) == "Waits for 2 GPUs of one worker: 1 of 2 is in use by “Evaluate a”."
     start(session, new_job(session, "b"))
     assert reason(Evaluate(mixture="m")) == "Waits for a GPU: 2 of 2 are in use by “Evaluate a” and “Evaluate b”."
     assert reason(joint.model_copy(update={"num_gpus": 3})) == (
-        "It needs 3 GPUs of one machine, but no worker has more than 2: start a worker that has, or submit it with "
+        "It needs 3 GPUs of one worker, but no worker has more than 2: start a worker that has, or submit it with "
         "fewer."
     )
     devices.withdraw(session, "worker")
+
+
+def test_gpus_of_two_workers_of_one_machine_are_not_added_up(session: Session) -> None:
+    devices.register(session, HOST, "another", [Gpu("uuid-2", "2")], 60)
+    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=3)
+    reason = jobs.get_job(session, jobs.create_job(session, joint)).waits_for
+    assert reason.startswith("It needs 3 GPUs of one worker, but no worker has more than 2: ")
+    start(session, new_job(session, "a"))
+    two = jobs.create_job(session, joint.model_copy(update={"num_gpus": 2}))
+    assert jobs.get_job(session, two).waits_for == "Waits for 2 GPUs of one worker: 1 of 3 is in use by “Evaluate a”."
 
 
 @pytest.mark.usefixtures("registry")

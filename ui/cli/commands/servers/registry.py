@@ -45,14 +45,22 @@ def rebuild(
     """Create rows for artifacts that the registry does not know; existing rows stay unchanged.
 
     Run it after registry.db was lost or replaced by an older backup. If the registry then knows most of the
-    artifacts, it becomes their owner.
+    artifacts, it becomes their owner. Refused with a shared store: rows that another machine deleted
+    would return.
     """
+    from engine.errors import Problem
     from workbench.registry.database import transaction
     from workbench.store.rebuild import rebuild as rebuild_rows
     from workbench.store.storage import get_storage
 
+    storage = get_storage()
+    if storage.shared is not None:
+        raise Problem(
+            "With a shared store, rows that another machine deleted would return: this one's records still list them.",
+            "Restore the database from its backup, such as one of `pg_dump`.",
+        )
     with transaction() as session:
-        report = rebuild_rows(session, get_storage(), dry_run=dry_run)
+        report = rebuild_rows(session, storage, dry_run=dry_run)
     _print_rebuilt(report, as_json, "Would be rebuilt" if dry_run else "Rebuilt")
 
 
