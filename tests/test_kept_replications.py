@@ -55,7 +55,7 @@ def test_a_kept_report_binds_the_sentence(report: dict[str, Any], tmp_path: Path
     words = "[DEMix](kept/demix-tiny.md) on books (tiny, 2 seeds): of 2 claims 1 reproduced, 1 contradicted."
     text = page.read_text(encoding="utf-8")
     assert f"- {words} Models: " in text
-    assert "Tried on 1 corpus: books." in text
+    assert "Tried on: DEMix 1 corpus (books)." in text
     keep(report | {"claims": report["claims"][:1]}, folder, readme=page)
     assert "of 1 claims 1 reproduced." in page.read_text(encoding="utf-8")
 
@@ -88,14 +88,14 @@ def test_reports_of_several_papers_are_written_beside_each_other(report: dict[st
     words = results(read_kept(tmp_path), "kept")
     assert "[C-BTM](kept/corpora-cbtm-quick.md) on corpora (quick, 2 seeds)" in words
     assert "C-BTM: 4 clusters have less perplexity than one, at equal tokens: reproduced on corpora (quick" in words
-    assert "Tried on 2 corpora: books, corpora." in words
+    assert "Tried on: DEMix 1 corpus (books); C-BTM 1 corpus (corpora)." in words
 
 
 def test_reports_without_numbers_are_named_until_they_are_gone(report: dict[str, Any], tmp_path: Path) -> None:
     page, old = tmp_path / "README.md", tmp_path / "kept" / "old.md"
     page.write_text("# Title\n", encoding="utf-8")
     keep(report, tmp_path / "kept")
-    old.write_text("# An older report\n", encoding="utf-8")
+    old.write_text("# DEMix replicated: old (tiny, 2 seeds)\n", encoding="utf-8")
     for is_there in (True, False):
         write_again(tmp_path / "kept", page)
         assert ("kept without their numbers: [old](kept/old.md)." in page.read_text(encoding="utf-8")) is is_there
@@ -119,7 +119,7 @@ def test_the_index_has_a_row_for_each_paper_corpus_and_size(report: dict[str, An
     rows = [line for line in text.splitlines() if line.startswith("| DEMix")]
     assert [(row.split(" | ")[1], "again.md" in row) for row in rows] == [("books", True), ("news", False)]
     assert "Words that stay." in text
-    assert "Tried on 2 corpora: books, news." in results(read_kept(tmp_path), "kept")
+    assert "Tried on: DEMix 2 corpora (books, news)." in results(read_kept(tmp_path), "kept")
 
 
 def test_a_report_of_size_smoke_is_not_shown_to_readers(report: dict[str, Any], tmp_path: Path) -> None:

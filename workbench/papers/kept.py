@@ -64,7 +64,7 @@ def without_numbers(folder: Path) -> list[str]:
     return [
         path.stem
         for path in sorted(folder.glob("*.md"))
-        if path.name != "README.md" and not path.with_suffix(".json").exists()
+        if " replicated: " in path.read_text("utf-8").partition("\n")[0] and not path.with_suffix(".json").exists()
     ]
 
 
@@ -122,15 +122,25 @@ def results(reports: Sequence[Findings], folder: str, without_numbers: Sequence[
     telling = [one for one in reports if one["size"] != SMOKE]
     if not telling:
         return "No report is kept yet."
-    corpora = sorted({str(one["corpus"]) for one in telling})
-    where = f"Tried on {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'}: {', '.join(corpora)}."
-    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", where]
+    lines = [*(f"- {_sentence(one, folder)}" for one in telling), "", _tried(telling)]
     if holding := where_they_hold(telling):
         lines += ["", "What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
     if without_numbers:
         links = ", ".join(f"[{name}]({folder}/{name}.md)" for name in without_numbers)
         lines += ["", f"Judged by an earlier rule, two seeds, and kept without their numbers: {links}."]
     return "\n".join(lines)
+
+
+def _tried(reports: Sequence[Findings]) -> str:
+    """`Tried on: DEMix 2 corpora (books, news); MoDE 1 corpus (books).`"""
+    by_paper: dict[str, set[str]] = {}
+    for one in reports:
+        by_paper.setdefault(PAPERS[one["paper"]].title, set()).add(str(one["corpus"]))
+    words = [
+        f"{title} {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'} ({', '.join(sorted(corpora))})"
+        for title, corpora in by_paper.items()
+    ]
+    return f"Tried on: {'; '.join(words)}."
 
 
 def _sentence(findings: Findings, folder: str) -> str:
