@@ -28,7 +28,7 @@ install-test: .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-system:  ## Chromium, Redis and PostgreSQL, which some tests need; says so when it may not install them
+system:  ## Chromium, Redis, PostgreSQL and systemd-analyze, which some tests need; says so when it may not install them
 	@sh tests/install_system.sh
 
 lint:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Chromium, redis-server and PostgreSQL for the tests that need them, when apt may be used; else says what is
+# Installs Chromium, redis-server, PostgreSQL and systemd-analyze for the tests that need them, when apt may be used; else says what is
 # skipped. Debian keeps PostgreSQL's programs out of the PATH: the tests look where it does, as here.
 has() { command -v "$1" >/dev/null; }
 has_postgresql() {
@@ -11,6 +11,7 @@ missing=""
 has chromium || has chromium-browser || has google-chrome || missing="chromium"
 has redis-server || missing="$missing redis-server"
 has_postgresql || missing="$missing postgresql"
+has systemd-analyze || missing="$missing systemd"
 [ -z "$missing" ] && exit 0
 if has apt-get && [ "$(id -u)" = 0 ]; then
     echo "Installing: $missing"
@@ -20,5 +21,6 @@ fi
 skipped() { echo "Skipped: $1, because $2 is missing. Install it: apt-get install $3"; }
 case "$missing" in *chromium*) skipped "tests/browser" Chromium chromium ;; esac
 case "$missing" in *redis*) skipped "tests with a real Redis" redis-server redis-server ;; esac
+case "$missing" in *systemd*) skipped "the check of the systemd units" systemd-analyze systemd ;; esac
 case "$missing" in *postgresql*) skipped "tests of the registry on PostgreSQL" PostgreSQL postgresql ;; esac
 exit 0

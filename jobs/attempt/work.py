@@ -93,7 +93,8 @@ class Work:
         with self.transaction() as session:
             first = find_artifact(session, key)  # by the key it is the same
             artifact = first or register_artifact(session, self.storage, artifact_id, kind, key=key, job_id=self.job_id)
-            return self.storage.path(artifact.id)
+            shared_id = artifact.id
+        return self.storage.path(shared_id)  # after the transaction: a shared store may be slow
 
 
 def log_path(settings: Settings, job_id: str) -> Path:

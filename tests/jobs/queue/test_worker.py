@@ -95,7 +95,8 @@ def test_worker_and_runner_killed_together_the_job_goes_on(
     eventually(lambda: servers.num_starts(job_id))
     worker.kill()
     servers.runners(job_id)[0].kill()
-    servers.wait_for(job_id, "queued")  # its lease is over
+    servers.wait_for(job_id, "queued")
+    assert servers.events(job_id)[-1] == "Back in the queue: its worker stopped responding."  # its lease was over
     servers.start("tiny_worker.py")
     servers.wait_for(job_id, "done")
     assert (servers.row(job_id).fence, servers.num_effects(job_id)) == (2, 1)
