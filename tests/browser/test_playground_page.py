@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, TimeoutError, expect
 
 from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
@@ -19,6 +19,7 @@ from ui.api.server import Server
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+TRIES, MOMENT = 12, 5_000  # a list that is drawn anew, and milliseconds until it is tried again
 LOADED = 40_000  # milliseconds: the first page after the start of the server
 SCREEN, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # Counts the updates of a pane, and says when the first and the last came.
@@ -70,6 +71,21 @@ def opened(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("#chips-a .chip")).not_to_have_count(0, timeout=LOADED)
     expect(page.locator("#next-a .next")).to_be_visible()
+
+
+def choose(page: Page, label: str, name: str) -> None:
+    """Takes one option, again if its list was drawn anew meanwhile: the names come while the sidebar slides in."""
+    chosen = page.locator(".token").filter(has_text=name)
+    for _ in range(TRIES):
+        page.get_by_label(label).click()
+        try:
+            page.get_by_role("option", name=name, exact=True).click(timeout=MOMENT)
+            expect(chosen).to_be_visible(timeout=MOMENT)
+        except (TimeoutError, AssertionError):
+            page.get_by_role("heading", name="X/Y grid").click()  # closes the list, which opens when it is focused
+        else:
+            return
+    expect(chosen).to_be_visible()
 
 
 def wait_for_answers(page: Page, number: int = 2) -> None:
@@ -185,8 +201,7 @@ def test_without_an_expert_the_next_pane_is_a_diff(address: str, page: Page) -> 
 def test_a_grid_is_filled(address: str, page: Page) -> None:
     opened(page, address)
     page.get_by_role("button", name="X/Y grid", exact=True).click()
-    page.get_by_label("Mixtures and experts").click()
-    page.get_by_role("option", name="both/law").click()
+    choose(page, "Mixtures and experts", "both/law")
     page.get_by_label("Prompts, one in a line").fill("the sea\nthe hill")
     page.get_by_role("button", name="Fill the grid").click()
     expect(page.locator("#cells")).to_contain_text("2 of 2 cells")
