@@ -46,7 +46,6 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/chat_data.md",
     "how_to/backups_and_trash.md",
 ]
-FIRST = ROOT / "docs" / RUN_IN_ORDER[0]  # by the installed command; the others by forks, which spares its imports
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -81,7 +80,9 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
 
     def follow(document: Path) -> None:
         for line in commands(document):
-            status, output = (run if document == FIRST else run_forked)(line, folder, clean, timeout=240)
+            # The first makes the registry by the installed command; the others are forks, which spares their imports.
+            is_first = not (folder / ".workbench").exists()
+            status, output = (run if is_first else run_forked)(line, folder, clean, timeout=240)
             assert status == 0, f"{line}\n{output}"
         assert (folder / ".workbench" / "registry.db").is_file()
 
