@@ -27,6 +27,7 @@ PLACE = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(own_servers: Any, page: Page) -> None:
     find(page, own_servers)
     stands_in_the_first_screen(page)

@@ -18,6 +18,7 @@ SECOND = (
 SCORES = tuple(f"evaluate run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
 
 
+@pytest.mark.slow
 def test_two_experts_are_trained_composed_and_viewed(own_servers: Any, page: Page) -> None:
     train(page, own_servers)
     run_all(own_servers.settings, SECOND)

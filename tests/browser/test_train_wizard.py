@@ -28,6 +28,7 @@ class Clicks:
         self.number += 1
 
 
+@pytest.mark.slow
 def test_ten_clicks_lead_from_a_file_to_a_running_job(own_servers: Any, page: Page, tmp_path: Path) -> None:
     own = tmp_path / "poems.jsonl"
     lines = [json.dumps({"text": f"{number}: Shall I compare thee to a summer's day? " * 20}) for number in range(60)]
