@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
 from tests.browser.conftest import RunningWorkbench, free_port
-from tests.browser.test_accessibility import open_page
+from tests.browser.test_accessibility import WIDE, open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
-from workbench.job_records import leases
+from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 from workbench.tables import Job
@@ -49,13 +51,25 @@ def studio(home: Path) -> Iterator[RunningWorkbench]:
         yield studio
 
 
-def test_the_end_of_a_job_is_announced(studio: RunningWorkbench, page: Page) -> None:
+def test_a_running_job_survives_a_reload_and_its_end_is_announced(studio: RunningWorkbench, page: Page) -> None:
+    page.set_viewport_size(WIDE)
     open_page(page, f"{studio.studio}/jobs")
     expect(page.get_by_text("step 40 of 100").first).to_be_visible()
+    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_in_viewport(ratio=1)
     with transaction(studio.settings) as session:
         job = session.scalars(select(Job).where(Job.state == "running")).one()
-        title = job.title
-        leases.finish(session, job.id, job.fence, "done")
+        job_id, title, fence = job.id, job.title, job.fence
+        newer = jobs.create_job(session, Evaluate(mixture="first"))
+        assert leases.claim(session, newer, "test", 600.0, 3)
+    expect(page).to_have_url(re.compile(f"job={job_id}"))  # the newest job that runs is another one now
+    page.reload()
+    expect(page.get_by_text("step 40 of 100").first).to_be_visible()
+    with transaction(studio.settings) as session:
+        leases.record(session, job_id, fence, progress=0.5, note="step 50 of 100", metrics=[("loss", 50, 2.2)])
+    expect(page.get_by_text("step 50 of 100").first).to_be_visible()
+    expect(page.get_by_text("Training loss fell").first).to_be_visible()  # the curve grew
+    with transaction(studio.settings) as session:
+        leases.finish(session, job_id, fence, "done")
     close_engines()
     expect(page.get_by_role("status").filter(has_text=f"{title}: done")).to_have_count(1)
 

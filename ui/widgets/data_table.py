@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 import streamlit as st
@@ -22,16 +22,19 @@ def show_table(
     on_select: Callable[[], None] | None = None,
     looks: Iterable[Look] = (),
     max_height: int = 400,
+    widths: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`).
 
-    A column `mark` is drawn in the colours of `looks`. A table of more than `max_height` pixels scrolls.
+    A column `mark` is drawn in the colours of `looks`. A table of more than `max_height` pixels scrolls. Columns are as
+    wide as their values are when the table is first drawn, or as wide as `widths` sets them (pixels).
     """
     height = min(36 * (len(rows) + 1) + 2, max_height)
     formats = dict.fromkeys(_counts(rows), "localized") | {
         name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
     }
     columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
+    columns |= {name: st.column_config.Column(width=width) for name, width in widths.items()}
     if colours := {look.mark: look.colour for look in looks}:
         columns["mark"] = st.column_config.MultiselectColumn(options=list(colours), color=list(colours.values()))
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}

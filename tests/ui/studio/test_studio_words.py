@@ -14,7 +14,7 @@ from ui.kinds.job_results import result_place, result_sentence
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.forms.uploads import keep_uploads, own_names, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import actions_of, percent_of, places_of, sentence_of, style_of, time_left
+from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places_of, sentence_of, style_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, plain, size, spoken
@@ -221,6 +221,7 @@ def test_a_broken_record_may_be_left_out_and_one_sentence_says_so() -> None:
 def test_the_time_left_is_a_range_where_the_speed_varied() -> None:
     eta = {"eta_seconds": 200.0, "eta_soonest": 120.0, "eta_latest": 300.0}
     assert time_left(job("running", **eta)) == "2 min to 5 min left"
+    assert eta_range(job("running", **eta)) == "2 min to 5 min"
     assert time_left(job("running", **eta | {"eta_soonest": 190.0, "eta_latest": 209.0})) == "about 3 min left"
     assert time_left(job("running", eta_seconds=10.0)) == "about 10 s left"
     assert time_left(job("running")) == ""

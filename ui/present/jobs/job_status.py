@@ -89,10 +89,16 @@ def sentence_of(job: JobCard) -> str:
 
 def time_left(job: JobCard) -> str:
     """`about 5 min left`, or `2 min to 5 min left` where the speed varied; empty while nothing is known."""
+    eta = eta_range(job)
+    return f"{eta} left" if " to " in eta else eta and f"about {eta} left"
+
+
+def eta_range(job: JobCard) -> str:
+    """The same for a column ETA: `5 min`, or `2 min to 5 min`."""
     if job.eta_seconds is None:
         return ""
     eta = duration(job.eta_seconds, to_minutes=True)
     soonest, latest = (
         eta if seconds is None else duration(seconds, to_minutes=True) for seconds in (job.eta_soonest, job.eta_latest)
     )
-    return f"about {eta} left" if soonest == latest else f"{soonest} to {latest} left"
+    return eta if soonest == latest else f"{soonest} to {latest}"

@@ -25,24 +25,30 @@ from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
-from workbench.registry.cards import EventCard, JobCard
+from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
 _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
+_CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
 
 
 def show_job(job_id: str, key: str = "job") -> None:
-    """A job's card, with its curves and details. While it is unfinished they are live, and its end redraws the page."""
+    """A job's card beside its curves, then its details: live while it is unfinished; its end redraws the page."""
     with explained():
-        if is_over(_read(job_id)):
-            _draw_card(job_id, key)
-            _draw_rest(job_id, key)
-        else:
-            _live_card(job_id, key)
-            _live_rest(job_id, key)
+        job, has_curves = _read(job_id), bool(_points(job_id))
+        draw_card, draw_curves, draw_rest = (
+            (_draw_card, _draw_curves, _draw_rest) if is_over(job) else (_live_card, _live_curves, _live_rest)
+        )
+        with st.container(key=f"job_first_{key}"):
+            left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
+        with left:
+            draw_card(job_id, key)
+        with right:
+            draw_curves(job_id, key, has_curves)
+        draw_rest(job_id, key)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
@@ -53,6 +59,14 @@ def _live_card(job_id: str, key: str) -> None:
             announce(f"{job.title}: {style_of(job).word}")
             st.rerun()
         _draw_card(job_id, key)
+
+
+@st.fragment(run_every=_DRAW_AGAIN)
+def _live_curves(job_id: str, key: str, has_curves: bool) -> None:
+    with explained():
+        if not has_curves and _points(job_id):
+            st.rerun()  # the first points: the card moves beside them
+        _draw_curves(job_id, key, has_curves)
 
 
 @st.fragment(run_every=_DRAW_AGAIN)
@@ -76,6 +90,11 @@ def _read(job_id: str) -> JobCard:
         return rows.get_job(session, job_id)
 
 
+def _points(job_id: str) -> list[MetricPoint]:
+    with reading() as session:
+        return rows.metrics(session, job_id)
+
+
 def _draw_card(job_id: str, key: str) -> None:
     job = _read(job_id)
     with st.container(border=True):
@@ -85,12 +104,18 @@ def _draw_card(job_id: str, key: str) -> None:
         _show_actions(job, key)
 
 
+def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
+    if has_curves:
+        with reading() as session:
+            job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
+            against = training_baseline(session, job)
+        show_curves(points, f"{key}_curves", job.title, against)
+
+
 def _draw_rest(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)
         happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
-        against = training_baseline(session, job) if points else None
-    show_curves(points, f"{key}_curves", job.title, against)
     show_samples(job, happened, points, key)
     show_forgetting(job, points, key)
     show_gates(job, points, key)
