@@ -26,6 +26,7 @@ FITS = """() => {
   const main = document.querySelector("[data-testid=stMain]");
   return main.scrollWidth <= main.clientWidth + 1;
 }"""
+POPOVERS = ("", "experts", "experts?experts.chosen=first/code", "mixtures?mixture=first", "jobs")  # pages with some
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 WIDE, TABLET, PHONE = (
     {"width": 1440, "height": 900},
@@ -64,6 +65,32 @@ def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromi
             faults += [f"{name}, {theme}: {fault}" for fault in serious(page)]
         context.close()
     assert "\n".join(faults) == ""
+
+
+@pytest.mark.slow
+def test_axe_finds_nothing_serious_in_a_popover_and_escape_gives_the_focus_back(
+    servers: Any, chromium: Browser
+) -> None:
+    faults, opened = [], set()
+    for theme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=theme, viewport=WIDE)
+        page = context.new_page()
+        page.set_default_timeout(QUICK)
+        for address in POPOVERS:
+            open_page(page, f"{servers.studio}/{address}")
+            for button in page.get_by_test_id("stPopover").locator("button").filter(visible=True).all():
+                name = button.inner_text()
+                button.click()
+                expect(page.get_by_test_id("stPopoverBody")).to_be_visible()
+                expect(page.locator(SETTLED)).to_be_visible()
+                faults += [f"{address}, {name}, {theme}: {fault}" for fault in serious(page)]
+                page.keyboard.press("Escape")
+                expect(page.get_by_test_id("stPopoverBody")).to_have_count(0)
+                expect(button).to_be_focused()
+                opened.add(address)
+        context.close()
+    assert "\n".join(faults) == ""
+    assert opened == set(POPOVERS)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def show_elsewhere(saved: MixtureRequest, choice: MixtureRequest, split: str) ->
                 st.caption("A command uses the gate that is saved: save this one first.")
             changes = {} if is_saved else choice.changes()
             body = {"mixture": choice.model, "split": split} | changes
-            st.code(curl_line("/v1/workbench/mix", body, get_settings()), language="bash")
+            st.code(curl_line("/v1/workbench/mix", body, get_settings()), language="bash", wrap_lines=True)
         with st.popover("Use it", icon=":material/dns:"):
             show_use(saved.model, "mixture")
         show_aliases(saved.model)

@@ -26,10 +26,10 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
     settings = get_settings()
     python, notebook, curl, command = st.tabs(["Python", "Notebook", "curl", "Command"])
     with python:
-        st.code(openai_lines(called, settings), language="python")
+        st.code(openai_lines(called, settings), language="python", wrap_lines=True)
         st.caption("With OpenAI's client (`pip install openai`), while `workbench up` runs.")
     with notebook:
-        st.code(notebook_lines(called, kind), language="python")
+        st.code(notebook_lines(called, kind), language="python", wrap_lines=True)
         st.caption("Loads the model in the process that runs it; no server is needed.")
     with curl:
         st.code(completion_line(called, settings), language="bash", wrap_lines=True)
