@@ -319,6 +319,22 @@ def test_moving_a_toggle_saves_nothing_until_it_is_requested(monkeypatch: pytest
     assert "These are the saved settings." in output(app)
 
 
+def test_two_who_save_a_mixture_do_not_overwrite_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)
+    one, other = open_page("mixtures"), open_page("mixtures")
+    settled(named(other.toggle, "first/prose").set_value(False).run())  # not saved
+    settled(named(one.toggle, "first/code").set_value(False).run())
+    settled(one.button(key="mixture.save").click().run())
+    settled(other.button(key="mixture.save").click().run())
+    assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]  # the first one's
+    settled(other.run())
+    assert "saved elsewhere meanwhile: without first/code" in output(other)
+    assert not named(other.toggle, "first/prose").value
+    settled(other.button(key="mixture.load").click().run())
+    assert [named(other.toggle, name).value for name in ("first/code", "first/prose")] == [False, True]
+    assert "These are the saved settings." in output(other)
+
+
 def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[dict[str, Any]] = []
 

@@ -21,6 +21,7 @@ from ui.studio.mixtures.temperature_view import show_temperature
 from ui.studio.shared.examples import show_example_mixture
 from ui.widgets.address import choose_one
 from ui.widgets.page_head import show_head
+from workbench.errors import NotFound
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -92,7 +93,12 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
     if st.session_state.get("mixture.drawn", (name, split)) != (name, split):
         st.session_state.pop("mixture.drawn")
         st.rerun()  # what is below is of another mixture
-    mixture, saved = cards[name], saved_request(cards[name])
+    try:
+        with reading() as session:  # not of the cards, which are of the page's last run: others may have saved since
+            mixture = mixtures.get_mixture(session, name)
+    except NotFound:
+        st.rerun()
+    saved = saved_request(mixture)
     controls, effect = st.columns([5, 8])
     looks = read_looks()
     with controls, st.container(border=True, key="members"):

@@ -112,6 +112,12 @@ def _point_to_parts(mixture: MixtureCard) -> None:
                 st.page_link(page.script, label=f"Switch parts: {page.title}", icon=page.icon)
 
 
+def base_of(mixture: MixtureCard) -> MixtureRequest:
+    """The saved mixture that the controls started from; another user may have saved another one since."""
+    base: MixtureRequest = st.session_state.setdefault(f"{_form_key(mixture)}.base", saved_request(mixture))
+    return base
+
+
 def reset(mixture: MixtureCard) -> None:
     """Resets the controls to the saved choice."""
     for key in [key for key in st.session_state if str(key).startswith(f"{_form_key(mixture)}.")]:

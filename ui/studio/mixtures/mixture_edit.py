@@ -12,7 +12,7 @@ from ui.present.forms.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.calibration_view import propose_for
 from ui.studio.mixtures.gate_form import draw_gate
-from ui.studio.mixtures.mixture_controls import reset
+from ui.studio.mixtures.mixture_controls import base_of, reset, saved_request
 from ui.widgets.fields import draw_questions
 from ui.widgets.notices import explained, keep
 from workbench.analysis.new_mixtures import EVIDENCE, can_be_calibrated
@@ -27,9 +27,11 @@ from workbench.specs import complaints_of
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
-    """Saves a choice in one transaction."""
+    """Saves a choice in one transaction; refused where another one was saved since its controls were drawn."""
     with explained():
         with transaction() as session:
+            if saved_request(mixtures.get_mixture(session, mixture.name)) != base_of(mixture):
+                raise BadSpec([f"“{mixture.name}” was saved elsewhere meanwhile."], "Load what is saved.")
             mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
             mixtures.set_gate(session, mixture.name, load_gate(choice.gate))
         reset(mixture)

@@ -8,7 +8,7 @@ from ui.present.mixture_effect import changes_words, command_of
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
-from ui.studio.mixtures.mixture_controls import reset
+from ui.studio.mixtures.mixture_controls import base_of, reset
 from ui.studio.mixtures.mixture_edit import save_choice
 from ui.studio.shared.aliases import show_aliases
 from ui.studio.shared.job_popover import show_job_popover
@@ -23,8 +23,14 @@ from workbench.settings import get_settings
 
 def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureRequest) -> None:
     """What is not saved, and the buttons that save or discard it; the primary one last."""
-    is_saved = choice == saved
-    can_save = bool(choice.active) and not is_saved
+    is_saved, base = choice == saved, base_of(mixture)
+    if saved != base and choice in (saved, base):
+        reset(mixture)
+        st.rerun()  # nothing is lost: these controls hold no changes of their own
+    can_save = bool(choice.active) and not is_saved and saved == base
+    if saved != base:
+        st.badge(plain(f"saved elsewhere meanwhile: {changes_words(base, saved)}"), color="red")
+        st.button("Load what is saved", key="mixture.load", on_click=reset, args=(mixture,))
     if not is_saved:
         st.badge(plain(f"not saved: {changes_words(saved, choice)}"), color="orange")
     with st.container(width="content", key="other_step"):
