@@ -28,6 +28,7 @@ from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
+from workbench.store import tombstones
 from workbench.store.object_store import object_store
 from workbench.store.storage import confine
 from workbench.store.stored_checkpoints import StoredCheckpoints
@@ -113,6 +114,8 @@ def delete(job_id: str, *, settings: Settings | None = None) -> bool:
         is_deleted = rows.delete_job(session, job_id)
         # Before the commit: until then the job cannot be started again. A folder that is left is swept.
         shutil.rmtree(confine(settings.jobs_folder, job_id), ignore_errors=True)
+        if is_deleted and settings.store:  # where it does not answer, garbage collection removes them later
+            tombstones.note_upload(session, job_id, job_id)
     if store := object_store(settings.store):
         with suppress(StorageError):
             StoredCheckpoints(store, job_id, 0).remove()
