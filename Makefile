@@ -1,18 +1,23 @@
-# Two commands matter: `make run` starts the workbench, `make test` checks everything.
+# Three commands matter: `make run` starts the workbench, `make test` checks it in a quarter of an hour, and
+# `make test-slow` runs the tests that take longer than ten seconds each. Both must pass before a change lands.
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
 LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
+PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run test install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
+.PHONY: run test test-slow install install-test system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
 
-test: install-test system lint types layers tests  ## Everything that must be green
+test: install-test system lint types layers tests  ## What must be green after every change; two cores take 15 minutes
+
+test-slow: install-test system  ## The slow rest, which must be green before a change lands, too
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m slow
 
 install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
@@ -42,7 +47,7 @@ layers:
 	$(BIN)/lint-imports
 
 tests:  ## Two processes of one thread each (more wait for each other on two cores), the slow browser files first
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow"
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py

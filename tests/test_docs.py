@@ -46,7 +46,6 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/chat_data.md",
     "how_to/backups_and_trash.md",
 ]
-FIRST = ROOT / "docs" / RUN_IN_ORDER[0]  # by the installed command; the others by forks, which spares its imports
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -81,7 +80,9 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
 
     def follow(document: Path) -> None:
         for line in commands(document):
-            status, output = (run if document == FIRST else run_forked)(line, folder, clean, timeout=240)
+            # The first makes the registry by the installed command; the others are forks, which spares their imports.
+            is_first = not (folder / ".workbench").exists()
+            status, output = (run if is_first else run_forked)(line, folder, clean, timeout=240)
             assert status == 0, f"{line}\n{output}"
         assert (folder / ".workbench" / "registry.db").is_file()
 
@@ -95,6 +96,7 @@ def run_tutorials_up_to_mode(reader: Callable[[Path], None], folder: Path) -> No
             reader(ROOT / "docs" / name)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", RUN_IN_ORDER)
 def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: str) -> None:
@@ -103,6 +105,7 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
     reader(document)
 
 
+@pytest.mark.slow
 def test_all_documents_score_the_same_number_of_tokens() -> None:
     """Otherwise `evaluate retention` and the like could not compare their results."""
     scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench evaluate run")]
@@ -110,6 +113,7 @@ def test_all_documents_score_the_same_number_of_tokens() -> None:
     assert {re.findall(r"--max-tokens (\d+)", line)[0] for line in scored} == {"4000"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_gates_of_the_tutorial_learn(reader: Callable[[Path], None], reader_folder: Path) -> None:
     """What they learn depends on the text of this machine; other tests check that they choose well."""
@@ -162,6 +166,7 @@ def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     lines = commands(HTTP, "$ curl")

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks import load
 
 SCRIPT = Path(load.__file__)
 
 
+@pytest.mark.slow
 def test_each_client_gets_its_own_tokens_from_every_kind_of_model() -> None:
     command = [sys.executable, str(SCRIPT), "--small", "--minutes", "0.1", "--streams", "8"]
     environment = {**load.os.environ, "PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"}

@@ -169,6 +169,7 @@ def _answers(url: str) -> None:
     raise AssertionError(f"{url} never answered")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
 def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workbench(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +66,36 @@ class RunningWorkbench:
         return f"http://127.0.0.1:{self.settings.api_port}/play/"
 
 
+@pytest.fixture(scope="package")
+def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with three domains, a DEMix model of two of them, and its scores, made once."""
+    folder = tmp_path_factory.mktemp("trained")
+    corpus = write_corpus(folder / "texts.jsonl")
+    settings = Settings(home=folder / "home")
+    run_all(settings, "migrate", *(command.format(corpus=corpus) for command in COMMANDS))
+    return settings.root
+
+
+@pytest.fixture(scope="package")
+def servers(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorkbench]:
+    """`workbench up` in a trained home, for tests that only look; they share it."""
+    with up_in(trained_home, tmp_path_factory.mktemp("shared")) as servers:
+        yield servers
+
+
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[RunningWorkbench]:
-    """`workbench up` in a home with three domains, a DEMix model of two of them, and its scores."""
-    settings = Settings(home=tmp_path / "home", api_port=free_port(), studio_port=free_port())
-    run_all(settings, "migrate")
-    with (tmp_path / "up.log").open("w") as log:
+def own_servers(trained_home: Path, tmp_path: Path) -> Iterator[RunningWorkbench]:
+    """`workbench up` in a trained home of its own, for a test that changes it."""
+    with up_in(trained_home, tmp_path) as servers:
+        yield servers
+
+
+@contextmanager
+def up_in(trained_home: Path, folder: Path) -> Iterator[RunningWorkbench]:
+    """The whole workbench, running in a copy of a trained home."""
+    shutil.copytree(trained_home, folder / "home")
+    settings = Settings(home=folder / "home", api_port=free_port(), studio_port=free_port())
+    with (folder / "up.log").open("w") as log:
         up = subprocess.Popen(
             [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"],
             env=environment(settings),
@@ -79,8 +104,6 @@ def servers(tmp_path: Path) -> Iterator[RunningWorkbench]:
             start_new_session=True,
         )
         try:
-            corpus = write_corpus(tmp_path / "texts.jsonl")
-            run_all(settings, *(command.format(corpus=corpus) for command in COMMANDS))
             wait_until_up(RunningWorkbench(settings), up)
             yield RunningWorkbench(settings)
         finally:

@@ -42,10 +42,12 @@ def empty_studio(home: Path) -> Iterator[RunningWorkbench]:
         yield studio
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_on_a_page_with_something_on_it(servers: Any, chromium: Browser) -> None:
     assert faults_of(servers, chromium) == ""
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromium: Browser) -> None:
     faults = []
     for theme in ("light", "dark"):
@@ -64,6 +66,7 @@ def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromi
     assert "\n".join(faults) == ""
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_on_an_empty_page(empty_studio: RunningWorkbench, chromium: Browser) -> None:
     assert faults_of(empty_studio, chromium) == ""
 

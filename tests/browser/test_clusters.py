@@ -27,12 +27,13 @@ PLACE = """() => {
 }"""
 
 
-def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(servers: Any, page: Page) -> None:
-    find(page, servers)
+@pytest.mark.slow
+def test_what_lies_together_on_the_map_is_read_and_becomes_a_domain(own_servers: Any, page: Page) -> None:
+    find(page, own_servers)
     stands_in_the_first_screen(page)
     read_one(page)
     choose_all(page)
-    assert is_a_domain_of_all(servers)
+    assert is_a_domain_of_all(own_servers)
 
 
 def find(page: Page, servers: Any) -> None:

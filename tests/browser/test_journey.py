@@ -30,11 +30,11 @@ for (const side of ["a", "b"]) {
 """
 
 
-def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(servers: Any, page: Page) -> None:
-    train(page, servers)
+def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(own_servers: Any, page: Page) -> None:
+    train(page, own_servers)
     see_it_in_the_registry(page)
-    switch_it_off_and_on(page, servers)
-    compare(page, servers)
+    switch_it_off_and_on(page, own_servers)
+    compare(page, own_servers)
 
 
 def train(page: Page, servers: Any) -> None:

@@ -18,13 +18,14 @@ SECOND = (
 SCORES = tuple(f"evaluate run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
 
 
-def test_two_experts_are_trained_composed_and_viewed(servers: Any, page: Page) -> None:
-    train(page, servers)
-    run_all(servers.settings, SECOND)
+@pytest.mark.slow
+def test_two_experts_are_trained_composed_and_viewed(own_servers: Any, page: Page) -> None:
+    train(page, own_servers)
+    run_all(own_servers.settings, SECOND)
     compose(page)
     look_at_its_parts(page)
-    run_all(servers.settings, *SCORES)
-    compare_what_was_kept(page, servers)
+    run_all(own_servers.settings, *SCORES)
+    compare_what_was_kept(page, own_servers)
 
 
 def train(page: Page, servers: Any) -> None:

@@ -163,6 +163,7 @@ def test_escape_stops_and_switches_answer_while_typing(address: str, host: FakeH
     expect(page.locator("#answer-a .state")).to_contain_text("Stopped.")
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_and_a_phone_shows_one_pane(address: str, chromium: Browser) -> None:
     faults = []
     for theme in ("light", "dark"):

@@ -28,12 +28,13 @@ class Clicks:
         self.number += 1
 
 
-def test_ten_clicks_lead_from_a_file_to_a_running_job(servers: Any, page: Page, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_ten_clicks_lead_from_a_file_to_a_running_job(own_servers: Any, page: Page, tmp_path: Path) -> None:
     own = tmp_path / "poems.jsonl"
     lines = [json.dumps({"text": f"{number}: Shall I compare thee to a summer's day? " * 20}) for number in range(60)]
     own.write_text("\n".join(lines), encoding="utf-8")
     click = Clicks()
-    page.goto(servers.studio)
+    page.goto(own_servers.studio)
     click(page.get_by_role("link", name="Train", exact=True).first)
     expect(page.get_by_role("heading", name="What do you have?")).to_be_visible(timeout=DONE)
     click(page.get_by_text("Import text", exact=False).first)
@@ -55,7 +56,7 @@ def test_ten_clicks_lead_from_a_file_to_a_running_job(servers: Any, page: Page, 
     )
     assert click.number <= MOST_CLICKS
     try:
-        with reading(servers.settings) as session:
+        with reading(own_servers.settings) as session:
             [job] = [one for one in jobs.list_jobs(session, kind="train-expert") if one.spec["name"] == "poems"]
     finally:
         close_engines()

@@ -50,6 +50,7 @@ def campaign(names: list[str], change: str = "") -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_killed_and_damaged_jobs_end_as_undisturbed_ones() -> None:
     names = ["kill everything", "flip a bit of a checkpoint"]
     report = campaign(names, "campaign.WAITING = 2")
@@ -60,6 +61,7 @@ def test_killed_and_damaged_jobs_end_as_undisturbed_ones() -> None:
     assert report["recovery_p95"] == max(only["recoveries"])
 
 
+@pytest.mark.slow
 def test_a_forged_result_and_debris_are_violations() -> None:
     (only,) = campaign(["forge"], f"campaign.WAITING = 2\n{FORGER}")["campaigns"]
     assert any("is another one" in one for one in only["violations"])

@@ -86,6 +86,7 @@ def curve(job_id: str) -> dict[int, float]:
         return {point.step: point.value for point in jobs.metrics(session, job_id, "loss")}
 
 
+@pytest.mark.slow
 def test_a_job_of_a_lost_machine_goes_on_elsewhere_to_the_same_bits(
     trained: Do, home: Path, tmp_path: Path, store: ObjectStore
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
     assert outcome["sentence"].startswith("NOT certified")
 
 
+@pytest.mark.slow
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(NEVER).state == "done"
     host, alive, seen = model_loading.load_base, weakref.WeakSet[Any](), []

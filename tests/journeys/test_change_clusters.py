@@ -51,7 +51,8 @@ def topics(do: Do, corpora: dict[str, Path]) -> Do:
     """A home with three domains of 60 documents, and the clustering “topics” of three clusters."""
     for name, path in corpora.items():
         do({"kind": "import-corpus", "name": name, "path": str(path), "licence": f"{name} licence"})
-    assert do(FIND).state == "done"
+    job = do(FIND)
+    assert job.state == "done", job.error
     return do
 
 

@@ -41,6 +41,8 @@ from workbench.tables import Base
 
 from .conftest import work
 
+pytestmark = pytest.mark.slow
+
 TRAINING = {"num_steps": 4, "block_size": 32, "learning_rate": 5e-3, "checkpoint_every": 2, "evaluate_every": 2}
 SPECS: dict[str, dict[str, Any]] = {
     "import-corpus": {"name": "again", "path": "HERE/sea.jsonl"},

@@ -136,6 +136,7 @@ def likelihood(host: Host, text: str) -> float:
     return math.fsum(host.posterior(planned(), text).logprobs)
 
 
+@pytest.mark.slow
 def test_lm_eval_as_it_comes_finds_our_own_numbers(url: str, tmp_path: Path) -> None:
     result, host, tokenizer = measured(url, tmp_path), Host(device="cpu"), load_tokenizer(planned().base.folder)
     for place, text in enumerate(TEXTS):

@@ -108,6 +108,7 @@ def part_hashes(name: str) -> list[str]:
     return [sha256_of(path) for path in sorted(folder.glob("part-*"))]
 
 
+@pytest.mark.slow
 def test_a_job_with_its_expert_elsewhere_makes_what_one_process_makes_paused_or_not(
     trained, home: Path, on_processes
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_job_with_its_expert_elsewhere_makes_what_one_process_makes_paused_or_
     assert part_hashes("cut/court") == part_hashes("whole/court")  # L17
 
 
+@pytest.mark.slow
 def test_parts_are_composed_in_processes_of_their_own_and_patience_keeps_the_best(trained, on_processes) -> None:
     for name, domain in (("law", "court"), ("food", "kitchen")):
         done(trained({**SINGLE, "name": name, "domains": [domain], "retain": []}))

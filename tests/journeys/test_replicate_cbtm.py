@@ -19,6 +19,7 @@ TASKS = Path(__file__).parents[2] / "docs" / "how_to" / "tasks"
 pytestmark = pytest.mark.usefixtures("home")
 
 
+@pytest.mark.slow
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
     job_spec = changed(spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
     cards = carry_out(submit_replication(job_spec))

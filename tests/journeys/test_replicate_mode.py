@@ -18,6 +18,7 @@ from workbench.store.storage import get_storage
 pytestmark = pytest.mark.usefixtures("home")
 
 
+@pytest.mark.slow
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
     shutil.copy(novel_and_training / "novel" / "sea.jsonl", novel_and_training / "train" / "ships.jsonl")
     job_spec = spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="mode")

@@ -81,6 +81,7 @@ def test_a_job_goes_from_the_queue_through_a_process_of_its_own_to_an_expert(tra
     assert {name: after[name] for name in before} == before  # L8: nothing else changed by a bit
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_training_ends_as_if_it_had_not_been(trained: Do) -> None:
     longer = {**NEW, "join": False, "training": {**NEW["training"], "num_steps": 200}}
     calm = trained({**longer, "name": "calm"})

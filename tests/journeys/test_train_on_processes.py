@@ -33,6 +33,7 @@ def processes_in(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
+@pytest.mark.slow
 def test_a_job_on_two_processes_makes_the_experts_that_one_process_makes(
     trained, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

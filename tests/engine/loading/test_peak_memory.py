@@ -10,6 +10,8 @@ import torch
 from benchmarks import loading
 from engine.config import ModelConfig
 
+pytestmark = pytest.mark.slow
+
 SHAPE = ModelConfig(num_layers=3, width=384, num_heads=6, ffn_width=1536)
 TINY = ModelConfig(num_layers=3, width=64, num_heads=2, ffn_width=128)
 

@@ -37,7 +37,10 @@ from tests.engine.models import packed_rows
 from tests.engine.models.common_families import FAMILIES
 from tests.engine.models.tiny_families import VOCAB, tiny_model
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what transformers warns of in some family
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # what transformers warns of in some family
+]
 DOCUMENT = Path(__file__).parents[3] / "docs/models.md"
 IDS = torch.randint(1, VOCAB, (2, 9), generator=torch.Generator().manual_seed(1))
 BOTH, CLOSE = Rows(("a", "b"), (1, 1)), {"atol": 1e-4, "rtol": 1e-4}

@@ -27,6 +27,8 @@ from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus
 from engine.training import checkpoint
 
+pytestmark = pytest.mark.slow
+
 Patch = pytest.MonkeyPatch
 
 

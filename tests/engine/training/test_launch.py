@@ -139,6 +139,7 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     assert_same_weights(tmp_path / "two", reference[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "domain-token"])
 def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: str) -> None:
     method = methods()[name]

@@ -45,6 +45,7 @@ def create(num_gpus: int = 0) -> str:
         return rows.create_job(session, joint if num_gpus else job_spec())
 
 
+@pytest.mark.slow
 def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: RunningWorkbench) -> None:
     started = [
         servers.start("tiny_worker.py", WORKBENCH_GPUS=gpus, WORKBENCH_WORKER_SLOTS="4") for gpus in ("0-3", "4-7")

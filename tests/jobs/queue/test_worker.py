@@ -43,6 +43,7 @@ def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(servers: Run
     assert servers.card(long).state == "running"
 
 
+@pytest.mark.slow
 def test_the_job_outlives_its_process_killed_again_and_again(servers: RunningWorkbench, chance: random.Random) -> None:
     servers.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="20")
     job_id = submit.submit(job_spec(milliseconds=20))
@@ -57,6 +58,7 @@ def test_the_job_outlives_its_process_killed_again_and_again(servers: RunningWor
     assert any("SIGKILL" in event for event in servers.events(job_id))
 
 
+@pytest.mark.slow
 def test_a_job_killed_after_each_new_checkpoint_uses_up_no_attempts(servers: RunningWorkbench) -> None:
     servers.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="2")
     job_id = submit.submit(job_spec(steps=100, milliseconds=50))

@@ -327,7 +327,7 @@ def test_n_answers_to_a_conversation_each_name_their_role(api: TestClient) -> No
     assert [one["index"] for one in chat(api, n=2)["choices"]] == [0, 1]
     with api.stream("POST", "/v1/chat/completions", json={**TALK, "n": 2, "stream": True}) as response:
         parts = [json.loads(line[6:])["choices"][0] for line in response.iter_lines() if "{" in line]
-    assert [part["index"] for part in parts if part["delta"].get("role")] == [0, 1]
+    assert sorted(part["index"] for part in parts if part["delta"].get("role")) == [0, 1]  # which is first is open
 
 
 def test_log_probabilities_have_the_most_probable_tokens_in_openais_shape(api: TestClient) -> None:

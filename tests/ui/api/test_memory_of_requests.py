@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from ui.api.app import create_app
@@ -31,6 +32,7 @@ def _objects() -> Counter[str]:
     return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_no_object_of_a_request_outlives_it(mixed: Path, host: Any) -> None:
     app = create_app(Settings(home=mixed), host, playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as api:

@@ -29,6 +29,7 @@ def text_of(page: Any, kind: str) -> list[str]:
     return [cell.source for cell in page.cells if cell.cell_type == kind]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_notebook_runs_as_it_is_written(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "WORKBENCH_HOME"):

@@ -207,6 +207,7 @@ baseUrlPath = "elsewhere"
 """
 
 
+@pytest.mark.slow
 def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: Path) -> None:
     """Neither modules that are called as ours nor Streamlit's files; in the servers, the worker and a job's process."""
     folder = tmp_path / "folder"
