@@ -136,6 +136,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "studio/mixtures/mixture_head.py": {
         "Copy the mixture": _twin("mixture copy", "POST /mixtures/{name}/copy"),
         "Discard changes": _SHOWS,
+        "Load what is saved": _SHOWS,
         "Save to the mixture": _twin("mixture toggle, mixture weights, mixture gate", "PATCH /mixtures/{name}"),
     },
     "studio/mixtures/prior_editor.py": {

@@ -335,7 +335,7 @@ def test_two_who_save_a_mixture_do_not_overwrite_each_other(monkeypatch: pytest.
     assert "These are the saved settings." in output(other)
 
 
-def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_on_a_toggle_fetches_the_mixture_twice_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[dict[str, Any]] = []
 
     def mix(client: Client, **request: Any) -> MixedScores:
@@ -348,7 +348,7 @@ def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch
     assert len(requests) == 1  # what is chosen is what is saved
     with statements_by_name("mixtures") as by_name:
         settled(named(app.toggle, "first/code").set_value(False).run())
-    assert len(by_name) == 1  # for its cost; the choice of a mixture has listed all of them
+    assert len(by_name) == 2  # as it is saved now, and for its cost; the choice of a mixture has listed all of them
     (request,) = requests[1:]
     assert (request["mixture"], len(request["active"])) == ("first", 2)
 
