@@ -58,7 +58,7 @@ def require_safe_address(settings: Settings) -> None:
         return
     variable, name = outside[0]
     if not token:
-        problem = f"{variable} is “{name}”, but must be a loopback address while no token is set."
+        problem = f"{variable} is “{name}”, but must be a loopback address while WORKBENCH_TOKEN is not set."
     else:
         problem = (
             f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "

@@ -1,4 +1,4 @@
-"""Browser login where a token is set: by a one-use link or the token itself; then a session cookie.
+"""Browser login: by a one-use link or the token itself; then a session cookie.
 
 A link is a file in the home folder, and using it removes the file: so it works once, on any server and after any
 restart. Links and cookies are signed with a secret of the home folder and the token together: a new token, or a removed
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ui.addresses import registry_id, studio_address
-from ui.serving.private_files import create_private, write_private
+from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, needs_token
+from workbench.store.private_files import create_private, write_private
 from workbench.store.private_folder import private_folder
 
 if TYPE_CHECKING:
@@ -33,20 +34,25 @@ class Login:
     """Makes and checks login links and session cookies of one workbench."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._token = settings.token.get_secret_value().encode()
-        self._folder = settings.root / "login"
+        self._settings = settings
+        self._folder = settings.root / LOGIN_FOLDER
         self._clock = clock
         # Cookies belong to a host and not to a port: two workbenches of one machine need two names.
         self.cookie = f"workbench_{registry_id(settings)}"
 
     @property
     def is_needed(self) -> bool:
-        """Whether a token is set."""
-        return bool(self._token)
+        """Whether the servers require a token."""
+        return needs_token(self._settings)
 
     def is_token(self, value: bytes) -> bool:
         """Whether this is the token, compared in constant time."""
-        return secrets.compare_digest(value, self._token)
+        token = self._token
+        return bool(token) and secrets.compare_digest(value, token)
+
+    @property
+    def _token(self) -> bytes:
+        return access_token(self._settings).encode()
 
     def new_link(self) -> str:
         """A new one-use code for the URL of the login page."""
@@ -122,4 +128,5 @@ class Failures:
 
 def login_link(settings: Settings) -> str:
     """A new URL that logs one browser in to the studio. It works once, within ten minutes."""
+    ensure_token(settings)
     return f"{studio_address(settings)}{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link()})}"

@@ -35,7 +35,7 @@ _FORM = Template(f"""$note
 <p>This workbench requires a login. Open the link that <code>workbench up</code> printed, or print a new one with
 <code>workbench login-link</code>. A link works once.</p>
 <form method="post" action="{LOGIN_PATH}">
-<label>Or enter the token (<code>WORKBENCH_TOKEN</code>)
+<label>Or enter the token, which <code>workbench token</code> prints
 <input type="password" name="token" autocomplete="current-password" required autofocus></label>
 <button>Log in</button>
 </form>""")

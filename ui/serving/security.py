@@ -1,11 +1,12 @@
-"""Access control of a server: only this machine, by its own name, from its own pages; with the token if one is set.
+"""Access control of a server: only this machine, by its own name, from its own pages, with the token.
 
 One guard stands before the API and before the studio. A page of another site, open in the same browser, can send
 requests to 127.0.0.1. It is known by its Origin and by Sec-Fetch-Site, which also tells a page on another port of this
 machine; one that gave its own name our address (DNS rebinding) is known by the Host it asks for. Our own command line
 and studio say which registry they mean, so that they are never answered from another.
 
-Where a token is set, programs send it with each request, and a browser logs in once: its cookie holds for both servers.
+Programs send the token with each request, and a browser logs in once: its cookie holds for both servers. Only where
+WORKBENCH_NO_AUTH is set no token is needed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ui.addresses import (
 )
 from ui.serving.login import LOGIN_PATH, Login
 from ui.serving.login_page import LoginPage
+from workbench.access.home_token import ensure_token
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -151,6 +153,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: Settings, rules: Rules) -> None:
         self._app = app
         self._rules = rules
+        ensure_token(settings)
         self._login = Login(settings)
         self._login_page = LoginPage(self._login)
         self._registry = registry_id(settings)

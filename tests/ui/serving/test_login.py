@@ -133,7 +133,7 @@ def test_the_command_prints_a_fresh_link(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["login-link"]) == 2
-    assert "WORKBENCH_TOKEN is not set" in capsys.readouterr().err
+    assert "WORKBENCH_NO_AUTH is set" in capsys.readouterr().err
 
     monkeypatch.setattr("workbench.settings.get_settings", lambda: settings)
     assert main(["login-link"]) == 2  # no workbench there: the link would open nothing

@@ -11,13 +11,13 @@ def login_link(as_json: Json = False) -> None:
     """Print a login link for the studio. It works once, within ten minutes."""
     from ui.addresses import studio_address
     from ui.serving import login
+    from workbench.access.home_token import needs_token
     from workbench.registry.database import require_registry
     from workbench.settings import get_settings
 
     settings = get_settings()
-    if not settings.token.get_secret_value():
-        problem = "The studio needs no login: WORKBENCH_TOKEN is not set."
-        raise BadUsage(problem, f"Open {studio_address(settings)}, or set the token that `workbench up` was given.")
+    if not needs_token(settings):
+        raise BadUsage("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
     require_registry(settings)  # a link made in a home without a workbench would open nothing
     link = login.login_link(settings)
     if as_json:
