@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
+from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, USER_HEADER, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
+from workbench.access.actor import current_actor
 from workbench.access.home_token import access_token
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.answers.changes import Forgetting, RemovalTable
@@ -171,6 +172,8 @@ class _Token(httpx.Auth):
             answer.read()
             error = _body(answer).get("error")
             self._is_wanted = isinstance(error, dict) and error.get("code") == TOKEN_WANTED
+        if user_id := current_actor().user_id:
+            request.headers[USER_HEADER] = user_id
         if token and self._is_wanted:
             request.headers["Authorization"] = f"Bearer {token}"
         yield request

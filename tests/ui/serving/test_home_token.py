@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,9 +16,13 @@ from ui.cli.app import main
 from ui.errors import BadUsage, UnsafeAddress
 from ui.serving import up
 from ui.serving.login import Login, login_link
-from ui.serving.security import Guard, api_rules
+from ui.serving.security import Guard, api_rules, studio_rules
+from ui.serving.studio_actor import studio_actor
+from workbench.access.actor import NOBODY, THE_OWNER, Role
 from workbench.access.home_token import access_token, ensure_token, needs_token, renew_token
+from workbench.access.users import add_user, revoke_user, user_id_of
 from workbench.errors import StorageError
+from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
 
 
@@ -71,10 +76,10 @@ def test_servers_that_start_together_have_one_token(settings: Settings) -> None:
 def test_a_new_token_ends_the_old_one_and_every_login_while_the_servers_run(settings: Settings) -> None:
     server, old = client(settings), access_token(settings)
     session = Login(settings).new_session()
-    assert Login(settings).is_session(session)
+    assert Login(settings).actor_of_session(session)
     new = renew_token(settings)
     assert (status(server, old), status(server, new)) == (401, 200)
-    assert not Login(settings).is_session(session)
+    assert not Login(settings).actor_of_session(session)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n"])
@@ -145,3 +150,38 @@ def test_a_link_logs_in_by_the_token_of_the_home(settings: Settings) -> None:
     server = client(settings)
     assert server.get(login_link(settings).removeprefix(studio_address(settings))).status_code == 200
     assert server.get("/v1/models").status_code == 200
+
+
+def test_users_type_their_own_token_and_only_editors_upload(settings: Settings) -> None:
+    with transaction() as session:
+        tokens = {name: add_user(session, name, name).token for name in ("viewer", "editor")}
+    own = {"origin": "http://127.0.0.1:8501"}
+    for name, expected in (("viewer", 403), ("editor", 200)):
+        browser = TestClient(Guard(send_ok, settings, studio_rules(settings)), base_url=own["origin"], headers=own)
+        answer = browser.post("/login", data={"token": tokens[name]}, follow_redirects=False)
+        assert (answer.status_code, tokens[name] in str(answer.headers)) == (303, False)
+        assert browser.get("/").status_code == 200
+        assert browser.put("/_stcore/upload_file/session/file").status_code == expected
+
+
+def test_the_studio_knows_the_user_by_the_cookie_of_its_web_socket(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login, who = Login(settings), studio_actor(settings)
+    ensure_token(settings)
+    with transaction() as session:
+        add_user(session, "anna", "viewer")
+        anna = user_id_of(session, "anna")
+
+    def opened_with(**cookies: str) -> None:
+        monkeypatch.setattr("streamlit.context", SimpleNamespace(headers={"Host": "127.0.0.1"}, cookies=cookies))
+
+    opened_with()
+    assert who() is NOBODY
+    opened_with(**{login.cookie: login.new_session()})
+    assert who() is THE_OWNER
+    opened_with(**{login.cookie: login.new_session(anna)})
+    assert (who().name, who().role) == ("anna", Role.VIEWER)
+    with transaction() as session:
+        revoke_user(session, "anna")
+    assert who() is NOBODY
