@@ -4,6 +4,7 @@ Problem                      what is wrong, and what to do next
 ├── MissingExtra             libraries of an extra are not installed (engine.extras)
 └── EngineError
     ├── CorpusError          text that cannot be read as documents (path, line)
+    │   └── CorpusChanged    a file that was written while it was read
     ├── TokenizerError       a tokenizer that is missing, broken or not the one expected
     │   └── ChatTemplateError  a chat template that cannot be read or does not write a conversation
     ├── ModelError           a model that cannot be loaded, split or matched
@@ -81,6 +82,10 @@ class CorpusError(EngineError):
     def cause(self) -> str:
         place = "" if self.path is None else f"{self.path}" + (f", line {self.line}" if self.line else "") + ": "
         return place + self.problem
+
+
+class CorpusChanged(CorpusError):
+    """A file that was written while it was read: what was read of it is of no one moment."""
 
 
 class TokenizerError(EngineError):

@@ -13,17 +13,19 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.files import MANIFEST
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
-from workbench.store import artifacts, ownership, rebuild
+from workbench.store import artifacts, ownership, rebuild, tombstones
+from workbench.store.object_store import ARTIFACTS, CHECKPOINTS
 from workbench.store.rebuild import Rebuilt
 from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
-from workbench.store.storage import get_storage
+from workbench.store.storage import StoredIds, get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Corpus, Job
 
@@ -96,6 +98,42 @@ def sweep(settings: Settings) -> list[Path]:
     return moved
 
 
+def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[str]:
+    """Removes from the shared store what the registry knows that nothing needs; returns the names of it.
+
+    These are deleted artifacts after that many seconds; artifacts without a row of jobs that are done or deleted, and
+    their checkpoints; and what killed uploads left a day ago.
+    """
+    storage = get_storage(settings)
+    if (store := storage.shared) is None:
+        return []
+    with database.reading(settings) as session:
+        ended = tombstones.of_ended_jobs(session)  # before the store is listed: they upload nothing more
+    removed, stored = store.remove_unfinished(GRACE_SECONDS), storage.stored_ids()
+    with database.reading(settings) as session:
+        garbage = tombstones.garbage(session, stored, kept_seconds)
+    kept = set()
+    for id in sorted(garbage):
+        if not _is_garbage_still(settings, stored, id, kept_seconds):
+            kept.add(id)
+            continue
+        names = [f"{folder}/{id}" for folder, ids in zip((ARTIFACTS, CHECKPOINTS), stored, strict=True) if id in ids]
+        for name in names:
+            store.remove(f"{name}/{MANIFEST}")  # the first to go: without it the rest is no artifact
+            store.remove(name)
+        removed += names
+    with database.transaction(settings) as session:
+        tombstones.forget(session, ended - kept)
+    return removed
+
+
+def _is_garbage_still(settings: Settings, stored: StoredIds, id: str, kept_seconds: float) -> bool:
+    """False where somebody restored it meanwhile."""
+    with database.reading(settings) as session:
+        one = StoredIds(stored.artifacts & {id}, stored.checkpoints & {id})
+        return bool(tombstones.garbage(session, one, kept_seconds))
+
+
 def trashed(settings: Settings) -> list[Trashed]:
     """The entries of both trashes, of artifacts and jobs, the oldest first."""
     both = [*get_storage(settings).trash.entries(), *jobs_trash(settings).entries()]
@@ -106,8 +144,11 @@ def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
     """Restores entries of the trash, and recreates their rows; reports those left in the trash."""
     report = Rebuilt()
     if deleted := [entry for entry in entries if entry.kind == "artifact"]:  # first: it may be refused
+        storage = get_storage(settings)
         with database.transaction(settings) as session:
-            report = rebuild.restore(session, get_storage(settings), deleted)
+            report = rebuild.restore(session, storage, deleted)
+        if storage.shared is not None:  # from which they may have been removed
+            list(storage.upload_missing([entry.id for entry in deleted]))
     folders = [entry for entry in entries if entry.kind == "job"]
     report.left += rebuild.put_back(jobs_trash(settings), folders, settings.jobs_folder)[1]
     return report

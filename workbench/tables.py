@@ -78,6 +78,15 @@ class Artifact(Base):
     created_at: Mapped[float] = mapped_column(default=time.time)
 
 
+class Tombstone(Base):
+    """An id of the shared store that is no artifact of this registry any more, or not yet; see `store.tombstones`."""
+
+    __tablename__ = "tombstones"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    job_id: Mapped[str | None] = mapped_column(String(32))  # no reference: it outlives the job's row
+    at: Mapped[float]
+
+
 class Corpus(Base):
     """One import of text: its source and the refused records."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.errors import CorpusError, NextStep
+from engine.errors import CorpusChanged, CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chat.conversations import (
     OPTIONAL_FIELDS,
@@ -223,6 +223,8 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 
     try:
         yield from read_records(file, options.fields, seen, options.either, OPTIONAL_FIELDS if options.either else ())
+    except CorpusChanged:
+        raise  # the rest of the file would be of another moment
     except CorpusError as fault:
         yield fault
     except OSError as error:

@@ -34,10 +34,23 @@ def read_records(
     with io.BufferedReader(raw, 1 << 20) as stream:
         if file.kind != "parquet":
             refuse_foreign(stream, file.name)
-        for record in reader(Source(file, stream, fields, either, optional)):
+        for record in _of_one_moment(reader(Source(file, stream, fields, either, optional)), raw):
             offset = record.offset if isinstance(record, Record) else None
             seen(raw.bytes_read if offset is None else offset)
             yield record
+
+
+def _of_one_moment(items: Records, raw: Unpacked) -> Records:
+    """The same records; raises CorpusChanged instead of a fault, or at the end, if the file was written meanwhile."""
+    try:
+        for item in items:
+            if isinstance(item, CorpusError):
+                raw.require_unchanged()
+            yield item
+    except CorpusError:
+        raw.require_unchanged()
+        raise
+    raw.require_unchanged()
 
 
 def _unknown(file: TextFile) -> CorpusError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
 
-BATCH_BYTES = 4 << 20  # text in one row group
+BATCH_BYTES = 4 << 20  # of memory for the rows of one row group
 MAX_RUNS = 256  # files merged at once; a process may open some thousand
 SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "text", "source", "group")])
 CHAT_SCHEMA = SCHEMA.append(pa.field("messages", pa.string()))  # of a domain of conversations, as JSON
@@ -122,12 +123,11 @@ class Table:
 
     def add(self, row: Row) -> int:
         """Adds a row; returns the bytes of its text."""
-        size = len(row["text"].encode())
         self._rows.append(row)
-        self._size += size
+        self._size += _memory_of(row)
         if self._size >= BATCH_BYTES:
             self._flush()
-        return size
+        return len(row["text"].encode())
 
     def _flush(self) -> None:
         if self._rows:
@@ -135,11 +135,16 @@ class Table:
         self._rows, self._size = [], 0
 
 
+def _memory_of(row: Row) -> int:
+    """The bytes of memory that a row takes: of a short text many times its own."""
+    return sys.getsizeof(row) + sum(map(sys.getsizeof, row.values()))
+
+
 class SortedRows:
     """An external merge sort: takes rows in any order, gives them back in the order of their ids."""
 
     def __init__(self, folder: Path, schema: pa.Schema = SCHEMA) -> None:
-        self.waiting_bytes = 0
+        self.waiting_bytes = 0  # of memory that rows take until the next flush
         self._folder, self._schema = folder, schema
         self._waiting: list[Row] = []
         self._runs: list[Path] = []
@@ -148,10 +153,9 @@ class SortedRows:
 
     def add(self, row: Row) -> int:
         """Adds a row; returns the bytes of its text."""
-        size = len(row["text"].encode())
         self._waiting.append(row)
-        self.waiting_bytes += size
-        return size
+        self.waiting_bytes += _memory_of(row)
+        return len(row["text"].encode())
 
     def flush(self) -> None:
         """Writes the rows in memory to disk."""

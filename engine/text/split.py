@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
 DEV_SHARE = 0.05
 MAX_DOMAINS = 200  # with more, the field names records rather than domains
-MEMORY_BYTES = 64 << 20  # text held in memory for sorting
+MEMORY_BYTES = 64 << 20  # of memory for rows that wait to be sorted
 REPORT_BYTES = 1 << 20  # text between two events
 
 SplitOf = Callable[[str], str]  # the split of a document by its id
@@ -53,9 +54,10 @@ def store_documents(
     domains: dict[str | None, _Domain] = {}
     num_bytes = waiting = reported = 0
     for document in documents:
-        size = _domain_of(document, domains, folder, split_of).add(document)
-        num_bytes += size
-        waiting += size
+        domain = _domain_of(document, domains, folder, split_of)
+        waiting -= domain.rows.waiting_bytes
+        num_bytes += domain.add(document)
+        waiting += domain.rows.waiting_bytes
         if waiting >= MEMORY_BYTES:
             waiting -= max(domains.values(), key=lambda domain: domain.rows.waiting_bytes).flush()
         if num_bytes - reported >= REPORT_BYTES:
@@ -126,7 +128,7 @@ class _Domain:
         self.rows = SortedRows(unsorted, self.schema)
         self.summary: dict[str, Any] = {}
         self._split_of = split_of
-        self._places: dict[str, set[float]] = {split: set() for split in SPLITS}  # all in train without split_of
+        self._places = {split: array("d") for split in SPLITS}  # of each document; all in train without split_of
 
     def add(self, document: Document) -> int:
         """Adds a document; returns the bytes of its text."""
@@ -137,11 +139,11 @@ class _Domain:
             )
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
         fields |= {"messages": document.messages} if self.is_chat else {}
-        self._places[self._split_of(document.id) if self._split_of else "train"].add(_place(fields))
+        self._places[self._split_of(document.id) if self._split_of else "train"].append(_place(fields))
         return self.rows.add(fields)
 
     def flush(self) -> int:
-        """Writes the rows in memory to disk; returns their bytes."""
+        """Writes the rows in memory to disk; returns the bytes of memory that they took."""
         size = self.rows.waiting_bytes
         self.rows.flush()
         return size
@@ -184,14 +186,14 @@ class _Domain:
     def _moved(self) -> dict[float, str]:
         """The groups of training documents that fill a split which would be empty."""
         empty = [split for split in ("test", "dev") if not self._places[split]]
-        groups = sorted(self._places["train"])
+        groups = np.unique(self._places["train"])
         if len(groups) <= len(empty):
             raise CorpusError(
                 f"{self._title} has {len(groups)} groups of training documents; training and testing need more than "
                 f"{len(empty)}.",
                 "Make the domain larger, or choose fewer parts.",
             )
-        return dict(zip(groups, empty, strict=False))
+        return dict(zip(groups[: len(empty)].tolist(), empty, strict=True))
 
     @property
     def _title(self) -> str:
@@ -202,7 +204,7 @@ class _Domain:
 
         In a domain too small for that, the groups next to a border move over it.
         """
-        places = sorted(self._places["train"])
+        places = np.unique(self._places["train"])
         if len(places) < 3:
             raise CorpusError(
                 f"{self._title} has too few different documents, or groups if a group field is given: {len(places)}; "
@@ -210,11 +212,11 @@ class _Domain:
                 "Add text (repeated text counts once), cut long documents into pieces, or choose a group field with "
                 "more values.",
             )
-        num_test = sum(place < TEST_SHARE for place in places)
-        num_held_out = sum(place < TEST_SHARE + DEV_SHARE for place in places)
+        num_test = int(np.count_nonzero(places < TEST_SHARE))
+        num_held_out = int(np.count_nonzero(places < TEST_SHARE + DEV_SHARE))
         num_test = min(max(num_test, 1), len(places) - 2)
         num_held_out = min(max(num_held_out, num_test + 1), len(places) - 1)
-        return places[num_test], places[num_held_out]
+        return float(places[num_test]), float(places[num_held_out])
 
 
 def _place(row: Row) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from engine.errors import CorpusError
+from engine.errors import CorpusChanged, CorpusError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -142,6 +142,19 @@ class Unpacked(io.RawIOBase):
         self._packed = file.path.open("rb")
         self._plain = _unpack(self._packed, file.suffixes[1])
         self._size = 0
+
+        self._opened_as = self._state()
+
+    def require_unchanged(self) -> None:
+        """Raises CorpusChanged if the file was written since it was opened; another one under its name is no matter."""
+        if self._state() != self._opened_as:
+            raise CorpusChanged(
+                "The file changed while it was read.", "Import it when nothing writes to it.", path=self._file.name
+            )
+
+    def _state(self) -> tuple[int, int]:
+        status = os.fstat(self._packed.fileno())
+        return status.st_size, status.st_mtime_ns
 
     @property
     def bytes_read(self) -> int:

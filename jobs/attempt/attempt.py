@@ -9,11 +9,12 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
 from engine.device import prepare_process
 from engine.errors import DamagedFile, Problem
 from engine.events import Event, Note, Saved, Saving
+from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.leftovers import remove_leftovers_of
@@ -23,7 +24,7 @@ from jobs.attempt.reporting import Point, Reporter, Throughput
 from jobs.attempt.tracking import tracked
 from jobs.attempt.work import Claim, Register, Work, log_path
 from jobs.uploads import with_uploads_here
-from workbench.errors import JobError, LeaseLost, StorageError
+from workbench.errors import JobError, LeaseLost, StorageError, StoreFailed
 from workbench.integrity.damage import with_names
 from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
@@ -122,7 +123,8 @@ def _attempt(
     try:
         with Heartbeat(claim, settings, reporter, hard_exit, watch) as heartbeat:
             try:
-                register = yield from _drive(work, heartbeat, reporter)
+                with _uploading(work, heartbeat, reporter) as upload:
+                    register = yield from _drive(work, heartbeat, reporter, upload)
             except (Stopped, GeneratorExit, KeyboardInterrupt) as stop:
                 _keep(work, reporter, upload=str(stop) != "cancel")  # while the lease holds: an upload takes time
                 raise
@@ -151,17 +153,48 @@ def _attempt(
                     work.checkpoints.remove()
 
 
+@contextmanager
+def _uploading(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Iterator[CheckpointUpload | None]:
+    """The upload of checkpoints beside the work, if there is a shared store. After the block nothing is uploaded.
+
+    If the work fails, what waits is uploaded first: a retry, perhaps on another machine, continues from there.
+    """
+    if work.checkpoints is None:
+        yield None
+        return
+    upload = CheckpointUpload(work.checkpoints, work.folder, heartbeat.has_lease)
+    try:
+        yield upload
+    except (Stopped, LeaseLost, StoreFailed):
+        raise
+    except Exception:
+        with _noting_failed_upload(reporter):
+            for saved in upload.wait():
+                reporter.add(saved)
+        raise
+    finally:
+        upload.stop()
+
+
+@contextmanager
+def _noting_failed_upload(reporter: Reporter) -> Iterator[None]:
+    try:
+        yield
+    except StorageError as problem:
+        reporter.add(Note(f"{problem} Another machine would continue from the checkpoint before."))
+
+
 def _keep(work: Work, reporter: Reporter, *, upload: bool) -> None:
     """Keeps what a stopped attempt leaves for the next one; a shared store that is away has the checkpoint before."""
     reporter.keep_throughput(work.folder / THROUGHPUT)
     if upload and work.checkpoints:
-        try:
+        with _noting_failed_upload(reporter):
             work.checkpoints.save(work.folder)
-        except StorageError as problem:
-            reporter.add(Note(f"{problem} Another machine would continue from the checkpoint before."))
 
 
-def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
+def _drive(
+    work: Work, heartbeat: Heartbeat, reporter: Reporter, upload: CheckpointUpload | None
+) -> Generator[Event, None, Register]:
     """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
@@ -169,19 +202,22 @@ def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Ev
     with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
             _wait_until_allowed(heartbeat)
+            for saved in upload.uploaded() if upload else ():
+                reporter.add(saved)
             try:
                 event = next(stream)
             except StopIteration as end:
                 register: Register = end.value
                 return register
-            if isinstance(event, Saved) and work.checkpoints:
-                work.checkpoints.save(work.folder)  # before it counts as progress
-            reporter.add(event)
+            if not (upload and isinstance(event, Saved)):  # which counts as progress when it is uploaded
+                reporter.add(event)
             match event:
                 case Saving():
                     heartbeat.flush()
                 case Saved():
                     reporter.keep_throughput(work.folder / THROUGHPUT)
+                    if upload:
+                        upload.add(event)
             yield event
 
 

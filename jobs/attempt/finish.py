@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from jobs.attempt.outcomes import STOPPED, Outcome
 from jobs.attempt.reporting import JobUpdate
+from jobs.attempt.retries import with_retries
 from jobs.attempt.work import Claim, Register
 from workbench.access.actor import Actor, Role, acting_as
-from workbench.errors import DiskFull, RegistryUnavailable
 from workbench.job_records import leases
-from workbench.registry import database
 from workbench.settings import Settings
-
-RETRY_SECONDS = 0.5
-T = TypeVar("T")
 
 
 def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate | None = None) -> None:
@@ -29,7 +24,7 @@ def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate
         write_update(session, claim, update)
         write_outcome(session, claim, _stronger(stop_requested, outcome))
 
-    _with_retries(settings, write)
+    with_retries(settings, write)
 
 
 def finish_done(
@@ -50,7 +45,7 @@ def finish_done(
         return True
 
     with acting_as(Actor(f"job {claim.job_id}", Role.ADMIN)):
-        return _with_retries(settings, write)
+        return with_retries(settings, write)
 
 
 def renew_lease(session: Session, claim: Claim, settings: Settings) -> str:
@@ -97,16 +92,3 @@ def _stronger(stop_requested: str, outcome: Outcome) -> Outcome:
     if stop_requested == "cancel" or (stop_requested == "pause" and outcome.state == "queued"):
         return STOPPED[stop_requested]
     return outcome
-
-
-def _with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
-    """Runs one transaction; retries while the registry does not respond, up to the length of a lease."""
-    until = time.monotonic() + settings.lease_seconds
-    while True:
-        try:
-            with database.transaction(settings) as session:
-                return write(session)
-        except (RegistryUnavailable, DiskFull):
-            if time.monotonic() >= until:
-                raise
-            time.sleep(RETRY_SECONDS)

@@ -7,7 +7,7 @@ got a row is known to be its job's, and needs no grace period.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,11 +25,24 @@ MADE, WORK = "made", "work"  # in a job's folder: the notes, and its checkpoints
 
 
 class NotedStorage(Storage):
-    """A storage that notes every new artifact in a job's folder."""
+    """A storage that notes every new artifact in a job's folder.
 
-    def __init__(self, folder: Path, notes: Path, shared: ObjectStore | None = None) -> None:
+    `before_upload` is called with its id before each file that goes to a shared store, and raises when the job must
+    not upload any more.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        notes: Path,
+        shared: ObjectStore | None = None,
+        before_upload: Callable[[str], object] = lambda _: None,
+    ) -> None:
         super().__init__(folder, shared)
-        self._notes = notes
+        self._notes, self._note_upload = notes, before_upload
+
+    def _before_upload(self, artifact_id: str) -> None:
+        self._note_upload(artifact_id)
 
     @contextmanager
     def new(self, artifact_id: str) -> Iterator[Path]:

@@ -17,9 +17,11 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
+from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
+from workbench.store import tombstones
 from workbench.store.artifacts import find_artifact, register_artifact
 from workbench.store.object_store import object_store
 from workbench.store.storage import Storage
@@ -67,7 +69,17 @@ class Work:
     def storage(self) -> Storage:
         """The store, where each new artifact is known to be this job's."""
         notes = self.settings.jobs_folder / self.job_id / MADE
-        return NotedStorage(self.settings.artifacts_folder, notes, object_store(self.settings.store))
+        shared = object_store(self.settings.store)
+        return NotedStorage(self.settings.artifacts_folder, notes, shared, self._before_upload)
+
+    def _before_upload(self, artifact_id: str) -> None:
+        """Notes a new artifact of the shared store, for garbage collection; raises LeaseLost."""
+
+        def write(session: Session) -> None:
+            leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
+            tombstones.note_upload(session, artifact_id, self.job_id)
+
+        with_retries(self.settings, write)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:

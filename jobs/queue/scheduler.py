@@ -19,7 +19,7 @@ from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
 from engine.errors import Problem
 from jobs.attempt.steady_clock import steady_seconds
-from jobs.garbage_collection import remove_all_leftovers, sweep
+from jobs.garbage_collection import remove_all_leftovers, sweep, sweep_store
 from jobs.queue.app import QUEUE, make_app
 from jobs.queue.submit import call_workers
 from workbench import database_clock
@@ -80,6 +80,8 @@ class Scheduler:
             self._swept_at = now
             with _reported():
                 sweep(self._settings)
+            with _reported():
+                sweep_store(self._settings)
             with _reported():
                 forget_old(self._settings)
 

@@ -10,24 +10,29 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
+from sqlalchemy.orm import Session
 
 from engine.events import Event
-from jobs.attempt.attempt import follow, new_owner
+from jobs.attempt.attempt import follow, host_name, new_owner
 from jobs.attempt.work import Claim
 from jobs.queue.app import QUEUE, RUN, make_app
+from jobs.uploads import is_elsewhere, upload_id
 from workbench import database_clock
 from workbench.errors import BadSpec, DiskFull, RegistryUnavailable, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
+from workbench.job_records.event_kinds import UPLOAD
 from workbench.job_records.preconditions import validate_against_registry, without_aliases
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs import parse_spec, paths_read
+from workbench.store import tombstones
 from workbench.store.object_store import object_store
 from workbench.store.storage import confine
 from workbench.store.stored_checkpoints import StoredCheckpoints
@@ -51,8 +56,18 @@ def submit(
         checked = without_aliases(session, checked)
         validate_against_registry(session, checked)
         job_id = rows.create_job(session, checked, title=title, after=after, priority=priority)
+        _note_upload(session, job_id, checked, settings)
     call_workers(settings, [job_id])
     return job_id
+
+
+def _note_upload(session: Session, job_id: str, spec: Spec, settings: Settings) -> None:
+    """Notes which machine received the files that the job reads, for those that share a store but not its home."""
+    paths = paths_read(spec.model_dump(mode="json")) if settings.store else ()
+    if any(upload_id(Path(path)) and not is_elsewhere(path, settings) for path in paths):
+        host = host_name()
+        message = f"Its file was uploaded to “{host}”: a worker on that machine runs it."
+        leases.add_event(session, job_id, message, kind=UPLOAD, data={"host": host})
 
 
 def run_now(
@@ -113,6 +128,8 @@ def delete(job_id: str, *, settings: Settings | None = None) -> bool:
         is_deleted = rows.delete_job(session, job_id)
         # Before the commit: until then the job cannot be started again. A folder that is left is swept.
         shutil.rmtree(confine(settings.jobs_folder, job_id), ignore_errors=True)
+        if is_deleted and settings.store:  # where it does not answer, garbage collection removes them later
+            tombstones.note_upload(session, job_id, job_id)
     if store := object_store(settings.store):
         with suppress(StorageError):
             StoredCheckpoints(store, job_id, 0).remove()

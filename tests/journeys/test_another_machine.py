@@ -140,7 +140,8 @@ def test_a_job_pauses_while_the_store_is_away_and_then_goes_on(
     with transaction() as session:
         jobs.resume(session, card.id)
     steps = [event.step for event in run_here(card.id) if isinstance(event, Step)]
-    assert (steps[0], steps[-1]) == (6, 120)  # the local checkpoint was not lost
+    assert steps[0] > 5  # the local checkpoints were not lost
+    assert steps[-1] == 120
 
 
 def work_of(home: Path, store: ObjectStore, fence: int) -> Work:

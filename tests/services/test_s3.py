@@ -171,6 +171,20 @@ def test_missing_or_refused_credentials_are_never_printed(
     assert caught.value.__suppress_context__
 
 
+def test_the_parts_of_an_upload_that_was_killed_are_removed(store: ObjectStore) -> None:
+    def begin(key: str) -> None:
+        started = store._fs.call_s3("create_multipart_upload", Bucket=BUCKET, Key=key)
+        part = {"UploadId": started["UploadId"], "PartNumber": 1, "Body": b"half"}
+        store._fs.call_s3("upload_part", Bucket=BUCKET, Key=key, **part)
+
+    prefix = store.url.rpartition("/")[2]
+    for key in (f"{prefix}/artifacts/a/model", f"{prefix}2/artifacts/b/model"):
+        begin(key)
+    assert store.remove_unfinished(older_than_seconds=1e10) == []
+    assert store.remove_unfinished(older_than_seconds=-60) == ["artifacts/a/model"]  # the other is another project's
+    assert store.remove_unfinished(older_than_seconds=-60) == []
+
+
 def test_a_full_store_is_reported_as_full(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError("XMinioStorageFull: Storage backend has reached its minimum free drive threshold.")

@@ -108,7 +108,7 @@ def check_artifacts(settings: Settings) -> Finding:
         return Finding("Artifacts", False, problem.problem, problem.next_step)
     if (refused := refusal(state, storage)) is not None:
         return Finding("Artifacts", False, refused.problem, refused.next_step)
-    if state.missing and storage.shared is None:  # else another machine may have deleted them
+    if state.missing:
         finding = f"The registry has no rows for {pluralize(len(state.missing), 'artifact')}; the files exist."
         return Finding("Artifacts", False, finding, "Run `workbench registry rebuild`.", needed=False)
     return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
@@ -119,8 +119,6 @@ def _without_registry(storage: Storage) -> Finding:
         return Finding("Artifacts", True, "none yet")
     finding = f"There is no registry for the {pluralize(num, 'artifact')} in {storage.folder}."
     step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
-    if storage.shared is not None:
-        step = "Restore the database from its backup."
     return Finding("Artifacts", False, finding, step)
 
 

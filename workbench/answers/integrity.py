@@ -37,11 +37,6 @@ class StoreCheck(Answer):
     seconds: float
     faulty: list[FaultyArtifact]
     lost_rows: list[str] = Field(description="Ids of recorded artifacts whose row is missing: the registry lost it.")
-    deleted_elsewhere: list[str] = Field(
-        [],
-        description="The same with a shared store, where each machine has its own records: another one deleted their "
-        "rows, or the registry lost them. No fault.",
-    )
     leftovers: list[str] = Field(
         description="Ids of artifacts that no row needs: of a running job, deleted, or left behind. No fault."
     )

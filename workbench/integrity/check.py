@@ -48,8 +48,7 @@ def check_store(settings: Settings, see: See = lambda *_: None) -> StoreCheck:
             faulty.append(fault)
         done += artifact.size_bytes
     see(len(artifacts), len(artifacts), total, total)
-    without_row = sorted(state.missing)
-    lost = without_row if storage.shared is None else []
+    lost = sorted(state.missing)
     return StoreCheck(
         ok=not (faulty or lost or registry_faults),
         num_artifacts=len(artifacts),
@@ -57,7 +56,6 @@ def check_store(settings: Settings, see: See = lambda *_: None) -> StoreCheck:
         seconds=time.monotonic() - started_at,
         faulty=faulty,
         lost_rows=lost,
-        deleted_elsewhere=[] if storage.shared is None else without_row,
         leftovers=sorted(storage.ids() - state.known - state.missing - {one.id for one in artifacts}),
         registry_faults=registry_faults,
     )

@@ -15,9 +15,10 @@ from workbench import database_clock
 from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
+from workbench.job_records.event_kinds import UPLOAD
 from workbench.job_records.leases import add_event, end_waiting, waits
 from workbench.kinds.catalog import kind_named
-from workbench.registry.cards import EventCard, JobCard, MetricPoint
+from workbench.registry.cards import DeviceCard, EventCard, JobCard, MetricPoint
 from workbench.registry.valid_text import plain
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
@@ -336,25 +337,41 @@ def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
     statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
     for one in session.scalars(statement.order_by(JobDependency.after_id)):
         after[one.job_id].append(one.after_id)
-    gpus, reasons = _gpus(session, jobs)
+    gpus, devices = _gpus(session, jobs)
+    reasons = _reasons(session, [job for job in jobs if job.state == "queued"], devices)
     return [_card(job, now, after=after[job.id], gpus=gpus[job.id], waits_for=reasons.get(job.id, "")) for job in jobs]
 
 
-def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The GPUs that each job has leased, and for which GPUs queued ones wait, both by id."""
+def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list[DeviceCard]]:
+    """The GPUs that each job has leased, by id, and all that there are where a job may wait for one."""
     leased: dict[str, list[str]] = {job.id: [] for job in jobs}
     devices = list_devices(session) if any(job.state in ("queued", "running") for job in jobs) else []
     for one in devices:
         if one.holder and one.holder.job_id in leased:
             leased[one.holder.job_id].append(f"{one.host}/{one.number}")
-    settings = get_settings()
-    queued = [job for job in jobs if job.state == "queued"]
-    reasons = {job.id: waits_for(need_of(job.kind, job.spec, settings), devices) for job in queued}
-    given = {job_id: reason for job_id, reason in reasons.items() if reason}
-    if given:  # those that depend on others do not wait for GPUs yet
-        for job_id in session.scalars(select(Job.id).where(Job.id.in_(list(given)), waits())):
-            del given[job_id]
-    return leased, given
+    return leased, devices
+
+
+def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard]) -> dict[str, str]:
+    """For which machine's worker and for which GPUs queued jobs wait, by id."""
+    settings, hosts = get_settings(), _upload_hosts(session, queued)
+    reasons: dict[str, str] = {}
+    for job in queued:
+        host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
+        if reason := f"{host} {waits_for(need_of(job.kind, job.spec, settings), devices)}".strip():
+            reasons[job.id] = reason
+    if reasons:  # those that depend on others do not wait for anything else yet
+        for job_id in session.scalars(select(Job.id).where(Job.id.in_(list(reasons)), waits())):
+            del reasons[job_id]
+    return reasons
+
+
+def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
+    """With a shared store, the machines that received the files which these jobs read, by id of the job."""
+    if not queued or not get_settings().store:
+        return {}
+    noted = select(JobEvent).where(JobEvent.kind == UPLOAD, JobEvent.job_id.in_([job.id for job in queued]))
+    return {event.job_id: str((event.data or {}).get("host", "")) for event in session.scalars(noted)}
 
 
 _COMPUTED = ("state", "after", "gpus", "waits_for")

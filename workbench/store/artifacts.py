@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench import database_clock
+from workbench.store import tombstones
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Evaluation, Job
 
@@ -29,12 +30,19 @@ def register_artifact(
         if first is None:
             raise
         return first  # the folder of the other id has no row and will be swept
+    if storage.shared is not None:
+        tombstones.forget(session, [id])
     return row
 
 
 def find_artifact(session: Session, key: str) -> Artifact | None:
     """The row of the artifact made for a key, such as `tokens:<domain id>:<tokenizer hash>`."""
     return session.scalar(select(Artifact).where(Artifact.key == key))
+
+
+def known_ids(session: Session) -> set[str]:
+    """The ids of all artifacts with a row."""
+    return set(session.scalars(select(Artifact.id)))
 
 
 def forget_made_from(session: Session, id: str) -> None:
@@ -56,9 +64,13 @@ def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path
     """Moves folders without a row to the trash; returns their former paths. Needs a write transaction.
 
     A folder stays while it is younger than the grace period, or than an unfinished job, which may have made it and
-    registers it only at its end.
+    registers it only at its end. Copies of what another machine deleted count as deleted here, too.
     """
     oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"])))
     if oldest is not None:
         grace_seconds = max(grace_seconds, time.time() - oldest)
-    return storage.sweep(set(session.scalars(select(Artifact.id))), grace_seconds)
+    known = known_ids(session)
+    for id in tombstones.deleted_among(session, storage.ids() - known):
+        if storage.records.is_live(id):
+            storage.records.mark_deleted(id, time.time())
+    return storage.sweep(known, grace_seconds)

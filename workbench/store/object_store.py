@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -19,6 +21,9 @@ from engine.extras import require_extras
 from engine.files import MANIFEST, new_file, new_folder, sha256_of
 from workbench.errors import StorageError, StoreFailed
 
+ARTIFACTS, CHECKPOINTS = "artifacts", "checkpoints"  # in a store: folders named by artifacts and by jobs
+
+_ID = re.compile(r"[0-9a-f]{32}")
 _TRIES = 2  # of a file that arrives changed
 _S3_OPTIONS = {
     "skip_instance_cache": True,  # the endpoint and the credentials are those of the environment now
@@ -50,10 +55,14 @@ class ObjectStore:
     def _place(self, name: str) -> str:
         return f"{self.url.partition('://')[2]}/{name}"
 
-    def upload(self, folder: Path, name: str) -> None:
-        """Uploads a folder with a manifest; it is there for others when the last file, the manifest, is."""
+    def upload(self, folder: Path, name: str, before_each: Callable[[], object] = lambda: None) -> None:
+        """Uploads a folder with a manifest; it is there for others when the last file, the manifest, is.
+
+        `before_each` is called before each file, and may raise.
+        """
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
         for path in [*files, folder / MANIFEST]:
+            before_each()
             self.put(path, f"{name}/{path.relative_to(folder).as_posix()}")
 
     def fetch(self, name: str, folder: Path, *, replace: bool = False) -> bool:
@@ -119,11 +128,49 @@ class ObjectStore:
             self._require_root()
             return set()
 
+    def ids(self, folder: str) -> set[str]:
+        """The names in a folder that are ids of artifacts or jobs."""
+        return {name for name in self.names(folder) if _ID.fullmatch(name)}
+
     def remove(self, name: str) -> None:
         """Removes a file, or a folder with all that is in it; one that is not there is no error."""
-        with self._explained():
+        with self._explained(), suppress(FileNotFoundError):  # another machine was faster
             if self._fs.exists(self._place(name)):
                 self._fs.rm(self._place(name), recursive=True)
+
+    def remove_unfinished(self, older_than_seconds: float) -> list[str]:
+        """Removes what killed uploads left, after that many seconds without a change; returns their names.
+
+        On S3 these are the parts of uploads that were never completed, in a folder temporary files.
+        """
+        before = time.time() - older_than_seconds
+        with self._explained():
+            return self._remove_parts(before) if self._is_s3 else self._remove_temporary_files(before)
+
+    def _remove_parts(self, before: float) -> list[str]:
+        bucket, _, prefix = self._place("").partition("/")
+        removed, marks = list[str](), dict[str, str]()
+        while True:
+            page = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **marks)
+            for upload in page.get("Uploads", ()):
+                if upload["Initiated"].timestamp() < before:
+                    with suppress(FileNotFoundError):  # another machine was faster, or it is complete by now
+                        self._fs.call_s3(
+                            "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
+                        removed.append(str(upload["Key"]).removeprefix(prefix))
+            if not page.get("IsTruncated"):
+                return removed
+            marks = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def _remove_temporary_files(self, before: float) -> list[str]:
+        removed, root = [], Path(self._place(""))
+        for path in root.rglob(".*.new"):
+            with suppress(FileNotFoundError):
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+                    removed.append(path.relative_to(root).as_posix())
+        return removed
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[str]:

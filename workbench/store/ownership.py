@@ -11,7 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import RegistryMismatch
-from workbench.store.storage import OWNER, UNREADABLE, Storage
+from workbench.store import tombstones
+from workbench.store.storage import OWNER, UNREADABLE, Storage, StoredIds
 from workbench.tables import Artifact, Job, RegistryIdentity
 
 
@@ -40,6 +41,7 @@ class StoreState:
     owner: str | None
     registry_id: str | None
     known: frozenset[str]
+    deleted: frozenset[str]  # unknown, and some machine deleted it
     missing: frozenset[str]  # recorded and not deleted, but unknown to this registry
     unrecorded: frozenset[str]  # unknown and never recorded
     older: frozenset[str]  # unrecorded ones that are older than this registry's first row
@@ -48,12 +50,14 @@ class StoreState:
 def state_of(session: Session, storage: Storage) -> StoreState:
     """Compares stored artifacts with the rows of this registry; deleted ones do not count."""
     stored, rows = storage.ids(), set(session.scalars(select(Artifact.id)))
-    unknown, recorded = stored - rows, storage.records.ids()
+    deleted = tombstones.deleted_among(session, stored - rows)
+    unknown, recorded = stored - rows - deleted, storage.records.ids()
     owner, unrecorded = storage.owner(), frozenset(unknown - recorded)
     return StoreState(
         owner=owner,
         registry_id=find_registry_id(session),
         known=frozenset(stored & rows),
+        deleted=frozenset(deleted),
         missing=frozenset(id for id in unknown & recorded if storage.records.is_live(id)),
         unrecorded=unrecorded,
         older=_older_than_rows(session, storage, unrecorded) if owner is None else frozenset(),
@@ -78,17 +82,16 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     Artifacts without an owner are its own only if it knows most of them and the unknown ones are newer than it:
     without records another registry may need them.
     """
-    known, folder, is_local = len(state.known), storage.folder, storage.shared is None
+    known, folder = len(state.known), storage.folder
     if state.owner == UNREADABLE:
         return RegistryMismatch(
             f"{folder / OWNER} cannot be read, so the owner of the artifacts is unknown. Nothing is removed.",
-            f"Check WORKBENCH_DATABASE_URL, and run `workbench registry {'rebuild' if is_local else 'adopt'}`.",
+            "Check WORKBENCH_DATABASE_URL, and run `workbench registry rebuild`.",
         )
     if state.owner is not None and state.owner != state.registry_id:
         return RegistryMismatch(
             f"The artifacts in {folder} belong to another registry. Nothing is removed.",
-            "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, "
-            + ("run `workbench registry rebuild`." if is_local else "restore the database from its backup."),
+            "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, run `workbench registry rebuild`.",
         )
     lost = len(state.missing)
     if state.owner is None or not known:
@@ -96,21 +99,25 @@ def refusal(state: StoreState, storage: Storage) -> RegistryMismatch | None:
     if lost > known or (state.owner is None and lost and (lost == known or state.older)):
         return RegistryMismatch(
             f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}. Nothing is removed.",
-            "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`."
-            if is_local
-            else "If another machine deleted the others, run `workbench registry adopt`; "
-            "else restore the database from its backup.",
+            "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`.",
         )
     return None
 
 
-def adopt(session: Session, storage: Storage) -> int:
+def adopt(session: Session, storage: Storage, stored: StoredIds | None = None) -> int:
     """Makes this registry the owner; returns the number of artifacts that it does not know.
 
-    These are marked as deleted: the next sweeps move them to the trash.
+    These are marked as deleted: the next sweeps move them to the trash, and those `stored` in a shared store go 30 days
+    later.
     """
     storage.set_owner(registry_id(session), replace=True)
     state = state_of(session, storage)
-    for id in state.missing | state.unrecorded:
+    unknown = state.missing | state.unrecorded
+    for id in unknown:
         storage.records.mark_deleted(id, time.time())
-    return len(state.missing) + len(state.unrecorded)
+    if stored is not None:
+        unknown |= tombstones.unknown_among(session, stored.artifacts)
+        tombstones.note_deleted(session, unknown)
+        for job_id in tombstones.unknown_among(session, stored.checkpoints):
+            tombstones.note_upload(session, job_id, job_id)
+    return len(unknown)

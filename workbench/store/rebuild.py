@@ -1,6 +1,7 @@
 """Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
 
-Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done.
+Existing rows are not changed, and no row is made twice. Only jobs that are recorded as done become done. Of machines
+with a shared store each rebuilds what it recorded; what one that came before called deleted does not return.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from workbench.errors import StorageError
 from workbench.expert_looks import choose_look
 from workbench.gate_configs import upgraded_gate
 from workbench.names import free_name
-from workbench.store import ownership
+from workbench.store import ownership, tombstones
 from workbench.store.artifact_files import rows_of_files
 from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
@@ -68,8 +69,11 @@ def rebuild(
     If the registry knows most artifacts afterwards, it becomes their owner (not with `only`).
     """
     with session.begin_nested() as savepoint:
+        if storage.shared is not None:
+            tombstones.note_recorded_deletions(session, storage)
         rebuilder = _Rebuilder(session, storage)
         rebuilder.run(only)
+        tombstones.forget(session, rebuilder.artifact_ids)
         if dry_run:
             savepoint.rollback()
         else:
@@ -87,6 +91,7 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
     if (refused := ownership.refusal(ownership.state_of(session, storage), storage)) is not None and entries:
         raise refused
     moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    tombstones.forget(session, moved)
     for id in moved:
         storage.records.clear_deleted(id)
     report = rebuild(session, storage, only=moved)

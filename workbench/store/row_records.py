@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
-from workbench.store import ownership
+from workbench.store import ownership, tombstones
 from workbench.store.records import Record
 from workbench.store.storage import Storage
 from workbench.tables import (
@@ -65,11 +65,14 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """Collects the changed artifacts and marks deleted ones; called before the commit."""
+        """Collects the changed artifacts and marks deleted ones, for other machines, too; called before the commit."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)
-            for id in self._artifact_ids - _with_rows(session, self._artifact_ids):
+            deleted = self._artifact_ids - _with_rows(session, self._artifact_ids)
+            if storage.shared is not None:
+                tombstones.note_deleted(session, deleted)
+            for id in deleted:
                 with suppress(OSError):
                     _mark_deleted(storage, id)
 

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.errors import DamagedFile
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.settings import Settings, get_settings
-from workbench.store.object_store import ObjectStore, object_store
+from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, ObjectStore, object_store
 from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
 
-_ARTIFACTS = "artifacts"  # in a shared store
 OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -66,6 +67,13 @@ class CachedArtifact(ArtifactRef):
             raise DamagedFile(error.cause, error.next_step) from error
 
 
+class StoredIds(NamedTuple):
+    """The folders of a shared store: ids of artifacts, and of jobs with checkpoints."""
+
+    artifacts: frozenset[str] = frozenset()
+    checkpoints: frozenset[str] = frozenset()
+
+
 class Storage:
     """The artifacts of one registry in a folder, each in a folder of its own, with their records and a trash.
 
@@ -88,7 +96,7 @@ class Storage:
         place = self.place(artifact_id)
         if self.shared is not None and not place.exists():
             with noticing_full_disk(self.folder):
-                self.shared.fetch(f"{_ARTIFACTS}/{artifact_id}", place)
+                self.shared.fetch(f"{ARTIFACTS}/{artifact_id}", place)
         return place
 
     @contextmanager
@@ -97,17 +105,27 @@ class Storage:
 
         def upload(folder: Path) -> None:
             if self.shared is not None:
-                self.shared.upload(folder, f"{_ARTIFACTS}/{artifact_id}")
+                before = partial(self._before_upload, artifact_id)
+                self.shared.upload(folder, f"{ARTIFACTS}/{artifact_id}", before_each=before)
 
         with noticing_full_disk(self.folder), new_folder(self.place(artifact_id), complete=upload) as folder:
             yield folder
 
-    def upload_missing(self) -> Iterator[str]:
-        """Uploads the artifacts of this machine that the shared store lacks, and yields the id of each."""
+    def _before_upload(self, artifact_id: str) -> None:
+        """Called before each file of a new artifact is uploaded."""
+
+    def stored_ids(self) -> StoredIds:
+        """What the shared store has now; nothing without one."""
+        if self.shared is None:
+            return StoredIds()
+        return StoredIds(*(frozenset(self.shared.ids(folder)) for folder in (ARTIFACTS, CHECKPOINTS)))
+
+    def upload_missing(self, among: Collection[str] | None = None) -> Iterator[str]:
+        """Uploads artifacts of this machine (of `among`, or all) that the shared store lacks; yields the id of each."""
         assert self.shared is not None, "the caller checks"
-        for id in sorted(self.ids()):
-            if self.shared.read(f"{_ARTIFACTS}/{id}/{MANIFEST}") is None:
-                self.shared.upload(self.path(id), f"{_ARTIFACTS}/{id}")
+        for id in sorted(self.ids() if among is None else self.ids().intersection(among)):
+            if self.shared.read(f"{ARTIFACTS}/{id}/{MANIFEST}") is None:
+                self.shared.upload(self.path(id), f"{ARTIFACTS}/{id}")
                 yield id
 
     def describe(self, artifact_id: str) -> tuple[str, int]:
@@ -122,7 +140,7 @@ class Storage:
         path = self.path(artifact.id)
         if self.shared is None:
             return ArtifactRef(path, artifact.sha256)
-        shared, name = self.shared, f"{_ARTIFACTS}/{artifact.id}"
+        shared, name = self.shared, f"{ARTIFACTS}/{artifact.id}"
         return CachedArtifact(path, artifact.sha256, lambda: _fetch_again(shared, name, path))
 
     def ids(self) -> set[str]:

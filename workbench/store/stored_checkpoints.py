@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from engine.files import new_file, sha256_of
 from workbench.errors import StorageError, StoreFailed
-from workbench.store.object_store import ObjectStore
+from workbench.store.object_store import CHECKPOINTS, ObjectStore
 
 SYNCED = ".synced.json"  # in a job's folder: the index that it was last equal to
 _INDEX = re.compile(r"index-(\d{8})\.json")
@@ -39,8 +39,8 @@ class StoredCheckpoints:
 
     def __init__(self, store: ObjectStore, job_id: str, fence: int) -> None:
         self._store, self._fence = store, fence
-        self._folder = f"checkpoints/{job_id}"
-        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._folder = f"{CHECKPOINTS}/{job_id}"
+        self._hashes: dict[tuple[int, ...], str] = {}
 
     def restore(self, folder: Path) -> list[str]:
         """Makes the folder equal to the newest index, unless it is already, or has gone on from it.
@@ -75,17 +75,20 @@ class StoredCheckpoints:
             if fence > self._fence:
                 self._store.remove(self._name(fence))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, of: Path | None = None, before_each: Callable[[], object] = lambda: None) -> None:
         """Uploads what is new in the folder, and then the index; files of older indexes go.
 
-        Raises StoreFailed: then the last index counts.
+        The folder may be a snapshot `of` the job's. `before_each` is called before each file, and may raise: then, as
+        after StoreFailed, the last index counts.
         """
         index = _Index(self._fence, dict(self._files(folder)))
         before, present = self._newest(), self._store.names(f"{self._folder}/files")
         for name, sha256 in index.files.items():
             if sha256 not in present:
+                before_each()
                 self._store.put(folder / name, f"{self._folder}/files/{sha256}")
-        self._write(folder, index)
+        before_each()
+        self._write(of or folder, index)
         superseded = set(before.files.values() if before else ()) - set(index.files.values())
         if max(self._fences(), default=0) == self._fence:  # else the lease was lost, and a newer index may need them
             for sha256 in superseded:
@@ -133,7 +136,7 @@ class StoredCheckpoints:
 
     def _sha256(self, path: Path) -> str:
         status = path.stat()
-        key = (str(path), status.st_size, status.st_mtime_ns)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)  # the same for a hard link
         if key not in self._hashes:
             self._hashes[key] = sha256_of(path)
         return self._hashes[key]

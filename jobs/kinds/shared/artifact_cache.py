@@ -9,7 +9,9 @@ from pathlib import Path
 from engine.errors import DamagedFile
 from engine.events import Event, Note
 from jobs.attempt.work import Work
+from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.store.artifacts import find_artifact
+from workbench.tables import Artifact
 
 
 def cached_artifact(
@@ -20,20 +22,33 @@ def cached_artifact(
     A damaged one loses its row, so that garbage collection takes it, and is made again.
     """
     with work.reading() as session:
-        existing = find_artifact(session, key)
-        kept = work.storage.kept(existing) if existing else None
-    if kept is not None:
+        if (existing := find_artifact(session, key)) is not None:
+            session.expunge(existing)
+    if existing is not None:
         try:
-            kept.check()
+            return _checked(work, existing)
         except DamagedFile as damaged:
             yield Note(f"{damaged.problem} It is made again.")
-            _forget(work, key, kept.folder.name)
-        else:
-            return kept.folder
+            _forget(work, key, existing.id)
     artifact_id = uuid.uuid4().hex
     with work.storage.new(artifact_id) as folder:
         yield from fill(folder)
     return work.share(artifact_id, kind, key)
+
+
+def _checked(work: Work, artifact: Artifact) -> Path:
+    """The folder of an artifact, compared with its manifest. Raises DamagedFile, also where the shared store's copy is.
+
+    Raises StoreFailed while the store is away, and DiskFull.
+    """
+    try:
+        kept = work.storage.kept(artifact)
+        kept.check()
+    except (StoreFailed, DiskFull):
+        raise
+    except StorageError as error:  # fetched now, and damaged in the shared store
+        raise DamagedFile(error.cause, error.next_step) from error
+    return kept.folder
 
 
 def _forget(work: Work, key: str, artifact_id: str) -> None:

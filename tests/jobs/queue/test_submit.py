@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tiny_kind import job_spec
@@ -14,10 +15,13 @@ from world import RunningWorkbench
 from jobs.queue import submit
 from jobs.queue.app import make_app
 from jobs.queue.scheduler import Scheduler, num_calls
+from jobs.uploads import uploads_folder
+from ui.present.jobs.job_status import sentence_of
 from workbench.errors import BadSpec, JobError, NotFound, RegistryUnavailable
 from workbench.job_records import jobs as rows
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
-from workbench.settings import Settings
+from workbench.settings import Settings, get_settings
 
 
 @pytest.fixture
@@ -48,6 +52,30 @@ def test_a_deleted_job_takes_its_log_and_checkpoints_along(servers: RunningWorkb
     assert (folder / "work" / "step").exists()
     assert submit.delete(job_id)
     assert not folder.exists()
+
+
+def test_with_a_shared_store_a_job_that_reads_an_upload_says_which_machine_it_waits_for(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    upload = uploads_folder(servers.settings.root) / ("a" * 32)
+    upload.mkdir(parents=True)
+    monkeypatch.setenv("WORKBENCH_STORE", f"file://{tmp_path}")
+    get_settings.cache_clear()
+    monkeypatch.setattr(submit, "host_name", lambda: "ada")
+    job_id = submit.submit(ImportCorpus(name="c", path=str(upload)))
+    after = submit.submit(ImportCorpus(name="d", path=str(upload)), after=[job_id])
+    elsewhere = submit.submit(ImportCorpus(name="e", path=str(tmp_path)))
+    reason = "Waits for a worker on “ada”, which received its file."
+    cards = [servers.card(one) for one in (job_id, after, elsewhere)]
+    assert [card.waits_for for card in cards] == [reason, "", ""]
+    assert [sentence_of(card) for card in cards] == [
+        reason,
+        "Waiting for a job that it depends on.",
+        "Waiting for a free worker.",
+    ]
+    monkeypatch.delenv("WORKBENCH_STORE")
+    get_settings.cache_clear()
+    assert servers.card(job_id).waits_for == ""
 
 
 def test_an_invalid_spec_leaves_no_row(servers: RunningWorkbench) -> None:

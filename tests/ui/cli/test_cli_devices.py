@@ -19,6 +19,7 @@ from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
+from workbench.store.artifacts import register_artifact
 from workbench.store.storage import get_storage
 
 REASON = "Waits for a GPU: 1 of 1 is in use by “Evaluate duo”."
@@ -108,9 +109,12 @@ def test_artifacts_from_before_there_was_a_shared_store_are_uploaded(
     assert home
     assert main(["registry", "upload"]) == 2
     assert "There is no shared store." in capsys.readouterr().err
-    id = "a" * 32
-    with get_storage().new(id) as folder:
-        (folder / "weights").write_text("w")
+    id, without_row = "a" * 32, "b" * 32
+    for one in (id, without_row):
+        with get_storage().new(one) as folder:
+            (folder / "weights").write_text("w")
+    with transaction() as session:
+        register_artifact(session, get_storage(), id, "thing")
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setenv("WORKBENCH_STORE", f"file://{shared}")
@@ -118,3 +122,4 @@ def test_artifacts_from_before_there_was_a_shared_store_are_uploaded(
     assert main(["registry", "upload"]) == 0
     assert capsys.readouterr().out == f"Uploaded 1 artifact to file://{shared}.\n"
     assert (shared / "artifacts" / id / "weights").read_text() == "w"
+    assert not (shared / "artifacts" / without_row).exists()

@@ -22,7 +22,7 @@ from ui.studio.shared import health
 from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database, seeds
-from workbench.settings import get_settings
+from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 from workbench.tables import Artifact, SeedModel
 
@@ -79,28 +79,44 @@ def test_a_lost_registry_is_reported_and_rebuilt(home: Path, seed: str, capsys: 
 def test_with_a_shared_store_what_another_machine_deleted_is_no_fault_and_never_comes_back(
     home: Path, seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert seed
-    with database.transaction() as session:
-        World(session, get_storage()).artifact()  # it stays
-        artifact_id = session.scalars(select(SeedModel.artifact_id)).one()
-        session.execute(delete(SeedModel))  # as another machine does, without this one's records
-        session.execute(delete(Artifact).where(Artifact.id == artifact_id))
-    assert main(["verify"]) == 1
-    assert "Run `workbench registry rebuild`" in capsys.readouterr().out
     (tmp_path / "shared").mkdir()
     monkeypatch.setenv("WORKBENCH_STORE", f"file://{tmp_path / 'shared'}")
     get_settings.cache_clear()
-    list(get_storage().upload_missing())
+    with database.transaction() as session:
+        World(session, get_storage()).artifact()  # it stays
+    assert main(["registry", "upload"]) == 0
+    artifacts = home / "artifacts"
+    with database.transaction(Settings(home=tmp_path / "other", database_url=get_settings().database)) as session:
+        seeds.delete_seed(session, seed)
+    assert not any("deleted_at" in file.read_text() for file in (artifacts / "records").iterdir())
+    capsys.readouterr()
     assert main(["verify"]) == 0
-    assert "rebuild" not in (shown := capsys.readouterr().out)
-    assert f"another machine may have deleted it: {artifact_id}." in shown
-    assert (check := ask(capsys, "verify"))["lost_rows"] == []
-    assert check["deleted_elsewhere"] == [artifact_id]
+    assert "Needed by no row, which is no fault" in capsys.readouterr().out
+    assert ask(capsys, "verify")["lost_rows"] == []
     assert finding("Artifacts").ok
-    for words in (["registry", "rebuild"], ["registry", "rebuild", "--dry-run"]):
-        assert main(words) == 2
-        assert "Restore the database from its backup" in capsys.readouterr().err
+    assert ask(capsys, "registry", "rebuild")["made"] == {}
     assert ask(capsys, "seed", "list") == []
+    garbage_collection.sweep(get_settings())
+    [entry] = ask(capsys, "registry", "trash", "list")
+    assert entry["name"] == f"seed model {seed}"
+    assert main(["registry", "trash", "empty"]) == 0
+    assert not (tmp_path / "shared" / "artifacts" / entry["id"]).exists()
+
+
+def test_with_a_shared_store_rows_that_the_registry_lost_are_a_fault_and_come_back(
+    home: Path, seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert home
+    monkeypatch.setenv("WORKBENCH_STORE", f"file://{tmp_path}")
+    get_settings.cache_clear()
+    with database.transaction() as session:
+        artifact_id = session.scalars(select(SeedModel.artifact_id)).one()
+        session.execute(delete(SeedModel))  # as in an older backup
+        session.execute(delete(Artifact))
+    assert main(["verify"]) == 1
+    assert f"Without a row: {artifact_id}. Run `workbench registry rebuild`." in capsys.readouterr().out
+    assert ask(capsys, "registry", "rebuild")["made"] == {"artifact": 1, "seed model": 1}
+    assert [one["name"] for one in ask(capsys, "seed", "list")] == [seed]
 
 
 def test_rows_that_an_older_registry_lacks_are_reported(home: Path, seed: str) -> None:

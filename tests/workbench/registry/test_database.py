@@ -18,7 +18,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, select, text
+from sqlalchemy import Column, Connection, String, inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
@@ -80,6 +80,87 @@ def test_down_and_up_again_makes_the_same_tables() -> None:
     for step, revision in ((command.downgrade, "base"), (command.upgrade, "head")):
         with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
             step(database.alembic_config(connection), revision)
+    engine.dispose()
+    assert differences() == []
+
+
+JOBS = [
+    {"kind": "make-mixture", "spec": {"kind": "make-mixture", "gate": {"kind": "fixed", "top_k": 1}}},
+    {"kind": "train-joint", "spec": {"kind": "train-joint", "domains": ["law"]}},
+    {"kind": "import-corpus", "spec": {"kind": "import-corpus", "local_source": "python"}, "error": "a, line 7: bad."},
+    {"kind": "replicate-demix", "spec": {"kind": "replicate-demix", "imports": [{"local_source": "python"}]}},
+]
+SPECIAL: dict[str, list[dict[str, Any]]] = {  # values that a migration reads or a constraint demands
+    "jobs": [{"id": f"{number:032}", **job} for number, job in enumerate(JOBS)],
+    "mixtures": [{"gate": {"kind": "fixed", "top_k": 1}}],
+    "reports": [{"findings": {"jobs": [{"kind": "train-joint"}]}}],
+    "experts": [{"parent_id": None, "config": {"full_model": True}}],
+    "job_events": [{"message": "Checkpoint at step 10.", "kind": "checkpoint", "data": None}],
+    "job_dependencies": [{"job_id": f"{1:032}"}],
+    "aliases": [{"mixture_id": None}],
+}
+
+
+def fill_every_table(connection: Connection) -> None:
+    """At least one row in each table, with a value in every column that may have one."""
+    for table in Base.metadata.sorted_tables:
+        connection.execute(table.delete())
+        for special in SPECIAL.get(table.name, [{}]):
+            values = {column.name: some_value(column) for column in table.columns}
+            connection.execute(table.insert().values(values | special))
+
+
+def some_value(column: Column[Any]) -> Any:
+    """A value for a column; for a reference the id of the other table's first row."""
+    samples: dict[type, Any] = {bool: True, int: 3, float: 1.5, dict: {"a": ["é", 1]}}
+    if column.foreign_keys or (column.name == "id" and column.type.python_type is str):
+        return f"{0:032}"
+    sample = samples.get(column.type.python_type, f"{column.name} é")
+    return sample[: column.type.length] if isinstance(column.type, String) else sample
+
+
+def rows_of_all(connection: Connection) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table, JSON as values."""
+    tables = [name for name in inspect(connection).get_table_names() if name != "alembic_version"]
+    return {
+        name: [
+            {column: plain_value(value) for column, value in row.items()}
+            for row in connection.execute(text(f'SELECT * FROM "{name}" ORDER BY 1, 2')).mappings()
+        ]
+        for name in tables
+    }
+
+
+def plain_value(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+
+
+@pytest.mark.usefixtures("registry")
+def test_every_migration_down_and_up_again_keeps_all_rows_that_the_older_version_can_hold() -> None:
+    """One after another, and with the older values when it goes further down."""
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection:
+        outer = connection.begin()
+        config = database.alembic_config(connection)
+        fill_every_table(connection)
+        newer, versions = rows_of_all(connection), []
+        assert all(newer.values())
+        while (version := connection.scalar(text("SELECT version_num FROM alembic_version"))) != "0001":
+            versions.append(version)
+            command.downgrade(config, "-1")
+            older = rows_of_all(connection)
+            assert {name: len(rows) for name, rows in older.items()} == {name: len(newer[name]) for name in older}
+            command.upgrade(config, "+1")
+            again = rows_of_all(connection)
+            for name, rows in older.items():
+                columns = rows[0].keys() & newer[name][0].keys()
+                kept, before = ([{one: row[one] for one in columns} for row in all_[name]] for all_ in (again, newer))
+                assert kept == before, f"{name}, version {version}"
+            command.downgrade(config, "-1")
+            newer = rows_of_all(connection)
+            assert newer == older
+        assert len(versions) == int(database.VERSION) - 1
+        outer.rollback()
     engine.dispose()
     assert differences() == []
 

@@ -45,22 +45,15 @@ def rebuild(
     """Create rows for artifacts that the registry does not know; existing rows stay unchanged.
 
     Run it after registry.db was lost or replaced by an older backup. If the registry then knows most of the
-    artifacts, it becomes their owner. Refused with a shared store: rows that another machine deleted
-    would return.
+    artifacts, it becomes their owner. With a shared store run it on every machine: each one rebuilds what
+    it recorded.
     """
-    from engine.errors import Problem
     from workbench.registry.database import transaction
     from workbench.store.rebuild import rebuild as rebuild_rows
     from workbench.store.storage import get_storage
 
-    storage = get_storage()
-    if storage.shared is not None:
-        raise Problem(
-            "With a shared store, rows that another machine deleted would return: this one's records still list them.",
-            "Restore the database from its backup, such as one of `pg_dump`.",
-        )
     with transaction() as session:
-        report = rebuild_rows(session, storage, dry_run=dry_run)
+        report = rebuild_rows(session, get_storage(), dry_run=dry_run)
     _print_rebuilt(report, as_json, "Would be rebuilt" if dry_run else "Rebuilt")
 
 
@@ -75,11 +68,13 @@ def adopt(as_json: Json = False) -> None:
     from workbench.store.storage import get_storage
 
     storage = get_storage()
+    stored = storage.stored_ids() if storage.shared else None
     with transaction() as session:
-        unknown = adopt_store(session, storage)
+        unknown = adopt_store(session, storage, stored)
     sentence = f"The artifacts in {storage.folder} belong to this registry now."
     if unknown:
-        sentence += f" It does not know {unknown:,} of them: garbage collection moves these to the trash."
+        sentence += f" It does not know {unknown:,} of them: garbage collection moves these to the trash"
+        sentence += ", and removes them from the store after 30 days." if stored else "."
     print_done({"folder": storage.folder, "num_unknown": unknown}, sentence, as_json)
 
 
@@ -88,15 +83,16 @@ def sweep(as_json: Json = False) -> None:
     """Remove now what killed processes left behind, and move files that nothing refers to to the trash.
 
     The scheduler does so by itself: leftovers of ended jobs within a minute, and every hour files without a row that
-    have not changed for a day.
+    have not changed for a day. Of a shared store, what nothing needs any more is removed.
     """
-    from jobs.garbage_collection import remove_all_leftovers
+    from jobs.garbage_collection import remove_all_leftovers, sweep_store
     from jobs.garbage_collection import sweep as sweep_files
     from workbench.settings import get_settings
 
     settings = get_settings()
-    removed = remove_all_leftovers(settings)
+    leftovers = remove_all_leftovers(settings)
     moved = sweep_files(settings)
+    removed = [*map(str, leftovers), *sweep_store(settings)]
     sentence = f"Removed {pluralize(len(removed), 'leftover')}; moved {pluralize(len(moved), 'folder')} to the trash."
     print_done({"removed": removed, "moved": moved}, sentence, as_json)
 
@@ -105,12 +101,16 @@ def sweep(as_json: Json = False) -> None:
 def upload(as_json: Json = False) -> None:
     """Upload this machine's artifacts that the shared store lacks, after WORKBENCH_STORE was set for the first time."""
     from engine.errors import Problem
+    from workbench.registry.database import reading
+    from workbench.store.artifacts import known_ids
     from workbench.store.storage import get_storage
 
     storage = get_storage()
     if storage.shared is None:
         raise Problem("There is no shared store.", "Set WORKBENCH_STORE, such as s3://bucket/prefix.")
-    uploaded = list(storage.upload_missing())
+    with reading() as session:
+        known = known_ids(session)
+    uploaded = list(storage.upload_missing(known))
     sentence = f"Uploaded {pluralize(len(uploaded), 'artifact')} to {storage.shared.url}."
     print_done({"uploaded": uploaded, "store": storage.shared.url}, sentence, as_json)
 
@@ -167,14 +167,15 @@ def empty_trash(
     older_than: Annotated[float, typer.Option(help="Delete only entries older than this many days.")] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Delete the entries of the trash permanently, to free disk space."""
-    from jobs.garbage_collection import empty_trashes
+    """Delete the entries of the trash permanently, to free disk space; with a shared store, there as well."""
+    from jobs.garbage_collection import empty_trashes, sweep_store
     from ui.errors import BadUsage
     from workbench.settings import get_settings
 
     if not 0 <= older_than <= _MOST_DAYS:  # no number at all, too
         raise BadUsage(f"--older-than is {older_than:g}, but must be 0 to {_MOST_DAYS:,} days.")
     gone, freed = empty_trashes(get_settings(), older_than * 24 * 3600)
+    sweep_store(get_settings(), older_than * 24 * 3600)
     sentence = f"{pluralize(gone, 'folder')} deleted permanently; {size(freed)} freed."
     print_done({"deleted": gone, "freed_bytes": freed}, sentence, as_json)
 

@@ -81,9 +81,6 @@ def print_store_check(result: StoreCheck) -> None:
         say(f"The registry is damaged: {fault} Restore a backup: docs/how_to/backups_and_trash.md.")
     if result.lost_rows:
         say(f"Without a row: {_few(result.lost_rows)}. Run `workbench registry rebuild`.")
-    if result.deleted_elsewhere:
-        ids = _few(result.deleted_elsewhere)
-        say(f"Without a row, which is no fault with a shared store, as another machine may have deleted it: {ids}.")
     if result.leftovers:
         say(f"Needed by no row, which is no fault: {_few(result.leftovers)}. Garbage collection removes them in time.")
     faults = len(result.faulty) + len(result.registry_faults) + len(result.lost_rows)

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from alembic import op
 
-revision = "0018"
-down_revision = "0017"
+revision = "0019"
+down_revision = "0018"
 
 BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 REFUSAL = "the audit log is append-only"

@@ -1,0 +1,29 @@
+"""Transactions that are tried again while the registry does not respond."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from workbench.errors import DiskFull, RegistryUnavailable
+from workbench.registry import database
+from workbench.settings import Settings
+
+RETRY_SECONDS = 0.5
+T = TypeVar("T")
+
+
+def with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
+    """Runs one transaction; retries while the registry does not respond, up to the length of a lease."""
+    until = time.monotonic() + settings.lease_seconds
+    while True:
+        try:
+            with database.transaction(settings) as session:
+                return write(session)
+        except (RegistryUnavailable, DiskFull):
+            if time.monotonic() >= until:
+                raise
+            time.sleep(RETRY_SECONDS)
