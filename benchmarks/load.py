@@ -172,7 +172,8 @@ def _server(folder: Path, shape: Mapping[str, int]) -> Iterator[tuple[str, subpr
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    os.environ |= {"WORKBENCH_HOME": str(folder / "home"), "WORKBENCH_API_PORT": str(port), "WORKBENCH_TOKEN": ""}
+    os.environ |= {"WORKBENCH_HOME": str(folder / "home"), "WORKBENCH_API_PORT": str(port)}
+    os.environ |= {"WORKBENCH_TOKEN": "", "WORKBENCH_NO_AUTH": "1"}
     commands = [one.format(corpus=_corpus(folder / "texts.jsonl"), **shape) for one in COMMANDS]
     subprocess.run([sys.executable, "-c", RUN_ALL, json.dumps(commands)], check=True, stdout=subprocess.DEVNULL)
     process = subprocess.Popen([sys.executable, "-P", "-m", "ui.api"], stderr=(folder / "log").open("wb"))

@@ -124,7 +124,7 @@ def workbench(home: Path, api_port: int = 0) -> Iterator[str]:
         "WORKBENCH_STUDIO_PORT": str(ports[1]),
     }
     code = "import sys; from ui.cli.app import main; sys.exit(main())"
-    with running([sys.executable, "-c", code, "up", "--no-browser"], environment):
+    with running([sys.executable, "-c", code, "up", "--no-browser", "--no-auth"], environment):
         wait_for(f"http://127.0.0.1:{ports[0]}/healthz")
         wait_for(f"http://127.0.0.1:{ports[1]}/_stcore/health")
         yield f"http://127.0.0.1:{ports[1]}"

@@ -18,10 +18,19 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_login() -> Iterator[None]:
+    """Servers of tests require no token, but in the tests of access control, which leave this out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_NO_AUTH", "1")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("WORKBENCH_NO_AUTH", "1")
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "no-home"))
     get_settings.cache_clear()
     yield

@@ -28,6 +28,7 @@ from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.cli.app import app
 from ui.serving.security import MAX_BODY_BYTES
+from workbench.access.home_token import access_token
 from workbench.analysis.curves.training_history import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
@@ -128,7 +129,7 @@ def test_gates_of_the_tutorial_learn(reader: Callable[[Path], None], reader_fold
 
 HTTP = ROOT / "docs" / "how_to" / "http_api.md"
 NEW = tuple(  # how the calls begin whose status is 201
-    f"curl -s -X {method} http://127.0.0.1:8000/v1/workbench/{path}"
+    f'curl -s -H "$AUTH" -X {method} http://127.0.0.1:8000/v1/workbench/{path}'
     for method, path in (("POST", "mixtures "), ("PUT", "priors/"))
 )
 
@@ -137,21 +138,25 @@ NEW = tuple(  # how the calls begin whose status is 201
 def served(reader: Callable[[Path], None], reader_folder: Path) -> Iterator[TestClient]:
     """The API on the registry that the tutorials made."""
     run_tutorials_up_to_mode(reader, reader_folder)
-    app = create_app(Settings(home=reader_folder / ".workbench"), playground=False)
+    app = create_app(Settings(home=reader_folder / ".workbench", no_auth=False), playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client
 
 
+def authorization(client: TestClient) -> str:
+    """The header that a page's calls name $AUTH."""
+    return f"Bearer {access_token(client.app.state.workbench.settings)}"  # type: ignore[attr-defined]
+
+
 def call(client: TestClient, line: str) -> Response:
     """The response to a line of curl."""
-    words = shlex.split(line)
+    words = shlex.split(line.replace("$AUTH", f"Authorization: {authorization(client)}"))
+    headers = dict(words[place + 1].split(": ", 1) for place, word in enumerate(words) if word == "-H")
     [url] = [word for word in words if word.startswith("http://")]
     method = words[words.index("-X") + 1] if "-X" in words else "POST" if "-d" in words else "GET"
     if "-d" not in words:
-        return client.request(method, url)
-    return client.request(
-        method, url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"}
-    )
+        return client.request(method, url, headers=headers)
+    return client.request(method, url, content=words[words.index("-d") + 1], headers=headers)
 
 
 def call_in_order(client: TestClient, lines: list[str]) -> dict[str, Response]:
@@ -207,6 +212,7 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
     text = HTTP.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .* \| `(\{.*\})` \|$", text, re.MULTILINE)
     assert len(rows) == 6
+    served.headers["authorization"] = authorization(served)
     answers = [served.post("/v1/completions", json=json.loads(body)) for _, _, body in rows]
     codes = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
     assert codes == [(code, status) for code, status, _ in rows]

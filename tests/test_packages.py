@@ -188,7 +188,9 @@ def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workb
     chat, reload = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     with _api(installed, first) as url:
         assert "http://127.0.0.1:8000/v1" in chat
+        monkeypatch.setenv("WORKBENCH_TOKEN", "none")
         exec(chat.replace("http://127.0.0.1:8000/v1", url), {})
+        monkeypatch.delenv("WORKBENCH_TOKEN")
     members = ["duo/licences", "duo/python", "seed:smol", "tutor/oven-chat", "tutor/sea-chat"]
     assert sorted(ast.literal_eval(capsys.readouterr().out.splitlines()[-1])) == members
     namespace: dict[str, Any] = {}

@@ -58,7 +58,7 @@ def require_safe_address(settings: Settings) -> None:
         return
     variable, name = outside[0]
     if not token:
-        problem = f"{variable} is “{name}”, but must be a loopback address while no token is set."
+        problem = f"{variable} is “{name}”, but must be a loopback address while WORKBENCH_TOKEN is not set."
     else:
         problem = (
             f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
@@ -90,6 +90,7 @@ def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None
 
 
 REGISTRY_HEADER = "x-workbench-registry"
+USER_HEADER = "x-workbench-user"  # the id of the user for whom our own studio asks the API
 TOKEN_WANTED = "invalid_api_key"  # the error code of a response 401 without a valid token
 
 

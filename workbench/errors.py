@@ -8,6 +8,7 @@ WorkbenchError
 ├── BadSettings      invalid environment variables; names each
 ├── BadComparison    answers that cannot be stored or compared
 ├── InUse            something else depends on it
+├── Forbidden        the user's role does not allow it
 ├── NoRegistry       there is no registry, or it is of another version
 │   └── RegistryUnavailable  the database does not answer; retrying may help
 ├── JobError         a job in the wrong state for an operation
@@ -110,6 +111,17 @@ class BadComparison(WorkbenchError):
 
 class InUse(WorkbenchError):
     """Something else depends on the object."""
+
+
+class Forbidden(WorkbenchError):
+    """The role of a user does not allow what was requested."""
+
+    def __init__(self, user: str, role: str, needed: str) -> None:
+        if role:
+            problem = f"This needs the role {needed}, but {user} has the role {role}."
+            super().__init__(problem, "Ask an admin of this workbench.")
+        else:
+            super().__init__("The login has ended.", "Log in again: `workbench login-link` prints a link.")
 
 
 class NoRegistry(WorkbenchError):

@@ -73,8 +73,13 @@ class Settings(BaseSettings):
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
     token: SecretStr = Field(
         SecretStr(""),
-        description="Secret that the API and the studio require; empty: none. "
-        "Any address other than loopback needs one of at least 32 characters.",
+        description="Secret that the API and the studio require; empty: a random one in the home folder, which "
+        "`workbench token` prints. Any address other than loopback needs one of at least 32 characters here.",
+    )
+    no_auth: bool = Field(
+        False,
+        description="Require no token, for loopback alone: every user and every program of this machine can use the "
+        "servers. Without effect where WORKBENCH_TOKEN is set.",
     )
     data_folders: str = Field(
         "",

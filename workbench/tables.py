@@ -293,6 +293,31 @@ class SavedView(Base):
     updated_at: Mapped[float] = mapped_column(default=time.time)
 
 
+class User(Base):
+    """A user of a team: a role, and the hash of a token. Revoked ones stay listed."""
+
+    __tablename__ = "users"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    role: Mapped[str] = mapped_column(String(16))  # viewer | editor | admin
+    token_sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[float] = mapped_column(default=time.time)
+    revoked_at: Mapped[float | None]
+
+
+class AuditEntry(Base):
+    """Who did what to which object. The database refuses to change or delete an entry."""
+
+    __tablename__ = "audit_entries"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float] = mapped_column(default=time.time)
+    user: Mapped[str] = mapped_column(String(200))  # a name, which outlives the user
+    action: Mapped[str] = mapped_column(String(32))  # submit, add, change, delete, …
+    kind: Mapped[str] = mapped_column(String(32))  # expert, mixture, …; of a job its kind
+    name: Mapped[str] = mapped_column(String(300))
+    details: Mapped[str] = mapped_column(Text, default="")
+
+
 class Evaluation(Base):
     """One expert's scores on one split of one domain; the artifact holds the score of every token."""
 

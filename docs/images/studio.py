@@ -73,9 +73,8 @@ def workbench(home: Path) -> Iterator[Workbench]:
     own = environment(home) | {"WORKBENCH_STUDIO_PORT": str(studio), "WORKBENCH_API_PORT": str(api)}
     code = "import sys; from ui.cli.app import main; sys.exit(main())"
     with (home / "up.log").open("w") as log:
-        up = subprocess.Popen(
-            [sys.executable, "-c", code, "up", "--no-browser"], env=own, stdout=log, stderr=log, start_new_session=True
-        )
+        command = [sys.executable, "-c", code, "up", "--no-browser", "--no-auth"]
+        up = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
     try:
         for address in (f"http://127.0.0.1:{api}/healthz", f"http://127.0.0.1:{studio}/_stcore/health"):
             _wait_for(address, up)

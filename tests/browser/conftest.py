@@ -123,6 +123,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "WORKBENCH_API_PORT": str(settings.api_port),
         "WORKBENCH_STUDIO_PORT": str(settings.studio_port),
         "WORKBENCH_TOKEN": settings.token.get_secret_value(),
+        "WORKBENCH_NO_AUTH": str(int(settings.no_auth)),
         "OMP_WAIT_POLICY": "passive",
     }
 

@@ -18,7 +18,8 @@ from tests.browser.conftest import RunningWorkbench, environment, free_port, sto
 from tests.ui.studio.conftest import fill
 from ui.serving.browser import page_to_open
 from ui.serving.login import login_link
-from workbench.registry.database import close_engines
+from workbench.access.users import add_user, revoke_user, user_id_of
+from workbench.registry.database import close_engines, transaction
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -84,6 +85,7 @@ def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Setting
         a_link_logs_in_one_time(servers, page)
         the_token_may_be_typed(servers, page)
         the_page_that_the_browser_is_opened_with_leads_in(servers, page)
+        a_viewer_reads_until_revoked(servers, page)
 
 
 def an_unknown_visitor_sees_a_form(servers: RunningWorkbench, page: Page) -> None:
@@ -127,6 +129,22 @@ def the_page_that_the_browser_is_opened_with_leads_in(servers: RunningWorkbench,
     assert address.startswith("file:///")
     page.goto(address)
     expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
+
+
+def a_viewer_reads_until_revoked(servers: RunningWorkbench, page: Page) -> None:
+    with transaction(servers.settings) as session:
+        add_user(session, "anna", "viewer")
+        anna = user_id_of(session, "anna")
+    page.context.clear_cookies()
+    page.goto(login_link(servers.settings, anna))
+    page.wait_for_url(f"{servers.studio}/")
+    expect(page.get_by_text("You are logged in as anna, with the role viewer")).to_be_visible()
+    with transaction(servers.settings) as session:
+        revoke_user(session, "anna")
+    page.get_by_role("link", name="Jobs").first.click()  # by the web socket that is open
+    expect(page.get_by_text("The login has ended.").first).to_be_visible()
+    page.goto(servers.studio)
+    expect(page.get_by_text("This workbench requires a login.")).to_be_visible()
 
 
 @pytest.mark.parametrize("settings", [TOKEN, ""], indirect=True, ids=["token", "no-token"])

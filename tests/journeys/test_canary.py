@@ -25,11 +25,17 @@ from ui.cli.app import main
 from ui.serving import doctor
 from workbench.registry.database import close_engines, reading
 from workbench.settings import Settings, get_settings
+from workbench.store.private_files import write_private
+from workbench.store.private_folder import private_folder
 
 CANARY = "canary"
 TOKEN, PASSWORD, HUB, TRACKER = (f"{CANARY}-{name}-0123456789abcdef0123456789" for name in ("t", "p", "h", "w"))
 DATABASE, BROKER = f"postgresql://me:{PASSWORD}@127.0.0.1:1/none", f"redis://:{PASSWORD}@127.0.0.1:1/0"
-MORE = ("expert pack first/kitchen {folder}/first.pack --here", "expert export first/kitchen {folder}/exported --here")
+MORE = (
+    "backup {folder}/saved",
+    "expert pack first/kitchen {folder}/first.pack --here",
+    "expert export first/kitchen {folder}/exported --here",
+)
 HOOK = """
 import os, sys
 def note(event, arguments):
@@ -56,6 +62,7 @@ def holders(folder: Path) -> list[str]:
 
 
 def test_jobs_leave_no_secret_in_files_rows_exports_and_output(home: Path, tmp_path: Path) -> None:
+    write_private(private_folder(home / "login") / "token", TOKEN.encode())  # as of a home without WORKBENCH_TOKEN
     corpus = write_domain(tmp_path, "kitchen")
     commands = [one.format(corpus=corpus, folder=tmp_path) for one in (*COMMANDS, *MORE)]
     environment = os.environ | python_environment()
@@ -66,7 +73,8 @@ def test_jobs_leave_no_secret_in_files_rows_exports_and_output(home: Path, tmp_p
     assert CANARY not in done.stdout + done.stderr
     assert (tmp_path / "first.pack").is_file()
     assert (tmp_path / "exported").is_dir()
-    assert holders(tmp_path) == []  # the home is below it
+    assert (tmp_path / "saved" / "registry.db").is_file()
+    assert holders(tmp_path) == [str(home / "login" / "token")]  # the home and its backup are below it
     with closing(sqlite3.connect(home / "registry.db")) as connection:
         assert CANARY not in "\n".join(connection.iterdump())
 

@@ -99,7 +99,10 @@ def test_an_answer_ends_with_the_turn(client: openai.OpenAI, monkeypatch: pytest
         assert (answer.choices[0].finish_reason, answer.usage.completion_tokens) == ("stop", 2)
 
 
-def test_the_conversation_in_the_documentation(client: openai.OpenAI, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_conversation_in_the_documentation(
+    client: openai.OpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_TOKEN", "none")
     page = Path(__file__).parents[2] / "docs" / "how_to" / "http_api.md"
     [code] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     url = "http://127.0.0.1:8000/v1"

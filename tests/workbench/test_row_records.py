@@ -23,6 +23,13 @@ from workbench.store.storage import Storage, get_storage
 from workbench.tables import Base, RegistryIdentity
 
 
+def lose_all_rows(session: Session, but: str = "") -> None:
+    """Deletes every row but those of a table, and the audit log, which cannot be deleted."""
+    for table in reversed(Base.metadata.sorted_tables):
+        if table.name not in ("audit_entries", but):
+            session.execute(table.delete())
+
+
 @pytest.fixture
 def storage(registry: str) -> Storage:
     """Two experts of a mixture, in a registry of either kind."""
@@ -83,8 +90,7 @@ def test_rows_come_back_from_records_on_either_database(storage: Storage) -> Non
     with reading() as session:
         before = (experts.list_experts(session), mixtures.list_mixtures(session))
     with transaction() as session:
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
+        lose_all_rows(session)
     with transaction() as session:
         shown = rebuild(session, storage)
         assert (shown.left, shown.made["expert"], shown.made["mixture"]) == ([], 2, 1)
@@ -99,8 +105,7 @@ def test_a_record_from_before_gates_had_settings_of_their_own_gives_a_mixture_th
         mixtures.mixture_row(session, "both").gate = flat
     assert (storage.records.read(artifact_id("law")) or {})["rows"]["mixtures"][0]["gate"] == flat
     with transaction() as session:
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
+        lose_all_rows(session)
     with transaction() as session:
         rebuild(session, storage)
     with reading() as session:
@@ -116,8 +121,7 @@ def test_an_expert_that_comes_back_keeps_its_colour_and_gets_another_mark_only_i
         del record["rows"]["experts"][0][field]
     storage.records.write(sea, record)
     with transaction() as session:
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
+        lose_all_rows(session)
     with transaction() as session:
         World(session, storage).experts("lark")  # it has law's mark now
         rebuild(session, storage, only=[law, sea, *(id for id in storage.records.ids() if id not in (law, sea))])
@@ -212,9 +216,7 @@ def test_a_rebuild_needs_no_more_queries_for_more_rows(home: Path) -> None:
             for n in range(num_seeds):
                 World(session, get_storage()).seed(f"{num_seeds}-{n}")
         with transaction() as session:
-            for table in reversed(Base.metadata.sorted_tables):
-                if table.name != "registry_identity":
-                    session.execute(table.delete())
+            lose_all_rows(session, but="registry_identity")
         requested: list[str] = []
         with transaction() as session:
             engine = session.get_bind()

@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
-from ui.api import comparisons, completions, insight, jobs, models, operations, registry, registry_changes
+from ui.api import audit, comparisons, completions, insight, jobs, models, operations, registry, registry_changes
 from ui.api.error_responses import add_handlers
+from ui.api.route_roles import check_role
 from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
 from ui.generation.model_host import Host, ModelHost
@@ -35,10 +36,11 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
+        dependencies=[Depends(check_role)],
     )
     app.state.workbench = state
     operations.watch(state)
-    for module in (operations, models, completions, insight, comparisons, jobs, registry, registry_changes):
+    for module in (operations, models, completions, insight, comparisons, jobs, registry, registry_changes, audit):
         app.include_router(module.router)
     app.include_router(comparisons.ratings)
     add_handlers(app)

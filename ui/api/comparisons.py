@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, State, read, unless_gone, write
+from ui.api.deps import Gone, State, read, unless_gone, write, write_by_viewer
 from ui.present.ratings_csv import ratings_csv
 from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import (
@@ -39,7 +39,7 @@ Named = Annotated[str, Query(max_length=200)]
 def store_comparison(body: NewComparison, state: State) -> ComparisonCard:
     """Stores a prompt with the answers to it, as the API gave them; without their text if the history is off."""
     days = state.settings.history_days
-    return write(state, comparisons.store_comparison, body, days)
+    return write_by_viewer(state, comparisons.store_comparison, body, days)
 
 
 @router.get("")
@@ -106,13 +106,13 @@ async def verify(id: str, request: Request, state: State) -> ComparisonVerificat
 @router.post("/{id}/vote")
 def vote(id: str, body: NewVote, state: State) -> ComparisonCard:
     """Records which of two answers is better; another vote on the same two replaces it."""
-    return write(state, comparisons.vote, id, body)
+    return write_by_viewer(state, comparisons.vote, id, body)
 
 
 @router.delete("/{id}/vote")
 def withdraw_vote(id: str, state: State, a: Letter = "A", b: Letter = "B") -> ComparisonCard:
     """Deletes the vote on two answers."""
-    return write(state, comparisons.withdraw_vote, id, a, b)
+    return write_by_viewer(state, comparisons.withdraw_vote, id, a, b)
 
 
 @ratings.get("", response_model=RatingTables, responses=CSV)

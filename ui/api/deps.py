@@ -9,6 +9,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 from fastapi import Depends, Request
 
 from ui.generation.app_state import AppState
+from workbench.access.actor import Role
 from workbench.registry.database import reading, transaction
 
 P = ParamSpec("P")
@@ -36,6 +37,14 @@ def read(state: AppState, service: Callable[Concatenate[Any, P], T], *arguments:
 def write(state: AppState, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """The answer of a service that changes the registry, in one transaction."""
     with transaction(state.settings) as session:
+        return service(session, *arguments, **options)
+
+
+def write_by_viewer(
+    state: AppState, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs
+) -> T:
+    """The same for a change that every user may make."""
+    with transaction(state.settings, Role.VIEWER) as session:
         return service(session, *arguments, **options)
 
 

@@ -16,6 +16,7 @@ from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpec,
     DiskFull,
+    Forbidden,
     InUse,
     JobError,
     NameTaken,
@@ -29,6 +30,7 @@ STATUS: dict[type[Problem], int] = {
     NotFound: 404,
     NameTaken: 409,
     InUse: 409,
+    Forbidden: 403,
     JobError: 409,
     BadSpec: 422,
     NoRegistry: 503,

@@ -43,6 +43,7 @@ class Arena:
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
     def _stored(self, request: Round, answers: list[Answer]) -> str:
+        from workbench.access.actor import Role
         from workbench.registry.comparisons import store_comparison
         from workbench.registry.database import transaction
 
@@ -50,7 +51,7 @@ class Arena:
         new = NewComparison(
             prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
         )
-        with transaction(self._state.settings) as session:
+        with transaction(self._state.settings, Role.VIEWER) as session:
             return store_comparison(session, new, self._state.settings.history_days).id
 
     def vote(self, choice: Choice, memory: Memory, pair: str, *values: Any) -> list[Any]:
@@ -58,6 +59,7 @@ class Arena:
 
         Gives the memory, the ratings, the answers, and the inputs of each pane.
         """
+        from workbench.access.actor import Role
         from workbench.registry import comparisons
         from workbench.registry.database import transaction
 
@@ -66,7 +68,7 @@ class Arena:
         a, b = pair.split("–")
         try:
             new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
-            with transaction(self._state.settings) as session:
+            with transaction(self._state.settings, Role.VIEWER) as session:
                 card = comparisons.vote(session, memory.comparison, new)
         except Problem as problem:
             raise gr.Error(problem_text(problem)) from None

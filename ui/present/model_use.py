@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from ui.addresses import api_address
+from workbench.access.home_token import needs_token
 from workbench.settings import Settings
 
 MAX_TOKENS = 64
@@ -15,11 +16,10 @@ _PROMPT = "Once upon a time"
 
 def openai_lines(model: str, settings: Settings) -> str:
     """Python with OpenAI's client, which talks with the API server."""
-    has_token = bool(settings.token.get_secret_value())
-    key = 'os.environ["WORKBENCH_TOKEN"]' if has_token else '"none"'
+    module, key = _python_token(settings)
     return "\n".join(
         [
-            *(["import os"] if has_token else []),
+            *([f"import {module}"] if module else []),
             "from openai import OpenAI",
             f'client = OpenAI(base_url="{api_address(settings)}/v1", api_key={key})',
             f"answer = client.completions.create(model={_quoted(model)}, prompt={_quoted(_PROMPT)}, "
@@ -45,7 +45,7 @@ def notebook_lines(model: str, kind: str) -> str:
 
 def curl_line(path: str, body: dict[str, Any], settings: Settings) -> str:
     """A call of the API server."""
-    token = ' -H "Authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
+    token = shell_header(settings)
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     return f"curl {api_address(settings)}{path}{token} -H 'Content-Type: application/json' -d {data}"
 
@@ -59,6 +59,23 @@ def completion_line(model: str, settings: Settings) -> str:
 def generate_line(model: str) -> str:
     """The same as a command."""
     return shlex.join(["workbench", "generate", model, _PROMPT, "--max-tokens", str(MAX_TOKENS)])
+
+
+def shell_header(settings: Settings) -> str:
+    """The option of curl that sends the token, without the token itself; empty where none is needed."""
+    if not needs_token(settings):
+        return ""
+    token = "$WORKBENCH_TOKEN" if settings.token.get_secret_value() else "$(workbench token)"
+    return f' -H "Authorization: Bearer {token}"'
+
+
+def _python_token(settings: Settings) -> tuple[str, str]:
+    """The module that gives the token, and the expression of it."""
+    if not needs_token(settings):
+        return "", '"none"'
+    if settings.token.get_secret_value():
+        return "os", 'os.environ["WORKBENCH_TOKEN"]'
+    return "subprocess", 'subprocess.check_output(["workbench", "token"], text=True).strip()'
 
 
 def _quoted(text: str) -> str:

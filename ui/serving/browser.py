@@ -11,8 +11,9 @@ from html import escape
 
 from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.serving.login import login_link
-from ui.serving.private_files import write_private
+from workbench.access.home_token import LOGIN_FOLDER, needs_token
 from workbench.settings import Settings, get_settings
+from workbench.store.private_files import write_private
 from workbench.store.private_folder import private_folder
 
 MAX_WAIT_SECONDS = 60.0
@@ -38,13 +39,13 @@ def studio_answers(settings: Settings, seconds: float = 1.0) -> bool:
 
 
 def page_to_open(settings: Settings) -> str:
-    """The studio's address. With a token, the address of a file that redirects to a login link.
+    """The address of a file that redirects to a login link; the studio's where it needs no login.
 
     Every user of a machine can read the arguments of a browser's process, but not this file.
     """
-    if not settings.token.get_secret_value():
+    if not needs_token(settings):
         return studio_address(settings)
-    page = private_folder(settings.root / "login") / "open.html"
+    page = private_folder(settings.root / LOGIN_FOLDER) / "open.html"
     link = escape(login_link(settings))
     write_private(page, f'<meta http-equiv="refresh" content="0; url={link}"><a href="{link}">Log in</a>'.encode())
     return page.as_uri()

@@ -1,23 +1,29 @@
-"""Browser login where a token is set: by a one-use link or the token itself; then a session cookie.
+"""Login: of programs by a token, of browsers by a one-use link or a token; then a session cookie.
 
 A link is a file in the home folder, and using it removes the file: so it works once, on any server and after any
-restart. Links and cookies are signed with a secret of the home folder and the token together: a new token, or a removed
-`login` folder, invalidates them all.
+restart. Links and cookies name a user, and are signed with a secret of the home folder and its token together: a new
+token, or a removed `login` folder, invalidates them all. Each request looks its user up: who is revoked is out at once.
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from ui.addresses import registry_id, studio_address
-from ui.serving.private_files import create_private, write_private
+from ui.addresses import USER_HEADER, registry_id, studio_address
+from workbench.access import users
+from workbench.access.actor import OWNER, THE_OWNER, Actor, acting_as
+from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, needs_token
+from workbench.errors import NoRegistry, RegistryUnavailable
+from workbench.registry.database import reading
+from workbench.store.private_files import create_private, write_private
 from workbench.store.private_folder import private_folder
 
 if TYPE_CHECKING:
@@ -33,59 +39,104 @@ class Login:
     """Makes and checks login links and session cookies of one workbench."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._token = settings.token.get_secret_value().encode()
-        self._folder = settings.root / "login"
+        self._settings = settings
+        self._folder = settings.root / LOGIN_FOLDER
         self._clock = clock
         # Cookies belong to a host and not to a port: two workbenches of one machine need two names.
         self.cookie = f"workbench_{registry_id(settings)}"
 
     @property
     def is_needed(self) -> bool:
-        """Whether a token is set."""
-        return bool(self._token)
+        """Whether the servers require a token."""
+        return needs_token(self._settings)
 
-    def is_token(self, value: bytes) -> bool:
-        """Whether this is the token, compared in constant time."""
-        return secrets.compare_digest(value, self._token)
+    def actor_of(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Actor | None:
+        """Who sent a request or opened a web socket; None for nobody. The names of headers are in lower case.
 
-    def new_link(self) -> str:
+        The studio asks the API with the token of the workbench, and names its user.
+        """
+        if not self.is_needed:
+            return THE_OWNER
+        actor = self.actor_of_token(_token_in(headers)) or self.actor_of_session(cookies.get(self.cookie, ""))
+        if actor is THE_OWNER and (user_id := headers.get(USER_HEADER, "")):
+            return self.actor_of_id(user_id)
+        return actor
+
+    def actor_of_token(self, value: bytes) -> Actor | None:
+        """Whose token this is; None for nobody's. The token of the workbench is compared in constant time."""
+        token = self._token
+        if token and secrets.compare_digest(value, token):
+            return THE_OWNER
+        if not value.startswith(users.TOKEN_START.encode()):
+            return None
+        return self._user(lambda session: users.actor_of_token(session, value.decode("latin-1")))
+
+    @property
+    def _token(self) -> bytes:
+        return access_token(self._settings).encode()
+
+    def new_link(self, user_id: str = OWNER) -> str:
         """A new one-use code for the URL of the login page."""
         code, secret = secrets.token_urlsafe(32), self._new_secret()
         links = private_folder(self._folder / "links")
         for old in links.glob("[!.]*"):
             if self._is_expired(old):
                 old.unlink(missing_ok=True)
-        write_private(links / self._sign(secret, "link", code), str(self._clock() + LINK_SECONDS).encode())
+        content = f"{self._clock() + LINK_SECONDS} {user_id}"
+        write_private(links / self._sign(secret, "link", code), content.encode())
         return code
 
-    def use_link(self, code: str) -> bool:
-        """Uses a link: whether its code is valid. The link cannot be used again."""
+    def use_link(self, code: str) -> str:
+        """Uses a link: the id of its user, empty where its code is not valid. The link cannot be used again."""
         link = self._folder / "links" / self._sign(self._secret(), "link", code)
-        is_expired = self._is_expired(link)
+        is_expired, user_id = self._is_expired(link), self._link(link)[1]
         try:
             link.unlink()
         except FileNotFoundError:  # it never existed, or another request used it
-            return False
-        return not is_expired
+            return ""
+        return "" if is_expired else user_id
 
-    def new_session(self) -> str:
+    def new_session(self, user_id: str = OWNER) -> str:
         """The value of a new cookie."""
         secret = self._new_secret()
-        session = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_urlsafe(16)}"
+        session = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_urlsafe(16)}.{user_id}"
         return f"{session}.{self._sign(secret, 'session', session)}"
 
-    def is_session(self, cookie: str) -> bool:
-        """Whether a cookie is valid and not expired."""
+    def actor_of_session(self, cookie: str) -> Actor | None:
+        """Whose cookie this is; None unless it is valid, not expired, and its user is not revoked."""
         session, _, signature = cookie.rpartition(".")
         if not secrets.compare_digest(signature.encode(), self._sign(self._secret(), "session", session).encode()):
-            return False
-        return int(session.partition(".")[0]) > self._clock()
+            return None
+        expires, _, rest = session.partition(".")
+        if int(expires) <= self._clock():
+            return None
+        user_id = rest.rpartition(".")[2]
+        return THE_OWNER if user_id == OWNER else self.actor_of_id(user_id)
+
+    def actor_of_id(self, id: str) -> Actor | None:
+        """The user with this id who is not revoked."""
+        return self._user(lambda session: users.actor_of_id(session, id))
+
+    def _user(self, find: Callable[[Any], Actor | None]) -> Actor | None:
+        """A user of the registry; None without a registry. Raises RegistryUnavailable where it does not respond."""
+        try:
+            with acting_as(THE_OWNER), reading(self._settings) as session:
+                return find(session)
+        except RegistryUnavailable:
+            raise
+        except NoRegistry:
+            return None
 
     def _is_expired(self, link: Path) -> bool:
+        return self._link(link)[0] <= self._clock()
+
+    def _link(self, link: Path) -> tuple[float, str]:
+        """When a link expires, and the id of its user."""
         try:
-            return float(link.read_text(encoding="ascii")) <= self._clock()
+            expires, user_id = link.read_text(encoding="ascii").split(" ")
+            return float(expires), user_id
         except (FileNotFoundError, ValueError):
-            return True
+            return 0.0, ""
 
     def _sign(self, secret: bytes, purpose: str, text: str) -> str:
         key = hmac.digest(secret, self._token, "sha256")
@@ -104,6 +155,23 @@ class Login:
             return secrets.token_bytes(32)  # nothing was signed yet
 
 
+def _token_in(headers: Mapping[str, str]) -> bytes:
+    """The token of a request: as a bearer, or as the password that a browser asks for.
+
+    Wrong ones are not counted, unlike typed ones: a limit would lock out programs that send the right one. Pages of
+    other sites are refused before this check, and a server reachable from other machines must have a long token.
+    """
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip().encode("latin-1")  # as headers are read
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).partition(b":")[2]
+        except ValueError:
+            return b""
+    return b""
+
+
 class Failures:
     """Counts wrong tokens, to limit their rate."""
 
@@ -115,11 +183,17 @@ class Failures:
         """Counts a wrong token."""
         self._times.append(self._clock())
 
+    def take_back(self) -> None:
+        """Uncounts the last one: it was right."""
+        if self._times:
+            self._times.pop()
+
     def are_too_many(self) -> bool:
         """Whether the limit is reached."""
         return len(self._times) == MAX_FAILURES and self._clock() - self._times[0] < FAILURE_SECONDS
 
 
-def login_link(settings: Settings) -> str:
-    """A new URL that logs one browser in to the studio. It works once, within ten minutes."""
-    return f"{studio_address(settings)}{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link()})}"
+def login_link(settings: Settings, user_id: str = OWNER) -> str:
+    """A new URL that logs one browser in to the studio, as this user. It works once, within ten minutes."""
+    ensure_token(settings)
+    return f"{studio_address(settings)}{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link(user_id)})}"

@@ -6,11 +6,13 @@ from html import escape
 from string import Template
 from urllib.parse import parse_qs
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive
 
 from ui.serving.login import LOGIN_PATH, SESSION_SECONDS, Failures, Login
+from workbench.access.actor import OWNER
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -35,7 +37,7 @@ _FORM = Template(f"""$note
 <p>This workbench requires a login. Open the link that <code>workbench up</code> printed, or print a new one with
 <code>workbench login-link</code>. A link works once.</p>
 <form method="post" action="{LOGIN_PATH}">
-<label>Or enter the token (<code>WORKBENCH_TOKEN</code>)
+<label>Or enter the token, which <code>workbench token</code> prints
 <input type="password" name="token" autocomplete="current-password" required autofocus></label>
 <button>Log in</button>
 </form>""")
@@ -60,10 +62,11 @@ class LoginPage:
         code = request.query_params.get("link", "")
         if not code:
             return self.ask()
-        if request.scope["method"] == "GET" and self._login.use_link(code):
+        user_id = self._login.use_link(code) if request.scope["method"] == "GET" else ""
+        if user_id:
             # Browsers do not send a strict cookie with a redirect that began on another site.
             page = _PAGE.substitute(head=_REDIRECT, body='<p>You are logged in. <a href="/">Continue</a></p>')
-            return self._with_cookie(HTMLResponse(page, headers=_NO_STORE), request)
+            return self._with_cookie(HTMLResponse(page, headers=_NO_STORE), request, user_id)
         return self.ask("This link was already used or has expired. Print a new one with `workbench login-link`.")
 
     def ask(self, note: str = "", status: int = 401) -> Response:
@@ -76,15 +79,17 @@ class LoginPage:
         # After the body was read: concurrent requests must not all pass before the first of them has failed.
         if self._failures.are_too_many():
             return self.ask("Too many wrong tokens. Wait a minute, or use `workbench login-link`.", 429)
-        if not self._login.is_token(_typed_token(body)):
-            self._failures.add()
+        self._failures.add()  # before the look-up, during which others may come
+        actor = await run_in_threadpool(self._login.actor_of_token, _typed_token(body))
+        if actor is None:
             return self.ask("The token is wrong.")
-        return self._with_cookie(RedirectResponse("/", 303, _NO_STORE), request)
+        self._failures.take_back()
+        return self._with_cookie(RedirectResponse("/", 303, _NO_STORE), request, actor.user_id or OWNER)
 
-    def _with_cookie(self, response: Response, request: HTTPConnection) -> Response:
+    def _with_cookie(self, response: Response, request: HTTPConnection, user_id: str) -> Response:
         response.set_cookie(
             self._login.cookie,
-            self._login.new_session(),
+            self._login.new_session(user_id),
             max_age=SESSION_SECONDS,
             httponly=True,
             samesite="strict",

@@ -1,22 +1,23 @@
-"""Access control of a server: only this machine, by its own name, from its own pages; with the token if one is set.
+"""Access control of a server: only this machine, by its own name, from its own pages, with the token.
 
 One guard stands before the API and before the studio. A page of another site, open in the same browser, can send
 requests to 127.0.0.1. It is known by its Origin and by Sec-Fetch-Site, which also tells a page on another port of this
 machine; one that gave its own name our address (DNS rebinding) is known by the Host it asks for. Our own command line
 and studio say which registry they mean, so that they are never answered from another.
 
-Where a token is set, programs send it with each request, and a browser logs in once: its cookie holds for both servers.
+Programs send the token with each request, and a browser logs in once: its cookie holds for both servers. Only where
+WORKBENCH_NO_AUTH is set no token is needed.
 """
 
 from __future__ import annotations
 
-import base64
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -36,6 +37,9 @@ from ui.addresses import (
 )
 from ui.serving.login import LOGIN_PATH, Login
 from ui.serving.login_page import LoginPage
+from workbench.access.actor import Actor, Role, acting_as, require
+from workbench.access.home_token import ensure_token
+from workbench.errors import Forbidden, RegistryUnavailable
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -151,6 +155,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: Settings, rules: Rules) -> None:
         self._app = app
         self._rules = rules
+        ensure_token(settings)
         self._login = Login(settings)
         self._login_page = LoginPage(self._login)
         self._registry = registry_id(settings)
@@ -171,8 +176,13 @@ class Guard:
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
             else:
-                self._check_request(connection)
-                await self._app(scope, _limited(receive, self._rules.max_bytes(path)), marked)
+                actor = await self._check_request(connection)
+                limited = _limited(receive, self._rules.max_bytes(path))
+                if scope["type"] == "websocket":  # it outlives a role: each script of the studio looks it up again
+                    await self._app(scope, limited, marked)
+                    return
+                with acting_as(actor):
+                    await self._app(scope, limited, marked)
                 return
         except Refusal as refusal:
             response = self._refused(connection, refusal)
@@ -213,15 +223,30 @@ class Guard:
         is_page = headers.get("sec-fetch-mode") == "navigate" and connection.scope.get("method") in ("GET", "HEAD")
         return is_page and headers.get("sec-fetch-dest") in ("document", *self._rules.frames)
 
-    def _check_request(self, connection: HTTPConnection) -> None:
+    async def _check_request(self, connection: HTTPConnection) -> Actor:
+        """Who asks. Raises Refusal for nobody, and for a body that may not be."""
         headers = connection.headers
         # Before the token: a client that learns that this is another workbench never sends it.
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
-        if self._login.is_needed and not self._is_known(connection):
+        try:
+            actor = await run_in_threadpool(self._login.actor_of, headers, connection.cookies)
+        except RegistryUnavailable as problem:
+            raise Refusal(503, problem.problem, "registry_unavailable") from None
+        if actor is None:
             raise Refusal(401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED)
         if connection.scope["type"] == "http":
             self._check_body(connection)
+            if connection.scope["path"].startswith(self._rules.uploads):
+                self._check_upload(actor)
+        return actor
+
+    def _check_upload(self, actor: Actor) -> None:
+        with acting_as(actor):
+            try:
+                require(Role.EDITOR)
+            except Forbidden as problem:
+                raise Refusal(403, problem.problem, "forbidden") from None
 
     def _check_body(self, connection: HTTPConnection) -> None:
         """Refuses a body that is too long, or of another type than the path takes: a page may send simple ones."""
@@ -234,10 +259,6 @@ class Guard:
         wanted = self._rules.content_type(path)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
             raise Refusal(415, f"Send the body with “Content-Type: {wanted}”.", "unsupported_media_type")
-
-    def _is_known(self, connection: HTTPConnection) -> bool:
-        cookie = connection.cookies.get(self._login.cookie, "")
-        return self._login.is_token(_token_in(connection.headers)) or self._login.is_session(cookie)
 
     def _is_own_name(self, name: str) -> bool:
         host = self._rules.host
@@ -296,23 +317,6 @@ def _limited(receive: Receive, most: int) -> Receive:
 def _length(headers: Headers) -> int:
     length = headers.get("content-length", "")
     return int(length) if length.isdecimal() else 0
-
-
-def _token_in(headers: Headers) -> bytes:
-    """The token of a request: as a bearer, or as the password that a browser asks for.
-
-    Wrong ones are not counted, unlike typed ones: a limit would lock out programs that send the right one. Pages of
-    other sites are refused before this check, and a server reachable from other machines must have a long token.
-    """
-    scheme, _, value = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip().encode("latin-1")  # as headers are read
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).partition(b":")[2]
-        except ValueError:
-            return b""
-    return b""
 
 
 def _name(url: str) -> str:

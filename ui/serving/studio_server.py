@@ -71,9 +71,12 @@ def _serve() -> None:
     from streamlit.starlette import App
 
     from ui.serving.security import Guard, studio_rules
+    from ui.serving.studio_actor import studio_actor
+    from workbench.access.actor import set_source
 
     # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
+    set_source(studio_actor(settings))
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
 
 

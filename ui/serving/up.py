@@ -26,6 +26,7 @@ from ui.errors import BadUsage, UiError
 from ui.present.terminal import harmless
 from ui.serving.browser import can_browse
 from ui.serving.login import login_link
+from workbench.access.home_token import needs_token
 from workbench.settings import Settings
 from workbench.store.private_folder import make_private
 
@@ -58,6 +59,13 @@ def check(settings: Settings) -> None:
         )
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
     require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
+
+
+def without_auth(settings: Settings) -> Settings:
+    """The settings of servers that require no token; `check` refuses them beyond loopback. Raises BadUsage."""
+    if settings.token.get_secret_value():
+        raise BadUsage("`--no-auth` needs no token, but WORKBENCH_TOKEN is set.", "Leave one of them out.")
+    return settings.model_copy(update={"no_auth": True})
 
 
 @contextmanager
@@ -112,20 +120,23 @@ def _unfinished_jobs(settings: Settings) -> str:
 
 
 def addresses(settings: Settings) -> dict[str, str]:
-    """The URLs of all servers; with a token, also a login link."""
+    """The URLs of all servers, and a login link if a login is needed."""
     urls = {
         "studio": studio_address(settings),
         "playground": playground_address(settings),
         "api": api_address(settings) + "/v1",
     }
-    return urls | ({"login": login_link(settings)} if settings.token.get_secret_value() else {})
+    return urls | ({"login": login_link(settings)} if needs_token(settings) else {})
 
 
 def greeting(settings: Settings) -> str:
     """The text that `workbench up` prints first."""
     lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
-    if settings.token.get_secret_value():
+    if needs_token(settings):
         lines.append("  The login link works once, within ten minutes. `workbench login-link` prints a new one.")
+        lines.append("  Programs send the token that `workbench token` prints.")
+    else:
+        lines.append("  No login is needed: every user and every program of this machine can use the servers.")
     if not is_loopback(settings.host):
         lines.append("  The studio can be reached only from this machine.")
     return "\n".join(["Expert Workbench is starting. Press Ctrl-C to stop all servers.", *lines, ""])
@@ -138,6 +149,7 @@ def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -
         **inherited,
         **python_environment(inherited),
         "WORKBENCH_HOME": str(settings.root),
+        "WORKBENCH_NO_AUTH": str(int(settings.no_auth)),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",
     }

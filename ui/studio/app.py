@@ -9,9 +9,11 @@ import streamlit as st
 from streamlit import net_util
 
 from ui.present.pages import OVERVIEW, PAGES, Page, pages_of
+from ui.present.text.formatting import plain
 from ui.widgets import address
 from ui.widgets.notices import nothing_hidden, show_kept
 from ui.widgets.page_head import show_entries
+from workbench.access.actor import Role, current_actor
 
 # Files of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
@@ -36,7 +38,15 @@ def main() -> None:
     address.open_page(page.address)
     with nothing_hidden():
         show_kept()
+        _show_role()
         here.run()
+
+
+def _show_role() -> None:
+    """Who is logged in, for users whose changes are refused."""
+    actor = current_actor()
+    if actor.role is not None and actor.role < Role.EDITOR:
+        st.caption(plain(f"You are logged in as {actor.name}, with the role {actor.role.title}: changes are refused."))
 
 
 def _st_page(page: Page) -> st.Page:

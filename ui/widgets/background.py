@@ -11,6 +11,7 @@ import streamlit as st
 
 from ui.present.text.formatting import duration, plain
 from ui.widgets.notices import explained
+from workbench.access.actor import Actor, acting_as, current_actor
 
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
@@ -26,12 +27,13 @@ class BackgroundCall:
         self.began = time.monotonic()
         self.answer: Any = None
         self.failure: Exception | None = None
-        self._thread = Thread(target=self._run, args=(fetch,), daemon=True)
+        self._thread = Thread(target=self._run, args=(fetch, current_actor()), daemon=True)
         self._thread.start()
 
-    def _run(self, fetch: Callable[[], Any]) -> None:
+    def _run(self, fetch: Callable[[], Any], actor: Actor) -> None:
         try:
-            self.answer = fetch()
+            with acting_as(actor):
+                self.answer = fetch()
         except Exception as failure:  # raised again in the page's thread
             self.failure = failure
 

@@ -13,6 +13,7 @@ from engine.errors import Problem
 from ui.present.forms.job_forecast import nearest_words, row_text, row_words, rows_of
 from ui.present.text.formatting import duration, plain, spoken
 from ui.widgets.notices import show_failure
+from workbench.access.actor import Actor, Role, acting_as, current_actor, may
 from workbench.answers.forecasts import Forecast
 from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
@@ -32,11 +33,11 @@ class ProbeCall:
         self.forecast: Forecast | None = None
         self.failure: Exception | None = None
         self.began = self._seen_at = time.monotonic()
-        self._thread = Thread(target=self._run, args=(stages,), daemon=True)
+        self._thread = Thread(target=self._run, args=(stages, current_actor()), daemon=True)
         self._thread.start()
 
-    def _run(self, stages: Generator[str, None, Forecast]) -> None:
-        with closing(stages):
+    def _run(self, stages: Generator[str, None, Forecast], actor: Actor) -> None:
+        with closing(stages), acting_as(actor):
             try:
                 while time.monotonic() - self._seen_at < _PATIENCE_SECONDS:
                     self.stage = next(stages)
@@ -74,8 +75,10 @@ def call_of(spec: Spec) -> ProbeCall | None:
 def advance(specs: Iterable[Spec]) -> bool:
     """Starts the first probe that was not started, unless one runs; whether any of them is still to end.
 
-    Probes of other jobs are stopped.
+    Probes of other jobs are stopped. A user who may not start a job measures none.
     """
+    if not may(Role.EDITOR):
+        return False
     wanted = {_key(spec): spec for spec in specs}
     for key, call in _calls().items():
         if key not in wanted:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal,
 from sqlalchemy.orm import Session
 
 from workbench import database_clock
+from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
 from workbench.job_records.event_kinds import UPLOAD
@@ -85,6 +86,7 @@ def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
         return
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", f"to {how} it")
+    audit.record(session, how, job.kind, job.title)
     if job.state != "running" or (job.lease_until or 0.0) < database_clock.now(session):
         _stop_now(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
@@ -97,6 +99,7 @@ def resume(session: Session, job_id: str) -> None:
     job = _row(session, job_id, lock=True)
     if job.state != "paused":
         raise _wrong_state(job, "paused", "to resume it")
+    audit.record(session, "resume", job.kind, job.title)
     _queue_again(session, job, "Resumed.")
 
 
@@ -110,6 +113,7 @@ def retry(session: Session, job_id: str) -> None:
             f"The job depends on “{before[0]}”, which has not succeeded.",
             f"Retry “{before[0]}” first.",
         )
+    audit.record(session, "retry", job.kind, job.title)
     _queue_again(session, job, "Retried.")
     for one in _ended_in_the_queue(session, job_id):
         is_queued = _row(session, one).state == "queued"  # through another job that waited for this one
@@ -122,6 +126,7 @@ def set_priority(session: Session, job_id: str, priority: int) -> None:
     job = _row(session, job_id, lock=True)
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", "to change its priority")
+    audit.record(session, "change", job.kind, job.title, f"priority {priority}")
     job.priority = priority
     add_event(session, job_id, f"Its priority is {priority} now.")
 
@@ -134,6 +139,7 @@ def delete_job(session: Session, job_id: str) -> bool:
     job = _row(session, job_id, lock=True)
     if job.state in UNFINISHED:
         raise JobError(f"The job is {job.state}; only an ended job can be deleted.", "Cancel it first.")
+    audit.record(session, "delete", job.kind, job.title, f"job {job_id}")
     if _is_named(session, job_id):
         add_event(session, job_id, "Its log and checkpoints were deleted.")
         return False

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.answers.base import Answer
+from workbench.answers.team import AuditCard
 from workbench.registry.cards import (
     AliasCard,
     ClusteringCard,
@@ -74,6 +75,12 @@ class ViewList(ListAnswer):
     """Saved views."""
 
     data: list[ViewCard]
+
+
+class AuditList(ListAnswer):
+    """Entries of the audit log, the newest first."""
+
+    data: list[AuditCard]
 
 
 class MixtureList(ListAnswer):

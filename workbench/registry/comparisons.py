@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from sqlalchemy.orm import Session, selectinload
 
 from engine.errors import EngineError
+from workbench.access import audit
 from workbench.answers.history import (
     LETTERS,
     MOST_TOKENS,
@@ -288,6 +289,8 @@ def delete_history(session: Session, *, older_than_days: float = 0.0, with_votes
         unvoted = and_(~Comparison.votes.any(), Comparison.created_at <= _oldest(max(1.0, older_than_days)))
         old = and_(old, or_(Comparison.has_text, unvoted))  # one without text may wait a day for its vote
     ids = session.scalars(select(Comparison.id).where(old)).all()
+    if ids:
+        audit.record(session, "delete", "comparison", "history", f"{len(ids)} comparisons or their text")
     return HistoryDeletion(num_comparisons=len(ids), num_votes=_delete(session, ids, with_votes))
 
 

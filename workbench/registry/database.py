@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
+from workbench.access import audit
+from workbench.access.actor import Role, require
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
 from workbench.settings import Settings, get_settings
 from workbench.store.private_folder import make_private
@@ -27,7 +29,7 @@ from workbench.store.storage import get_storage
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0018"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0019"  # the newest file of alembic/versions; a test holds the two together
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"
 MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
@@ -43,13 +45,18 @@ _inherited: list[Engine] = []
 
 
 @contextmanager
-def transaction(settings: Settings | None = None) -> Iterator[Session]:
-    """A session that writes: committed when the block ends without an exception, else rolled back."""
+def transaction(settings: Settings | None = None, needs: Role = Role.EDITOR) -> Iterator[Session]:
+    """A session that writes: committed when the block ends without an exception, else rolled back.
+
+    Raises Forbidden for users without the role that it needs.
+    """
+    require(needs)
     settings = settings or get_settings()
     changed = ChangedRows()
     try:
         with _writing(settings) as session:
             changed.watch(session)
+            audit.watch(session)
             yield session
             changed.prepare(session, get_storage(settings))
     finally:  # also after a failed commit: the rows are unchanged then
@@ -66,7 +73,8 @@ def _writing(settings: Settings) -> Iterator[Session]:
 
 @contextmanager
 def reading(settings: Settings | None = None) -> Iterator[Session]:
-    """A read-only session on a snapshot of the registry."""
+    """A read-only session on a snapshot of the registry. Raises Forbidden for nobody's request."""
+    require(Role.VIEWER)
     settings = settings or get_settings()
     with _explained(settings):
         engine = _ready_engine(settings)

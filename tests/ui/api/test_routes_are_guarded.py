@@ -20,15 +20,15 @@ UPLOADS = "/play/gradio_api/upload"
 Route = tuple[str, str]  # method and path; WEBSOCKET for a socket
 
 
-def routes_of(routes: Any, prefix: str = "") -> Iterator[Route]:
-    """Every route of a table with the tables inside it, each parameter filled in."""
+def routes_of(routes: Any, prefix: str = "", parameter: str = "x") -> Iterator[Route]:
+    """Every route of a table with the tables inside it, each parameter filled in; by "" they stay as they are."""
     for route in routes:
-        path = prefix + re.sub(r"{[^}]*}", "x", getattr(route, "path", "") or "")
+        path = prefix + re.sub(r"{[^}]*}", lambda match: parameter or match[0], getattr(route, "path", "") or "")
         inner = getattr(route, "original_router", None) or getattr(route, "app", None)
         if getattr(route, "methods", None):
             yield from ((method, path) for method in sorted(route.methods))
         elif hasattr(inner, "routes"):
-            yield from routes_of(inner.routes, path)
+            yield from routes_of(inner.routes, path, parameter)
         elif type(route).__name__.endswith("WebSocketRoute"):
             yield "WEBSOCKET", path
         else:  # static files

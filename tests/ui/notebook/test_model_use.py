@@ -92,6 +92,13 @@ def test_the_notebooks_lines_and_the_command_run_as_they_stand(
     assert "Mean weights" in "".join(capsys.readouterr())
 
 
+def test_the_token_of_the_home_is_named_by_its_command() -> None:
+    settings = Settings(no_auth=False)
+    assert "$(workbench token)" in completion_line("law", settings)
+    lines = openai_lines("law", settings).splitlines()
+    assert (lines[0], '["workbench", "token"]' in lines[2]) == ("import subprocess", True)
+
+
 def test_without_a_token_there_are_five_lines_and_any_name_is_quoted() -> None:
     lines = openai_lines('a "b" \\n', Settings()).splitlines()
     assert len(lines) == 5

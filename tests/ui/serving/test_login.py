@@ -66,9 +66,9 @@ def test_a_session_outlives_a_restart_and_ends(settings: Settings) -> None:
     clock = Clock()
     cookie = Login(settings, clock).new_session()
     assert "s3cret" not in cookie
-    assert Login(settings, clock).is_session(cookie)
+    assert Login(settings, clock).actor_of_session(cookie)
     clock.now += SESSION_SECONDS
-    assert not Login(settings, clock).is_session(cookie)
+    assert not Login(settings, clock).actor_of_session(cookie)
 
 
 def test_the_first_logins_of_two_processes_share_a_secret(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_the_first_logins_of_two_processes_share_a_secret(settings: Settings, mo
 
     monkeypatch.setattr(secrets, "token_bytes", overtaken)
     own = Login(settings).new_session()
-    assert all(Login(settings).is_session(cookie) for cookie in (own, *other))
+    assert all(Login(settings).actor_of_session(cookie) for cookie in (own, *other))
     assert (len(other), len(list((settings.root / "login").iterdir()))) == (1, 1)
 
 
@@ -93,13 +93,13 @@ def test_a_file_system_without_links_keeps_a_secret_too(settings: Settings, monk
 
     monkeypatch.setattr(os, "link", refuse)
     cookie = Login(settings).new_session()
-    assert Login(settings).is_session(cookie)
-    assert Login(settings).is_session(Login(settings).new_session())
+    assert Login(settings).actor_of_session(cookie)
+    assert Login(settings).actor_of_session(Login(settings).new_session())
 
 
 def test_another_token_ends_sessions_and_links(settings: Settings) -> None:
     login, changed = Login(settings), Login(Settings(home=settings.home, token="another"))
-    assert not changed.is_session(login.new_session())
+    assert not changed.actor_of_session(login.new_session())
     assert not changed.use_link(login.new_link())
 
 
@@ -107,8 +107,8 @@ def test_another_token_ends_sessions_and_links(settings: Settings) -> None:
 def test_a_session_that_was_changed_is_none(settings: Settings, change: str) -> None:
     login = Login(settings)
     expires, rest = login.new_session().split(".", 1)
-    assert not login.is_session(f"{int(expires) + 1}.{rest}" if change else change)
-    assert not login.is_session(f"{expires}.{rest}{change}" if change else ".")
+    assert not login.actor_of_session(f"{int(expires) + 1}.{rest}" if change else change)
+    assert not login.actor_of_session(f"{expires}.{rest}{change}" if change else ".")
 
 
 def test_nobody_else_can_read_what_a_login_needs(settings: Settings) -> None:
@@ -133,7 +133,7 @@ def test_the_command_prints_a_fresh_link(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["login-link"]) == 2
-    assert "WORKBENCH_TOKEN is not set" in capsys.readouterr().err
+    assert "WORKBENCH_NO_AUTH is set" in capsys.readouterr().err
 
     monkeypatch.setattr("workbench.settings.get_settings", lambda: settings)
     assert main(["login-link"]) == 2  # no workbench there: the link would open nothing

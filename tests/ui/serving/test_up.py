@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from engine.subprocesses import python_environment
 from jobs.queue.submit import ENDED, wait
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
+from ui.client import Client
 from ui.errors import BadUsage, PortTaken, UnsafeAddress
 from ui.serving import up
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
+from workbench.access.home_token import access_token
 from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.data.import_corpus import ImportCorpus
@@ -141,7 +143,7 @@ def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
     assert address.startswith("http://127.0.0.1:8777/login?link=")
     assert "s3cret" not in address
     assert "/login?link=" in up.greeting(settings)
-    assert "login" not in up.greeting(Settings(home=tmp_path))
+    assert "/login" not in up.greeting(Settings(home=tmp_path))
 
 
 def test_the_procfile_names_every_process() -> None:
@@ -170,14 +172,18 @@ def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str
     assert can_browse(environment, platform) is wanted
 
 
-def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_NO_AUTH")
     api, studio = free_port(), free_port()
     pages = {
         "ui.serving.studio_server": f"http://127.0.0.1:{studio}/_stcore/health",
         "ui.api": f"http://127.0.0.1:{api}/healthz",
     }
+    settings = Settings(home=tmp_path / "house", api_port=api, studio_port=studio)
     ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
-    variables = {**os.environ, **ports, "WORKBENCH_HOME": str(tmp_path / "house")}
+    variables = {**os.environ, **ports, "WORKBENCH_HOME": str(settings.home)}
     command = [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as servers:
         try:
@@ -186,12 +192,17 @@ def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind
                 _server(servers.pid, module).kill()
             for page in pages.values():
                 _answers(page)
+            token = access_token(settings)
+            _only_the_token_is_let_in(pages.values(), token)
+            assert Client(settings).health().status == "ok"  # as our own commands ask
             family = psutil.Process(servers.pid).children(recursive=True)
         finally:
             servers.send_signal(signal.SIGINT)
             printed, _ = servers.communicate(timeout=30)
 
     assert servers.returncode == 130
+    assert token not in printed.decode()
+    assert "/login?link=" in printed.decode()
     assert f"http://127.0.0.1:{studio}" in printed.decode()
     assert len(family) >= len(NAMES)
     assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -226,7 +237,7 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as servers:
         try:
-            _answers(f"http://127.0.0.1:{api}/healthz")
+            assert _answers(f"http://127.0.0.1:{api}/healthz").is_success
             health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
             another = {"Origin": "http://elsewhere.example"}
             refused = httpx.get(str(health.url), headers=another, trust_env=False)
@@ -242,6 +253,14 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     assert "died" not in printed.decode()
 
 
+def _only_the_token_is_let_in(pages: Iterable[str], token: str) -> None:
+    for page in pages:
+        assert httpx.get(page, trust_env=False).status_code == 401
+        assert httpx.get(page, headers={"authorization": f"Bearer {token}"}, trust_env=False).is_success
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if any(token in word for word in line)]
+
+
 def _server(servers: int, module: str) -> psutil.Process:
     """The process that is a server, not the one that keeps it."""
     family = psutil.Process(servers).children(recursive=True)
@@ -253,7 +272,7 @@ def _answers(url: str, **headers: str) -> httpx.Response:
     while time.monotonic() < over:
         try:
             result = httpx.get(url, headers=headers, trust_env=False)
-            assert result.is_success
+            assert result.is_success or result.status_code == 401
             return result
         except httpx.TransportError:
             time.sleep(0.2)

@@ -11,6 +11,7 @@ from ui.addresses import api_address
 from ui.present.forms.option_names import option_of
 from ui.present.forms.questions import assemble, changed, questions_of
 from ui.present.jobs.throughput import operations
+from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
 from workbench.errors import BadSpec
 from workbench.settings import get_settings
@@ -46,11 +47,10 @@ def command_of(spec: Spec, command: Command | None, beside: Options | None = Non
 
 
 def request_of(spec: Any, settings: Settings) -> str:
-    """The call of curl that submits this spec; a token is taken from WORKBENCH_TOKEN."""
+    """The call of curl that submits this spec; the token is named, not shown."""
     words = ["curl", "-X", "POST", f"{api_address(settings)}/v1/workbench/jobs"]
     words += ["-H", "content-type: application/json", "-d", json.dumps({"spec": spec_json(spec)})]
-    token = ' -H "authorization: Bearer $WORKBENCH_TOKEN"' if settings.token.get_secret_value() else ""
-    return shlex.join(words) + token
+    return shlex.join(words) + shell_header(settings)
 
 
 def spec_json(spec: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from jobs.uploads import names_file, upload_id, uploads_folder
 from ui.present.text.formatting import listed
+from workbench.access.actor import Role, require
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}")
 
@@ -29,6 +30,7 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
 
     It is removed once it is an hour old and no unfinished job reads it.
     """
+    require(Role.EDITOR)
     folder = uploads_folder(home) / uuid.uuid4().hex
     folder.mkdir(parents=True)
     for number, file in enumerate(files, start=1):

@@ -15,6 +15,9 @@ from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.notices import empty, explained
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.access.actor import Role, may
+from workbench.access.audit import list_entries
+from workbench.answers.team import AuditCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
 from workbench.registry.cards import JobCard
@@ -37,6 +40,7 @@ def show() -> None:
     _live_list()
     if job_id := st.session_state.get(_SHOWN):
         show_job(job_id, key="jobs_page")
+    _show_audit()
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
@@ -84,6 +88,28 @@ def _show_gpus() -> None:
         devices = list_devices(session)
     if devices:
         show_table([gpu_row(device) for device in devices], "gpus", "GPUs")
+
+
+def _show_audit() -> None:
+    """The newest entries of the audit log, for admins."""
+    if not may(Role.ADMIN):
+        return
+    with reading() as session:
+        entries = list_entries(session)
+    if entries:
+        with st.expander("Audit log: who submitted, added, changed and deleted what", icon=":material/history:"):
+            show_table([_entry(one) for one in entries], "audit", "The newest entries of the audit log")
+
+
+def _entry(entry: AuditCard) -> dict[str, object]:
+    return {
+        "Time": clock(entry.at),
+        "User": entry.user,
+        "Action": entry.action,
+        "Kind": entry.kind,
+        "Name": entry.name,
+        "Details": entry.details,
+    }
 
 
 def _row(job: JobCard) -> dict[str, object]:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
 from ui.present.text.formatting import plain
+from workbench.access.home_token import needs_token
 from workbench.registry.aliases import list_aliases
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -35,5 +36,5 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
         st.code(completion_line(called, settings), language="bash", wrap_lines=True)
     with command:
         st.code(generate_line(called), language="bash", wrap_lines=True)
-    if settings.token.get_secret_value():
-        st.caption(plain("The server requires the token that WORKBENCH_TOKEN holds."))
+    if needs_token(settings):
+        st.caption(plain("The server requires the token that `workbench token` prints."))

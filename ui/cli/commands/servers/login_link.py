@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from ui.cli.options import Json
 from ui.cli.output import print_json, say
 from ui.errors import BadUsage
 
 
-def login_link(as_json: Json = False) -> None:
+def login_link(
+    user: Annotated[str, typer.Option(help="Name of the user that it logs in; empty: the owner.")] = "",
+    as_json: Json = False,
+) -> None:
     """Print a login link for the studio. It works once, within ten minutes."""
     from ui.addresses import studio_address
     from ui.serving import login
-    from workbench.registry.database import require_registry
+    from workbench.access.actor import OWNER
+    from workbench.access.home_token import needs_token
+    from workbench.access.users import user_id_of
+    from workbench.registry.database import reading, require_registry
     from workbench.settings import get_settings
 
     settings = get_settings()
-    if not settings.token.get_secret_value():
-        problem = "The studio needs no login: WORKBENCH_TOKEN is not set."
-        raise BadUsage(problem, f"Open {studio_address(settings)}, or set the token that `workbench up` was given.")
+    if not needs_token(settings):
+        raise BadUsage("The studio needs no login: WORKBENCH_NO_AUTH is set.", f"Open {studio_address(settings)}.")
     require_registry(settings)  # a link made in a home without a workbench would open nothing
-    link = login.login_link(settings)
+    user_id = OWNER
+    if user:
+        with reading(settings) as session:
+            user_id = user_id_of(session, user)
+    link = login.login_link(settings, user_id)
     if as_json:
         print_json({"login": link, "seconds": login.LINK_SECONDS})
     else:

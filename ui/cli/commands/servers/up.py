@@ -14,6 +14,9 @@ from ui.cli.output import print_json, say
 def up(
     demo: Annotated[bool, typer.Option("--demo", help="Submit the demo's jobs if the registry is empty.")] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the addresses; open no browser.")] = False,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Require no token or login; only for servers on loopback.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start the studio, the API with the playground, a worker and the scheduler. Ctrl-C stops them all."""
@@ -21,6 +24,8 @@ def up(
     from workbench.settings import get_settings
 
     settings = get_settings()
+    if no_auth:
+        settings = servers.without_auth(settings)
     servers.check(settings)
     if as_json:
         print_json(servers.addresses(settings))

@@ -1,0 +1,117 @@
+"""The role that each route of the API needs. A route that is not listed needs an admin; a test holds the list complete.
+
+Viewers read, generate, compare answers and vote. All of the playground is for them.
+"""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from workbench.access.actor import Role, require
+
+_ROUTES: dict[Role, str] = {
+    Role.VIEWER: """
+        GET /openapi.json
+        GET /docs
+        GET /docs/assets
+        GET /favicon.ico
+        GET /
+        GET /health
+        GET /healthz
+        GET /ready
+        GET /metrics
+        GET /v1/models
+        GET /v1/models/{name:path}
+        POST /v1/completions
+        POST /v1/chat/completions
+        POST /v1/workbench/posterior
+        POST /v1/workbench/inference-modes
+        POST /v1/workbench/removal
+        POST /v1/workbench/forgetting
+        POST /v1/workbench/nearest
+        POST /v1/workbench/mix
+        POST /v1/workbench/cluster-grid
+        POST /v1/workbench/calibration
+        POST /v1/workbench/posteriors
+        POST /v1/workbench/contrast
+        POST /v1/workbench/comparisons
+        GET /v1/workbench/comparisons
+        GET /v1/workbench/comparisons/{id}
+        GET /v1/workbench/comparisons/{id}/link
+        POST /v1/workbench/comparisons/{id}/verify
+        POST /v1/workbench/comparisons/{id}/vote
+        DELETE /v1/workbench/comparisons/{id}/vote
+        GET /v1/workbench/ratings
+        GET /v1/workbench/jobs
+        GET /v1/workbench/jobs/{job_id}
+        GET /v1/workbench/jobs/{job_id}/metrics
+        GET /v1/workbench/experts
+        GET /v1/workbench/experts/{name:path}
+        GET /v1/workbench/mixtures
+        GET /v1/workbench/mixtures/{name:path}
+        GET /v1/workbench/aliases
+        GET /v1/workbench/aliases/{name:path}
+        GET /v1/workbench/devices
+        GET /v1/workbench/views
+        GET /v1/workbench/views/{name:path}
+        GET /v1/workbench/domains
+        GET /v1/workbench/corpora
+        GET /v1/workbench/corpora/{name:path}
+        GET /v1/workbench/seeds
+        GET /v1/workbench/seeds/{name:path}
+        GET /v1/workbench/clusterings
+        GET /v1/workbench/clusterings/{name:path}
+        GET /v1/workbench/clusterings/{name:path}/changes
+        GET /v1/workbench/priors
+        GET /v1/workbench/priors/{name:path}
+        GET /v1/workbench/reports
+        GET /v1/workbench/reports/{id}
+    """,
+    Role.EDITOR: """
+        POST /v1/workbench/jobs
+        POST /v1/workbench/jobs/forecast
+        POST /v1/workbench/jobs/{job_id}/cancel
+        POST /v1/workbench/jobs/{job_id}/pause
+        POST /v1/workbench/jobs/{job_id}/resume
+        POST /v1/workbench/jobs/{job_id}/retry
+        PUT /v1/workbench/jobs/{job_id}/priority
+        DELETE /v1/workbench/jobs/{job_id}
+        PATCH /v1/workbench/experts/{name:path}
+        DELETE /v1/workbench/experts/{name:path}
+        POST /v1/workbench/mixtures
+        PATCH /v1/workbench/mixtures/{name:path}
+        POST /v1/workbench/mixtures/{name:path}/copy
+        POST /v1/workbench/mixtures/{name:path}/add
+        POST /v1/workbench/mixtures/{name:path}/remove
+        POST /v1/workbench/mixtures/{name:path}/calibrate
+        DELETE /v1/workbench/mixtures/{name:path}
+        PUT /v1/workbench/aliases/{name:path}
+        DELETE /v1/workbench/aliases/{name:path}
+        PUT /v1/workbench/views/{name:path}
+        DELETE /v1/workbench/views/{name:path}
+        POST /v1/workbench/priors
+        PUT /v1/workbench/priors/{name:path}
+        DELETE /v1/workbench/priors/{name:path}
+        PATCH /v1/workbench/clusterings/{name:path}/clusters/{cluster:path}
+        DELETE /v1/workbench/clusterings/{name:path}
+        DELETE /v1/workbench/corpora/{name:path}
+        DELETE /v1/workbench/seeds/{name:path}
+        DELETE /v1/workbench/reports/{id}
+        DELETE /v1/workbench/comparisons/{id}
+    """,
+    Role.ADMIN: """
+        DELETE /v1/workbench/comparisons
+        GET /v1/workbench/audit
+    """,
+}
+ROLES = {line.strip(): role for role, lines in _ROUTES.items() for line in lines.strip().splitlines()}
+
+
+def role_of(method: str, path: str) -> Role:
+    """The role that a route needs, by its path with the names of its parameters."""
+    return ROLES.get(f"{'GET' if method == 'HEAD' else method} {path}", Role.ADMIN)
+
+
+async def check_role(request: Request) -> None:
+    """Raises Forbidden for users without the role of the route."""
+    require(role_of(request.method, request.scope["route"].path))

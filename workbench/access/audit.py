@@ -1,0 +1,117 @@
+"""The audit log: who submitted, added, changed and deleted what. Nothing changes or deletes an entry.
+
+`watch` sees every transaction, so that no service writes entries of what it adds, changes or deletes. What a job adds
+is entered under the job's id; the entry of its submission names the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import event, inspect, select
+from sqlalchemy.orm import Session
+
+from workbench.access.actor import Role, current_actor, require
+from workbench.answers.team import AuditCard
+from workbench.tables import (
+    Alias,
+    AuditEntry,
+    Cluster,
+    Clustering,
+    Comparison,
+    Corpus,
+    Expert,
+    Job,
+    Mixture,
+    MixtureMember,
+    Prior,
+    Report,
+    SeedModel,
+    User,
+)
+
+_KINDS: dict[type[Any], str] = {
+    Expert: "expert",
+    Mixture: "mixture",
+    Alias: "alias",
+    Prior: "prior",
+    Corpus: "corpus",
+    SeedModel: "seed model",
+    Clustering: "clustering",
+    Report: "report",
+    User: "user",
+}
+_BY_PEOPLE = {"name", "notes"}  # of a cluster; the rest is what jobs computed
+NEWEST = 100
+
+
+def watch(session: Session) -> None:
+    """Starts recording changes; called before the first statement."""
+    event.listen(session, "before_flush", _note)
+
+
+def record(session: Session, action: str, kind: str, name: str, details: str = "") -> None:
+    """Adds an entry that names who acts now."""
+    user = current_actor().name
+    session.add(AuditEntry(user=user[:200], action=action, kind=kind, name=name[:300], details=details))
+
+
+def list_entries(
+    session: Session, *, limit: int = NEWEST, offset: int = 0, user: str = "", action: str = ""
+) -> list[AuditCard]:
+    """The entries, the newest first; of one user or one action where they are given. Raises Forbidden."""
+    require(Role.ADMIN)
+    statement = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit).offset(offset)
+    for column, value in ((AuditEntry.user, user), (AuditEntry.action, action)):
+        statement = statement.where(column == value) if value else statement
+    return [_card(row) for row in session.scalars(statement)]
+
+
+def _note(session: Session, _context: object, _instances: object) -> None:
+    for action, rows in (("add", session.new), ("change", session.dirty), ("delete", session.deleted)):
+        for row in list(rows):
+            for kind, name, details in _subjects(session, action, row):
+                record(session, "submit" if isinstance(row, Job) else action, kind, name, details)
+
+
+def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, str, str]]:
+    """The kind, name and details of an entry on a row: one or none."""
+    if isinstance(row, MixtureMember) and row.mixture is None:
+        action = "delete"  # the flush deletes what lost its mixture
+    changed = _changed(row) if action == "change" else set()
+    if action == "change" and not changed:
+        return
+    if kind := _KINDS.get(type(row)):
+        yield kind, _name(row), ", ".join(sorted(changed))
+    elif isinstance(row, MixtureMember) and (mixture := _mixture_of(session, row)) is not None:
+        words = {"add": "added", "delete": "removed"}.get(action, ", ".join(sorted(changed)))
+        yield "mixture", mixture.name, f"{row.expert.name}: {words}"
+    elif isinstance(row, Cluster) and changed & _BY_PEOPLE:
+        yield "cluster", f"{row.clustering.name}: {row.name}", ", ".join(sorted(changed & _BY_PEOPLE))
+    elif isinstance(row, Job) and action == "add":
+        yield row.kind, row.title, ""
+    elif isinstance(row, Comparison) and action == "delete":
+        yield "comparison", row.id, ""
+
+
+def _changed(row: Any) -> set[str]:
+    state = inspect(row)
+    return {column.key for column in state.mapper.column_attrs if state.attrs[column.key].history.has_changes()}
+
+
+def _mixture_of(session: Session, member: MixtureMember) -> Mixture | None:
+    """The mixture of a member, or the one that it was removed from; None where that is new or deleted itself."""
+    former: list[Mixture] = list(inspect(member).attrs.mixture.history.deleted)
+    mixture: Mixture | None = member.mixture or next(iter(former), None)
+    return None if mixture in session.new or mixture in session.deleted else mixture
+
+
+def _name(row: Any) -> str:
+    return str(row.title if isinstance(row, Report) else row.name)
+
+
+def _card(row: AuditEntry) -> AuditCard:
+    return AuditCard(
+        id=row.id, at=row.at, user=row.user, action=row.action, kind=row.kind, name=row.name, details=row.details
+    )

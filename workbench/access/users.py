@@ -1,0 +1,112 @@
+"""Users of a team: each has a role and a token, of which only the SHA-256 is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.access.actor import OWNER, Actor, Role, require
+from workbench.answers.team import UserCard
+from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.names import clean_name
+from workbench.tables import User
+
+TOKEN_START = "wb_"  # by which a token of a user is known
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class NewUser:
+    """A user with the token, which is shown this one time."""
+
+    card: UserCard
+    token: str
+
+
+def list_users(session: Session) -> list[UserCard]:
+    """All users by name, revoked ones included."""
+    require(Role.ADMIN)
+    return [_card(row) for row in session.scalars(select(User).order_by(User.name))]
+
+
+def add_user(session: Session, name: str, role: str) -> NewUser:
+    """Adds a user; one who was revoked is another user now. Raises BadSpec or NameTaken."""
+    require(Role.ADMIN)
+    name, wanted, token = _clean(name), role_named(role), TOKEN_START + secrets.token_urlsafe(TOKEN_BYTES)
+    if (old := _by_name(session, name)) is not None:
+        if old.revoked_at is None:
+            raise NameTaken("user", name)
+        session.delete(old)  # with its id, which old logins name
+        session.flush()
+    row = User(name=name, role=wanted.title, token_sha256=_hash(token))
+    session.add(row)
+    session.flush()
+    return NewUser(_card(row), token)
+
+
+def revoke_user(session: Session, name: str) -> UserCard:
+    """Ends a user's token and logins at once. Raises NotFound."""
+    require(Role.ADMIN)
+    row = _by_name(session, name)
+    if row is None:
+        raise NotFound("user", name, session.scalars(select(User.name).order_by(User.name).limit(20)))
+    row.revoked_at = row.revoked_at or time.time()
+    session.flush()
+    return _card(row)
+
+
+def actor_of_token(session: Session, token: str) -> Actor | None:
+    """The user with this token; None for an unknown or revoked one."""
+    return _actor(session.scalar(select(User).where(User.token_sha256 == _hash(token))))
+
+
+def actor_of_id(session: Session, id: str) -> Actor | None:
+    """The user with this id; None for an unknown or revoked one."""
+    return _actor(session.get(User, id))
+
+
+def user_id_of(session: Session, name: str) -> str:
+    """The id of a user who is not revoked. Raises NotFound."""
+    row = _by_name(session, name)
+    if row is None or row.revoked_at is not None:
+        known = session.scalars(select(User.name).where(User.revoked_at.is_(None)).order_by(User.name).limit(20))
+        raise NotFound("user", name, known)
+    return row.id
+
+
+def role_named(name: str) -> Role:
+    """The role of this name. Raises BadSpec."""
+    for role in Role:
+        if role.title == name:
+            return role
+    raise BadSpec([f"“{name}” is no role."], f"Choose one of: {', '.join(role.title for role in Role)}.")
+
+
+def _clean(name: str) -> str:
+    name = clean_name("user", name)
+    if name == OWNER or "(" in name or name.startswith("job "):
+        raise BadSpec([f"“{name}” stands for others in the audit log."], "Choose another name.")
+    return name
+
+
+def _by_name(session: Session, name: str) -> User | None:
+    row: User | None = session.scalar(select(User).where(User.name == name))
+    return row
+
+
+def _actor(row: User | None) -> Actor | None:
+    return None if row is None or row.revoked_at is not None else Actor(row.name, role_named(row.role), row.id)
+
+
+def _hash(token: str) -> str:
+    """SHA-256 is enough: a token has 256 random bits, unlike a password."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _card(row: User) -> UserCard:
+    return UserCard(name=row.name, role=row.role, created_at=row.created_at, revoked_at=row.revoked_at)
