@@ -27,7 +27,7 @@ from workbench.store.artifacts import register_artifact
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.rebuild import rebuild
 from workbench.store.storage import OWNER, Storage, get_storage
-from workbench.tables import Artifact, Base, Tombstone
+from workbench.tables import Artifact, AuditEntry, Base, Tombstone
 
 DAY = 24 * 3600.0
 
@@ -104,10 +104,11 @@ def store(here: Machine) -> ObjectStore:
 
 
 def lose_rows(settings: Settings) -> None:
-    """A registry without any row, tombstones included."""
+    """A registry without any row, tombstones included, but for the audit log, whose rows cannot be deleted."""
     with database.get_engine(settings).begin() as connection:
         for table in reversed(Base.metadata.sorted_tables):
-            connection.execute(table.delete())
+            if table.name != AuditEntry.__tablename__:
+                connection.execute(table.delete())
 
 
 # what one machine deletes --------------------------------------------------------------------------------
