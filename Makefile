@@ -1,5 +1,5 @@
-# Three commands matter: `make run` starts the workbench, `make test` checks it in a quarter of an hour, and
-# `make test-slow` runs the tests that take longer than ten seconds each. Both must pass before a change lands.
+# Three commands matter: `make run` starts the workbench, `make test` checks it by the quick tests, and
+# `make test-slow` runs those in a browser and most that take longer than ten seconds. Both must pass before a change lands.
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
@@ -14,10 +14,10 @@ GPU_PYTHON ?= $(BIN)/python
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
 
-test: install-test system lint types layers tests  ## What must be green after every change; two cores take 15 minutes
+test: install-test system lint types layers tests  ## What must be green after every change
 
 test-slow: install-test system  ## The slow rest, which must be green before a change lands, too
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m slow
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser"
 
 install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
@@ -46,8 +46,8 @@ types:
 layers:
 	$(BIN)/lint-imports
 
-tests:  ## Two processes of one thread each (more wait for each other on two cores), the slow browser files first
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow"
+tests:  ## Two processes of one thread each (more wait for each other on two cores)
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser"
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py

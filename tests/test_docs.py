@@ -207,6 +207,7 @@ def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     assert model["parts"] == {"tuned/composed": ["python", "licences"]}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClient) -> None:
     text = HTTP.read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ def test_each_step_gives_figures(step: str) -> None:
     assert all(value is None or value > 0 for value in figures.values())
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_says_why_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "STEPS", {"scoring": measure.scoring, "no such step": measure.scoring})
     monkeypatch.setattr(sys, "argv", ["measure.py", "--small", "--device", "cpu", "--out", str(tmp_path / "gpu.json")])

@@ -121,6 +121,7 @@ def test_the_wheel_needs_only_the_engines_libraries_and_offers_the_rest_as_extra
     assert "Typing :: Typed" in metadata.get_all("Classifier")
 
 
+@pytest.mark.slow
 def test_the_installed_workbench_starts_from_any_folder(installed: Path, tmp_path: Path, home: Path) -> None:
     where = _run([str(installed / "python"), "-c", "import engine; print(engine.__file__)"], tmp_path)
     assert where.startswith(str(installed.parent))

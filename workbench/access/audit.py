@@ -77,7 +77,7 @@ def _note(session: Session, _context: object, _instances: object) -> None:
 
 def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, str, str]]:
     """The kind, name and details of an entry on a row: one or none."""
-    if isinstance(row, MixtureMember) and row.mixture is None:
+    if isinstance(row, MixtureMember) and row.mixture is None and action != "add":
         action = "delete"  # the flush deletes what lost its mixture
     changed = _changed(row) if action == "change" else set()
     if action == "change" and not changed:
@@ -86,7 +86,8 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         yield kind, _name(row), ", ".join(sorted(changed))
     elif isinstance(row, MixtureMember) and (mixture := _mixture_of(session, row)) is not None:
         words = {"add": "added", "delete": "removed"}.get(action, ", ".join(sorted(changed)))
-        yield "mixture", mixture.name, f"{row.expert.name}: {words}"
+        expert = row.expert or session.get(Expert, row.expert_id)  # a new row may have the id of its expert only
+        yield "mixture", mixture.name, f"{expert.name if expert else row.expert_id}: {words}"
     elif isinstance(row, Cluster) and changed & _BY_PEOPLE:
         yield "cluster", f"{row.clustering.name}: {row.name}", ", ".join(sorted(changed & _BY_PEOPLE))
     elif isinstance(row, Job) and action == "add":
@@ -104,6 +105,8 @@ def _mixture_of(session: Session, member: MixtureMember) -> Mixture | None:
     """The mixture of a member, or the one that it was removed from; None where that is new or deleted itself."""
     former: list[Mixture] = list(inspect(member).attrs.mixture.history.deleted)
     mixture: Mixture | None = member.mixture or next(iter(former), None)
+    if mixture is None and member.mixture_id:
+        mixture = session.get(Mixture, member.mixture_id)
     return None if mixture in session.new or mixture in session.deleted else mixture
 
 

@@ -30,6 +30,8 @@ from engine.training.data import PackedDomain
 from engine.training.ipc import from_line, read_failure, to_line, write_error
 from engine.training.loop import train
 
+pytestmark = pytest.mark.slow
+
 CONFIG = TrainingConfig(
     num_steps=10,
     block_size=16,
@@ -139,7 +141,6 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     assert_same_weights(tmp_path / "two", reference[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "domain-token"])
 def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: str) -> None:
     method = methods()[name]

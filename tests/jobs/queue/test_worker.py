@@ -75,6 +75,7 @@ def checkpoints(servers: RunningWorkbench, job_id: str) -> int:
     return sum(event.startswith("Checkpoint at step") for event in servers.events(job_id))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_runner_and_the_next_one_goes_on(
     servers: RunningWorkbench, worker: subprocess.Popen[bytes]
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_killed_worker_leaves_no_runner_and_the_next_one_goes_on(
     assert (servers.num_starts(job_id), servers.num_effects(job_id)) == (2, 1)
 
 
+@pytest.mark.slow
 def test_worker_and_runner_killed_together_the_job_goes_on(
     servers: RunningWorkbench, worker: subprocess.Popen[bytes]
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_worker_that_is_stopped_leaves_no_process_and_loses_no_attempt(
     assert int((servers.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0
 
 
+@pytest.mark.slow
 def test_a_removed_queue_loses_no_job(servers: RunningWorkbench) -> None:
     job_ids = [submit.submit(job_spec()) for _ in range(3)]
     shutil.rmtree(servers.settings.root / "queue")
@@ -140,6 +143,7 @@ def test_a_hint_that_got_lost_is_sent_again(servers: RunningWorkbench, worker: s
     assert servers.num_effects(job_id) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_share_the_jobs(servers: RunningWorkbench) -> None:
     for _ in range(2):
         servers.start("tiny_worker.py")

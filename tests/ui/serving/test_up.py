@@ -172,6 +172,7 @@ def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str
     assert can_browse(environment, platform) is wanted
 
 
+@pytest.mark.slow
 def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ from engine.training.loop import train
 from tests.engine.methods.mode.backbones import FAMILIES, dropping, mode_model, some_ids
 from tests.engine.methods.mode.processes import Plan, Shown, seen, together
 
+pytestmark = pytest.mark.slow
+
 EXPERTS = ["law", "code", "news"]
 LAYOUTS = [[["law", "code"]], [["code"], ["law"]], [["news", "law"], ["code"]]]
 CONFIG = TrainingConfig(
