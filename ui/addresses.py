@@ -90,7 +90,7 @@ def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None
 
 
 REGISTRY_HEADER = "x-workbench-registry"
-USER_HEADER = "x-workbench-user"  # the id of the user for whom our own studio asks the API
+USER_HEADER = "x-workbench-user"  # the id of the user on whose behalf our own studio calls the API
 TOKEN_WANTED = "invalid_api_key"  # the error code of a response 401 without a valid token
 
 
