@@ -32,8 +32,9 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
     device = own_device(task.device)
     with process_group(device, rank, num_ranks, place / STORE if line else None):
         from engine.training.distributed import RankGroup
+        from engine.training.sharding import ShardedGroup
 
-        team = RankGroup(layout, rank)
+        team = ShardedGroup(layout, rank, device) if task.config.shard else RankGroup(layout, rank)
         drive(_training(task, team, device), team, place if line and rank == 0 else None)
 
 
@@ -41,18 +42,23 @@ def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[
     """The events of a training whose model, in this process, holds the experts of this process alone."""
     from engine.models.context_length import require_context
     from engine.training.loop import train
+    from engine.training.sharding import ShardedGroup
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))
     method = task.recipe.descriptor
-    model = method.build(task.seed_folder, keys, task.recipe.config, task.config.seed).to(device)
+    model, learns = method.build(task.seed_folder, keys, task.recipe.config, task.config.seed), task.recipe.learns(keys)
     require_context(model, task.config.block_size)
+    if isinstance(team, ShardedGroup):
+        team.shard(model, task.config, learns)
+    else:
+        model = model.to(device)
     return train(
         model,
         texts,
         task.config,
         task.folder,
-        only_experts=task.recipe.learns(keys),
+        only_experts=learns,
         balanced=method.balanced,
         team=team,
     )

@@ -272,7 +272,7 @@ class MultiExpertModel(nn.Module):
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
         self._require(key)
-        return {f"{place}.{name}": tensor for place, own in self._own(key) for name, tensor in own.state_dict().items()}
+        return {f"{place}.{name}": tensor for place, own in self.own_modules(key) for name, tensor in own.state_dict().items()}
 
     def shared_state(self) -> dict[str, Tensor]:
         """Everything that no expert owns; tied weights once."""
@@ -289,7 +289,7 @@ class MultiExpertModel(nn.Module):
         self._require(key)
         return {
             f"{key}:{place}.{name}": parameter
-            for place, own in self._own(key)
+            for place, own in self.own_modules(key)
             for name, parameter in own.named_parameters()
         }
 
@@ -316,8 +316,8 @@ class MultiExpertModel(nn.Module):
             raise ModelError("The model has no expert to copy.", "Load an expert first.")
         self._require(source)
         if state is None:
-            return {place: copy.deepcopy(own) for place, own in self._own(source)}
-        modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self._own(source)}
+            return {place: copy.deepcopy(own) for place, own in self.own_modules(source)}
+        modules = {place: copy.deepcopy(own, without_weights(own)) for place, own in self.own_modules(source)}
         targets = {f"{place}.{name}": one for place, own in modules.items() for name, one in own.state_dict().items()}
         if wrong := fill(targets, state):
             raise ModelError(
@@ -329,11 +329,11 @@ class MultiExpertModel(nn.Module):
     def remove_expert(self, key: str) -> None:
         """Removes an expert; the others stay as they are."""
         self._require(key)
-        for place, _ in list(self._own(key)):
+        for place, _ in list(self.own_modules(key)):
             del self._layers[place].experts[key]
         self.keys.remove(key)
 
-    def _own(self, key: str) -> Iterator[tuple[str, nn.Module]]:
+    def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""
         for place, layer in self._layers.items():
             if key in layer.experts:

@@ -50,13 +50,21 @@ def in_training_precision(
 
     The weights stay the same objects, so views and ties of them hold.
     """
+    stored = hold_in_training_precision(model, trained, precision, device)
+    try:
+        yield
+    finally:
+        for one, dtype in stored:
+            one.grad = None
+            one.data = one.data.to(dtype)
+
+
+def hold_in_training_precision(
+    model: HasTensors, trained: Iterable[Tensor], precision: Precision, device: torch.device
+) -> list[tuple[Tensor, torch.dtype]]:
+    """Holds trained weights in float32, and in fp32 all others, too; returns what changed, with its stored precision."""
     every = chain(model.parameters(), model.buffers()) if precision_on(precision, device) == "fp32" else trained
     stored = {id(one): (one, one.dtype) for one in every if one.dtype in _HALF}
     for one, _ in stored.values():
         one.data = one.data.float()
-    try:
-        yield
-    finally:
-        for one, dtype in stored.values():
-            one.grad = None
-            one.data = one.data.to(dtype)
+    return list(stored.values())

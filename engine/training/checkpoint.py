@@ -21,6 +21,7 @@ from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
 from engine.training.early_stopping import EvaluationHistory
+from engine.training.local_parts import part_like
 
 KEPT = 2  # checkpoints of one training on disk
 _PARAMETERS, _BEST = "parameters", "best"
@@ -126,7 +127,7 @@ def restore(
     folder = checkpoint_folder(root, step)
     with safe_open(folder / _PARAMETERS_FILE, "pt") as file, torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(file.get_tensor(name))
+            parameter.copy_(part_like(file.get_tensor(name), parameter))
     if optimizer is None:
         return
     with safe_open(folder / _MOMENTS_FILE, "pt") as file:
@@ -134,7 +135,7 @@ def restore(
             kind, _, name = key.partition("/")
             if name in parameters:
                 parameter = parameters[name]
-                optimizer.state[parameter][kind] = file.get_tensor(key).to(parameter.device)
+                optimizer.state[parameter][kind] = part_like(file.get_tensor(key), parameter).to(parameter.device)
 
 
 def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
@@ -142,13 +143,13 @@ def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
     return EvaluationHistory(**_card(checkpoint_folder(root, step)).get("course", {}))
 
 
-def best_weights(root: Path, step: int, names: Iterable[str]) -> dict[str, Tensor]:
+def best_weights(root: Path, step: int, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """The best weights of the first `step` updates for these parameters; empty if there are none."""
     file_path = checkpoint_folder(root, step) / _BEST_FILE
     if not file_path.exists():
         return {}
     with safe_open(file_path, "pt") as file:
-        return {name: file.get_tensor(name) for name in names}
+        return {name: part_like(file.get_tensor(name), parameter) for name, parameter in parameters.items()}
 
 
 def _card(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from engine.errors import LostRank
+from engine.models.trainable_model import TrainableModel
 from engine.training.layout import Layout
 
 _BUCKET_NUMBERS = 1 << 24  # gradients reduced at once: 64 MiB in float32
@@ -44,6 +45,9 @@ class ProcessGroup:
 
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         """Sums gradients in place over the processes that have the expert; over all for None."""
+
+    def join_forward(self, model: TrainableModel, num_positions: int) -> None:
+        """Takes part in a forward pass without gradients of which this process has no row, if others need it to."""
 
     def step(self) -> None:
         """Called before each update, once this process has its gradients."""
@@ -153,6 +157,12 @@ class RankGroup(ProcessGroup):
         with _peers():
             dist.recv(tensor, source, group=self._control)
         return tensor
+
+
+def expert_of(name: str) -> str | None:
+    """The expert of a tensor that is named `kind/expert:place`; None for a shared one."""
+    expert, colon, _ = name.partition("/")[2].partition(":")
+    return expert if colon else None
 
 
 def _of_expert(state: Mapping[str, Tensor], key: str) -> dict[str, Tensor]:

@@ -42,6 +42,7 @@ from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
+from engine.training.local_parts import copy_aside
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -253,6 +254,7 @@ class _Training:
     def _losses(self, batch: Batch) -> Tensor:
         device = self.model.device
         if not batch.places:
+            self.team.join_forward(self.model, batch.targets_BT.shape[1])
             return torch.zeros(batch.targets_BT.shape, device=device)
         inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
         positions_BT = batch.position_ids_BT
@@ -277,7 +279,7 @@ class _Training:
             _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not saved")
         self.history.evaluated_step, self.history.last_losses = step, means
         if self.config.patience and self.history.add(step, means, self.team):
-            self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+            self.best = {name: copy_aside(parameter) for name, parameter in self.parameters.items()}
             self.team.on_best()
         return Evaluated(step, means | self._watched(), samples=self._samples(step))
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
+from engine.training.local_parts import local_part
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -21,8 +23,10 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
 
     There may be none in a process whose experts are all in other processes.
     """
+    parts = [parameter for parameter in parameters.values() if isinstance(parameter, DTensor)]
+    wholes = [parameter for parameter in parameters.values() if not isinstance(parameter, DTensor)]
     return torch.optim.AdamW(
-        [{"params": list(parameters.values())}],
+        [{"params": some} for some in (parts, wholes)],  # one fused update takes one of the two kinds
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
@@ -50,7 +54,8 @@ class GradientGroup:
 
     @property
     def gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        """What this process holds of them."""
+        return [local_part(parameter.grad) for parameter in self.parameters if parameter.grad is not None]
 
 
 def gradient_groups(model: TrainableModel, rows: Rows) -> list[GradientGroup]:

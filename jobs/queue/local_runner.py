@@ -19,17 +19,23 @@ from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
 POLL_SECONDS = 0.5
+POLL_SHARE = 0.05  # of the time, at most, that reading the cards of many jobs takes
 
 
 def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
-    """Yields the cards of jobs every half second until each has ended, is paused, or waits for a paused one."""
+    """Yields the cards of jobs every half second until each has ended, is paused, or waits for a paused one.
+
+    Hundreds of jobs are read less often, since their reading takes time from those that run.
+    """
     pause = threading.Event()
     while True:
+        began = time.monotonic()
         cards = cards_of(ids, settings)
+        seconds = time.monotonic() - began
         yield cards
         if not _unfinished(cards):
             return
-        pause.wait(POLL_SECONDS)
+        pause.wait(max(POLL_SECONDS, seconds / POLL_SHARE))
 
 
 def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:

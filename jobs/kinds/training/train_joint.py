@@ -120,7 +120,6 @@ def _train(
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
     method = recipe.descriptor
-    model = method.build(seed_folder, keys, recipe.config, config.seed)
     if num_processes > 1:
         losses = yield from last_losses(
             train_distributed(
@@ -135,9 +134,10 @@ def _train(
                 log=log_path(settings, work.job_id),
             )
         )
+        model = method.build(seed_folder, keys, recipe.config, config.seed)  # now, not beside those of the processes
         restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
     else:
-        model = model.to(choose_device(settings.device))
+        model = method.build(seed_folder, keys, recipe.config, config.seed).to(choose_device(settings.device))
         require_context(model, config.block_size)
         texts = [domain.open() for domain in domains]
         losses = yield from last_losses(

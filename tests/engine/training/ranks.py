@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from engine.config import ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Step
@@ -22,10 +23,12 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.training.data import DomainText
 from engine.training.distributed import RankGroup
 from engine.training.layout import layout_of
+from engine.training.local_parts import local_part
 from engine.training.loop import train
+from engine.training.sharding import ShardedGroup
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "engine.training.loop"])
+_FORKS.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "engine.training.sharding"])
 _SECONDS = 60
 
 
@@ -44,11 +47,12 @@ class Run:
 
 @dataclass
 class Shown:
-    """What one process saw: its events, the experts it held, a hash of its shared parameters, and its error."""
+    """What one process saw: its events, the experts and how many numbers of parameters it held, a hash, its error."""
 
     events: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    shared: str = ""
+    num_held: int = 0
+    shared: str = ""  # a hash of the shared parameters
     error: str = ""
 
     @property
@@ -110,7 +114,12 @@ def _train(rank: int, num_ranks: int, run: Run) -> Shown:
     model = model_of(layout.held(rank), run.family, method.experts_in)
     if run.broken in model.keys:
         next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))
-    events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=RankGroup(layout, rank))
+    if run.config.shard:
+        team: RankGroup = ShardedGroup(layout, rank, torch.device("cpu"))
+        team.shard(model, run.config, None)
+    else:
+        team = RankGroup(layout, rank)
+    events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=team)
     return _show(events, run, model)
 
 
@@ -121,6 +130,11 @@ def _show(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Shown:
         if isinstance(event, Step) and event.step == run.stop_after:
             events.close()  # type: ignore[attr-defined]
             break
-    bytes_ = b"".join(parameter.detach().numpy().tobytes() for parameter in model.shared_parameters().values())
+    shown.num_held = sum(local_part(parameter).numel() for parameter in model.parameters())
+    bytes_ = b"".join(_whole(parameter).numpy().tobytes() for parameter in model.shared_parameters().values())
     shown.shared = hashlib.sha256(bytes_).hexdigest()
     return shown
+
+
+def _whole(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.full_tensor().detach() if isinstance(parameter, DTensor) else parameter.detach()

@@ -158,6 +158,33 @@ def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Pa
     assert_same_weights(tmp_path / "two", tmp_path / "one")
 
 
+@pytest.mark.parametrize("name", ["domain-token", "lora", "moe"])
+def test_other_methods_are_the_same_when_three_processes_divide_the_model(
+    seed, domains, tmp_path: Path, name: str
+) -> None:
+    """Each process has an expert, or parts of the only one; layers are computed again in the backward pass."""
+    recipe, config = Recipe(name), replace(CONFIG, activation_checkpointing=True, sequences_per_domain=3)
+    if recipe.descriptor.only_expert:
+        domains = [replace(domain, expert="one") for domain in domains]
+
+    def distributed(folder: str, config: TrainingConfig) -> list[float]:
+        events = train_distributed(
+            3, seed, domains, config, tmp_path / folder, recipe=recipe, log=tmp_path / f"{folder}.log"
+        )
+        return losses(list(events))
+
+    if name == "moe":  # each process balances its own tokens
+        expected = distributed("whole", config)
+    else:
+        keys = [domain.expert for domain in domains]
+        model = recipe.descriptor.build(seed, keys, None, config.seed)
+        texts = [domain.open() for domain in domains]
+        events = train(model, texts, config, tmp_path / "whole", only_experts=recipe.learns(keys))
+        expected = losses(list(events))
+    assert distributed("divided", replace(config, shard=True)) == pytest.approx(expected, rel=1e-6)
+    assert_same_weights(tmp_path / "divided", tmp_path / "whole")
+
+
 def test_modules_in_the_current_folder_reach_neither_torchrun_nor_its_processes(
     seed, domains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
