@@ -174,6 +174,7 @@ def test_the_page_lists_what_the_model_wrote_by_step_and_escapes_it() -> None:
     assert "&lt;b&gt;one" not in written  # the step was repeated after a crash
     assert f"held-out loss {nats(2.5)}" in written
     assert any("def <i>add …" in one.value for one in app.text)
+    assert '<div role="region" tabindex="0" aria-label="Texts by step, code"' in written  # the keyboard can scroll it
 
 
 def test_of_a_repeated_step_the_last_samples_count() -> None:

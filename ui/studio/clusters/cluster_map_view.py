@@ -21,6 +21,7 @@ from ui.studio.job_views.plan_view import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import empty, explained
+from ui.widgets.scroll_box import scroll_box
 from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.document_losses import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.documents import ClusteredDocument
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _KEY = "cluster_map"
 _CHARACTERS = 3000
-_MANY, _LEGEND = 40, 130  # names in a legend, and pixels of its height with more
+_LEGEND = 130  # pixels of the legend at most
 _HEIGHT = 320  # of a text, in pixels
 _SHORT, _LINES = 400, 8  # characters and lines that need no such height
 _MOST_BOXES = 200  # clusters with a box to tick
@@ -185,8 +186,7 @@ def _choose_expert(card: ClusteringCard) -> str | None:
 
 def _show_legend(shown_map: ClusterMap) -> None:
     """The names of the colours; many of them can be scrolled."""
-    with st.container(height=_LEGEND if len(shown_map.layers) > _MANY else "content"):
-        st.html(legend(shown_map))
+    scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
 
 
 def _nothing() -> None:

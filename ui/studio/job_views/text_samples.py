@@ -10,12 +10,12 @@ import streamlit as st
 
 from ui.present.text.formatting import plain
 from ui.widgets.address import choose_one
+from ui.widgets.scroll_box import scroll_box
 from workbench.formatting.number_format import nats
 from workbench.job_records.event_kinds import SAMPLES
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 
-_HEIGHT = 360  # pixels of a longer list
-_FEW = 3  # samples that need no such height
+_HEIGHT = 360  # pixels of the list at most
 _STYLE = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 .8rem"
 
 
@@ -33,9 +33,9 @@ def show_samples(job: JobCard, happened: Sequence[EventCard], points: Sequence[M
     st.caption("The same beginning from held-out text at every step, sampled at temperature 0.7; no text is chosen.")
     st.text(f"{rows[0][1]['prompt']} …")
     losses = {point.step: point.value for point in points if point.name == f"dev_loss/{domain}"}
-    with st.container(border=True, height=_HEIGHT if len(rows) > _FEW else "content"):
-        for step, one in rows:
-            st.html(_sample(step, one["text"], losses.get(step)))
+    samples = "".join(_sample(step, one["text"], losses.get(step)) for step, one in rows)
+    with st.container(border=True):
+        scroll_box(samples, f"Texts by step, {domain}", _HEIGHT)
 
 
 def samples_by_step(happened: Sequence[EventCard]) -> dict[int, list[dict[str, Any]]]:
