@@ -72,7 +72,14 @@ def measure(seed: Path, method: str, num_processes: int, shard: bool) -> Peak:
         folder = Path(name)
         domains = packed(folder, experts)
         events = train_distributed(
-            num_processes, seed, domains, config, folder / "run", recipe=Recipe(method), device="cpu", log=folder / "log"
+            num_processes,
+            seed,
+            domains,
+            config,
+            folder / "run",
+            recipe=Recipe(method),
+            device="cpu",
+            log=folder / "log",
         )
         for event in events:
             if isinstance(event, Step) and event.step == UPDATES:
