@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from jobs.attempt.replay_inputs import keep_for_replay
+from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.settings import Settings
@@ -80,11 +80,12 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
             elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
             note.unlink(missing_ok=True)
+        if state == "done" and _is_replayed(kind) and (folder / WORK).is_dir():
+            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be at it, too
         with suppress(OSError):  # it is not empty, or not there
             (folder / MADE).rmdir()
     if state == "done" and (folder / WORK).is_dir():
-        if _is_replayed(kind):
-            keep_for_replay(settings, folder / WORK)
+        drop_oldest(settings)
         shutil.rmtree(folder / WORK, ignore_errors=True)
         removed.append(folder / WORK)
     return removed

@@ -20,7 +20,7 @@ _ASIDE, _DROPPED = ".replay.new", ".checkpoint.old"
 _STATISTICS = "throughput.json"  # of the attempts, not an input
 
 
-def keep_for_replay(settings: Settings, work: Path) -> None:
+def keep_for_replay(work: Path) -> None:
     """Moves what a replay needs out of the folder of a training that is done. A call that was cut off is repeated."""
     kept, aside = work.with_name(REPLAY), work.with_name(_ASIDE)
     if kept.exists():
@@ -35,7 +35,6 @@ def keep_for_replay(settings: Settings, work: Path) -> None:
         if notes.name != _STATISTICS:
             notes.rename(aside / notes.name)
     aside.rename(kept)
-    drop_oldest(settings)
 
 
 def put_into(replay: Path, work: Path) -> None:
@@ -68,7 +67,8 @@ def drop_oldest(settings: Settings) -> None:
 
 def _last_but_one(work: Path) -> Iterator[Path]:
     """The last checkpoint but one; of several processes with checkpoints of their own, that of each."""
-    for folder in sorted({path.parent for path in work.rglob(_STEPS)}):
+    folders = {path.parent for path in work.rglob(_STEPS)}
+    for folder in sorted(one for one in folders if not one.name.startswith(".")):  # no snapshot of an upload
         yield from sorted(folder.glob(_STEPS))[-2:-1]
 
 

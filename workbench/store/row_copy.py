@@ -20,7 +20,6 @@ from sqlalchemy import (
     Text,
     bindparam,
     cast,
-    func,
     insert,
     select,
     text,
@@ -35,7 +34,7 @@ Row = dict[str, Any]
 def has_rows(connection: Connection) -> bool:
     """Whether a registry holds more than the identity that its creation gave it."""
     tables = [table for table in Base.metadata.sorted_tables if table.name != RegistryIdentity.__tablename__]
-    return any(connection.scalar(select(func.count()).select_from(table)) for table in tables)
+    return any(connection.execute(select(*table.primary_key).limit(1)).first() for table in tables)
 
 
 def copy_rows(source: Connection, target: Connection) -> int:
