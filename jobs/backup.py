@@ -1,8 +1,8 @@
 """Copies a workbench into a folder while it runs: registry, artifacts, checkpoints and logs of jobs, uploads.
 
-The rows are copied first, by SQLite's own backup. What they refer to is not changed afterwards: artifacts never are,
-and a deleted one stays in the trash. Each copy is compared with its row. The folder gets its name, with a manifest of
-all its files, only when everything is in it.
+The rows are copied first, in one snapshot, into an SQLite file: by SQLite's own backup, or those of PostgreSQL one by
+one. What they refer to is not changed afterwards: artifacts never are, and a deleted one stays in the trash. Each copy
+is compared with its row. The folder gets its name, with a manifest of all its files, only when everything is in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import make_url, select
+from sqlalchemy import select
 
 from engine.errors import DamagedFile
 from engine.files import faults_in, new_folder
@@ -74,11 +74,6 @@ def explained(folder: Path) -> Iterator[None]:
 
 
 def _require_possible(settings: Settings, folder: Path) -> None:
-    if not backups.is_copied(settings):
-        raise StorageError(
-            "The workbench copies SQLite only, not PostgreSQL.",
-            f"Run `pg_dump` first, and then copy {settings.artifacts_folder} and {settings.root}.",
-        )
     database.require_registry(settings)
     if folder.exists():
         raise StorageError(f"{folder} exists already.", "Choose another name.")
@@ -86,7 +81,7 @@ def _require_possible(settings: Settings, folder: Path) -> None:
         raise StorageError(f"{folder} is inside the workbench.", "Choose a folder outside of it.")
     with database.reading(settings) as session:
         needed = sum(session.scalars(select(Artifact.size_bytes)))
-    needed += Path(make_url(settings.database).database or "").stat().st_size
+    needed += backups.size_of_registry(settings)
     if (free := free_bytes(folder.parent)) < needed:
         raise DiskFull(
             f"The backup needs {needed:,} bytes, but only {free:,} are free in {folder.parent}.",

@@ -1,4 +1,7 @@
-"""Restores a workbench from a backup into an empty home: all files are compared before the home gets its name."""
+"""Restores a workbench from a backup into an empty home: all files are compared before the home gets its name.
+
+With PostgreSQL the rows go into its database, which must be empty, and the rest into the home.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from workbench.answers.integrity import StoreCheck
 from workbench.errors import StorageError
 from workbench.integrity.check import See, check_store
 from workbench.job_records import leases
-from workbench.registry import database
+from workbench.registry import backups, database
 from workbench.settings import Settings
+from workbench.store.row_copy import copy_rows, has_rows
 from workbench.tables import Job
 
 _MARK = "restore"  # of the temporary folder: the next restoration of this home removes what a killed one left
@@ -29,7 +33,8 @@ def restore(
 ) -> RestoredWorkbench:
     """Copies a backup into the home folder, which must be empty or absent. Jobs that ran wait in the queue again.
 
-    Raises StorageError for what is no backup, or for a damaged one unless `keep_damaged`; then nothing was written.
+    A server's database must be empty or absent, too. Raises StorageError for what is no backup, or for a damaged one
+    unless `keep_damaged`; then nothing was written.
     """
     backup = backup.expanduser().absolute()
     card = _read_card(backup)
@@ -51,9 +56,8 @@ def restore(
         check = check_store(copy, see)
         known = {fault.id for fault in card.faulty}
         _require_undamaged(check, known, keep_damaged)
-        database.close_engine(copy)
         with explained(settings.root):
-            _put(settings, aside)
+            _put_with_rows(settings, copy, aside)
     finally:
         database.close_engine(copy)
         shutil.rmtree(aside, ignore_errors=True)
@@ -74,11 +78,17 @@ def _read_card(backup: Path) -> WorkbenchBackup:
 
 
 def _require_empty(settings: Settings) -> None:
-    if settings.database_url:
+    if settings.database_url and backups.is_copied(settings):
         raise StorageError(
-            "A backup is restored into a home folder, but WORKBENCH_DATABASE_URL names a database.",
-            "Leave it out, or restore the database with its own tools.",
+            "A backup is restored into a home folder, but WORKBENCH_DATABASE_URL names a file.",
+            "Leave it out, or name a database of PostgreSQL.",
         )
+    if settings.database_url and database.has_registry(settings):
+        with database.reading(settings) as session:
+            if has_rows(session.connection()):
+                raise StorageError(
+                    "The database of WORKBENCH_DATABASE_URL holds a registry already.", "Name an empty database."
+                )
     for folder in (settings.root, settings.artifacts_folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise StorageError(f"{folder} is not empty.", "Set WORKBENCH_HOME to a folder that is empty or absent.")
@@ -111,6 +121,21 @@ def _requeue(copy: Settings) -> list[str]:
                 leases.release(session, job.id, job.fence, "restored from a backup.", attempt_counts=False)
                 waiting.append(job.title)
         return waiting
+
+
+def _put_with_rows(settings: Settings, copy: Settings, aside: Path) -> None:
+    """Gives the folder its name; with a server, in the transaction that brings the rows into its database."""
+    if not settings.database_url:
+        database.close_engine(copy)
+        _put(settings, aside)
+        return
+    database.migrate(settings.model_copy(update={"home": aside}))
+    with database.filling(settings) as target:
+        with database.reading(copy) as session:
+            copy_rows(session.connection(), target)
+        database.close_engine(copy)
+        (aside / REGISTRY).unlink()
+        _put(settings, aside)
 
 
 def _put(settings: Settings, aside: Path) -> None:

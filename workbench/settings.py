@@ -123,6 +123,13 @@ class Settings(BaseSettings):
         description="Bytes of memory in the API server for loaded models, clusterings, and the keys and values of "
         "running generations; one model and one generation always fit.",
     )
+    replay_bytes: int = Field(
+        2 << 30,
+        ge=0,
+        le=1 << 50,
+        description="Bytes of disk for the last checkpoint but one of finished trainings, from which `workbench verify "
+        "--replay` continues; the oldest are deleted first. 0: none are kept.",
+    )
     share_gpu: bool = Field(False, description="Start an API server on a GPU that another one of yours uses already.")
     serve_precision: ServePrecision = Field(
         "stored",

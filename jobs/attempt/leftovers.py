@@ -14,6 +14,8 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
+from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store.object_store import ObjectStore
@@ -56,14 +58,15 @@ class NotedStorage(Storage):
 def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
     """Removes what an ended job's attempts left, and returns the former paths.
 
-    Of every ended job: artifacts that were never completed. Of one that is done also its checkpoints, and artifacts
-    without a row, which go to the trash; a failed or cancelled one may be retried and needs them.
+    Of every ended job: artifacts that were never completed. Of one that is done also its checkpoints, but for what a
+    replay needs, and artifacts without a row, which go to the trash; a failed or cancelled one may be retried and needs
+    them.
     """
     folder, removed = confine(settings.jobs_folder, job_id), []
     storage = get_storage(settings)
     with database.transaction(settings) as session:
-        locked = select(Job.state).where(Job.id == job_id).with_for_update()  # nobody starts it meanwhile
-        state = session.scalar(locked)
+        locked = select(Job.state, Job.kind).where(Job.id == job_id).with_for_update()  # nobody starts it meanwhile
+        state, kind = session.execute(locked).one_or_none() or ("", "")
         if state not in ("done", "failed", "cancelled"):
             return []
         notes = _notes(folder)
@@ -77,12 +80,20 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
             elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
             note.unlink(missing_ok=True)
+        if state == "done" and _is_replayed(kind) and (folder / WORK).is_dir():
+            keep_for_replay(folder / WORK)  # under the lock: the scheduler may be at it, too
         with suppress(OSError):  # it is not empty, or not there
             (folder / MADE).rmdir()
     if state == "done" and (folder / WORK).is_dir():
+        drop_oldest(settings)
         shutil.rmtree(folder / WORK, ignore_errors=True)
         removed.append(folder / WORK)
     return removed
+
+
+def _is_replayed(kind: str) -> bool:
+    known = known_kinds().get(kind)
+    return known is not None and known.replayed is not None
 
 
 def jobs_with_leftovers(settings: Settings) -> set[str]:

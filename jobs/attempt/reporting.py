@@ -121,7 +121,7 @@ class Reporter:
 
     def add(self, event: Event) -> None:
         """Adds one event; fast, because the work waits."""
-        points = _points_of(event)
+        points = points_of(event)
         self._forward(points)
         with self._lock:
             self._metrics += points
@@ -193,7 +193,7 @@ def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
     return event.done, event.total, (event.unit, event.total)
 
 
-def _points_of(event: Event) -> list[Point]:
+def points_of(event: Event) -> list[Point]:
     """The points of curves that an event adds, all of one step."""
     match event:
         case Step():

@@ -19,6 +19,7 @@ from engine.events import Event
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from jobs.attempt.retries import with_retries
 from workbench.job_records import leases
+from workbench.names import Row, ensure_free
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store import tombstones
@@ -80,6 +81,15 @@ class Work:
             tombstones.note_upload(session, artifact_id, self.job_id)
 
         with_retries(self.settings, write)
+
+    @property
+    def log(self) -> Path:
+        """The log file of the job, for the output of the processes that it starts."""
+        return log_path(self.settings, self.job_id)
+
+    def ensure_free(self, session: Session, table: type[Row], what: str, name: str) -> None:
+        """Raises NameTaken when a row has the name of a result, BadSpec for one that the command line would misread."""
+        ensure_free(session, table, what, name)
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.spec_base import Spec
 
 REDRAW_SECONDS = 0.5
+MEASURED = {"throughput", "environment"}  # of a result, shown otherwise or for programs
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
@@ -58,7 +59,7 @@ def _print_state(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
-        result = {name: value for name, value in card.result.items() if name != "throughput"}
+        result = {name: value for name, value in card.result.items() if name not in MEASURED}
         sentence = result.get("sentence") or (shown(result) if result else "")
         say(f"{card.title}: done in {duration(_seconds(card))}. {sentence}".rstrip())
         if measured := card.result.get("throughput"):

@@ -141,7 +141,7 @@ def _backup(settings: Settings) -> Finding:
     from workbench.store.storage import get_storage
 
     if not is_copied(settings):
-        return Finding("Backup", True, "not made for PostgreSQL: use `pg_dump`")
+        return Finding("Backup", True, "no daily ones for PostgreSQL: use `workbench backup FOLDER`")
     made = list_backups(settings)
     if has_registry(settings):  # without one, any backup may help
         with reading(settings) as session:

@@ -41,6 +41,7 @@ class Kind(Generic[SpecType]):
     uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
+    replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again
     runner: str = ""  # `package.module:function`, imported when a job runs
     screen: str = ""  # `package.module:SCREEN`, imported when a page shows it
 

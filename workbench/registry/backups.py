@@ -1,6 +1,7 @@
-"""Daily backups of the registry beside the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
+"""Copies of the registry. Daily ones lie beside the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
 
-Only SQLite is copied. PostgreSQL has its own backups (`pg_dump`), which include users and settings.
+A copy is an SQLite file, of PostgreSQL, too: its rows are read in one snapshot. Daily copies are made of SQLite alone,
+since a server of PostgreSQL has backups of its own.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from sqlalchemy import func, make_url, select
+from sqlalchemy import func, make_url, select, text
 
 from engine.files import new_file
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.records import remove_leftovers
+from workbench.store.row_copy import copy_rows
 from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
@@ -45,7 +47,7 @@ def backups_folder(settings: Settings) -> Path:
 
 
 def is_copied(settings: Settings) -> bool:
-    """True if this registry is an SQLite file, which is backed up here."""
+    """True if this registry is an SQLite file, which is copied every day."""
     return make_url(settings.database).get_backend_name() == "sqlite"
 
 
@@ -117,7 +119,26 @@ def _put_copy(settings: Settings, path: Path) -> None:
 
 
 def copy_registry(settings: Settings, path: Path) -> None:
-    """Copies a snapshot of an SQLite registry, also while it is written to."""
+    """Copies a snapshot of a registry into an SQLite file, also while it is written to."""
+    if not is_copied(settings):
+        _copy_server(settings, path)
+        return
     file = make_url(settings.database).database or ""
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(path)) as copy:
         source.backup(copy)
+
+
+def _copy_server(settings: Settings, path: Path) -> None:
+    """Copies the rows of PostgreSQL, all of one snapshot, into a new SQLite file."""
+    copy = settings.model_copy(update={"database_url": f"sqlite:///{path}"})
+    database.create(copy)
+    with database.reading(settings) as session, database.filling(copy) as target:
+        copy_rows(session.connection(), target)
+
+
+def size_of_registry(settings: Settings) -> int:
+    """Bytes of the registry in its database."""
+    if is_copied(settings):
+        return Path(make_url(settings.database).database or "").stat().st_size
+    with database.reading(settings) as session:
+        return int(session.scalar(text("SELECT pg_database_size(current_database())")) or 0)

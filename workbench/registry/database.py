@@ -263,6 +263,23 @@ def _upgrade(settings: Settings) -> None:
         engine.dispose()
 
 
+def create(settings: Settings) -> None:
+    """Creates the tables of a registry that no other process knows yet."""
+    with _explained(settings):
+        _upgrade(settings)
+
+
+@contextmanager
+def filling(settings: Settings) -> Iterator[Connection]:
+    """A transaction that fills a registry which has tables and no rows, with all rows or none."""
+    engine = make_engine(settings.database)
+    try:
+        with _explained(settings), engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
 def alembic_config(connection: Connection) -> Config:
     """Alembic's configuration; there is no alembic.ini."""
     from alembic.config import Config

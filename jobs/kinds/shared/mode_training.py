@@ -26,7 +26,8 @@ from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
-from jobs.attempt.work import Register, Work, log_path
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.tokens import DomainFiles, pack
@@ -56,8 +57,8 @@ def train_parts(
     num_processes = yield from _choose_processes(work, len(expert_set.experts))
     if num_processes > 1:
         task = ModeTask(expert_set, data, work.folder, work.settings.device)
-        log = log_path(work.settings, work.job_id)
-        losses = yield from last_losses(train_mpmd(task, num_processes, threads=work.settings.threads, log=log))
+        training = train_mpmd(task, num_processes, threads=work.settings.threads, log=work.log)
+        losses = yield from last_losses(training)
         return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
     active = yield from load(work, expert_set)
     gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
@@ -131,6 +132,8 @@ def register_step(
     """Registers the expert and a mixture of it alone. A parent that was deleted meanwhile is recorded as none."""
     trained = asdict(spec.training) if spec.domains else {}
 
+    environment = environment_of(work)
+
     def register(session: Session) -> dict[str, Any]:
         parent = session.get(Expert, parent_id) if parent_id else None
         register_new_expert(
@@ -149,6 +152,7 @@ def register_step(
             "expert": expert.name,
             "parts": [part["name"] for part in config["parts"]],
             "num_parameters": expert.num_parameters,
+            "environment": environment,
         }
 
     return register

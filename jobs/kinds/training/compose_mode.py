@@ -25,7 +25,6 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.mode_composition import ModePart, composition, num_blocks_of
-from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
 from workbench.tables import Expert, Mixture
 
@@ -119,8 +118,8 @@ def _named_as_now(session: Session, part: ModePart) -> ModePart:
 
 
 def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
-    ensure_free(session, Mixture, "mixture", spec.name)
-    ensure_free(session, Expert, "expert", spec.expert)
+    work.ensure_free(session, Mixture, "mixture", spec.name)
+    work.ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
     parts = [_named_as_now(session, part) for part in composition(rows, spec.without, bool(spec.domains))]
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])

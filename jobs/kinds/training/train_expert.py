@@ -26,6 +26,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.shared.resume_guard import require_same
@@ -34,7 +35,6 @@ from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench.names import ensure_free
 from workbench.registry.clusters.branching import share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
@@ -102,9 +102,9 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
-    ensure_free(session, Expert, "expert", spec.expert)
+    work.ensure_free(session, Expert, "expert", spec.expert)
     if spec.full_model:
-        ensure_free(session, Mixture, "mixture", spec.name)
+        work.ensure_free(session, Mixture, "mixture", spec.name)
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)
@@ -164,6 +164,8 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
         "parent_documents": made.known,
     }
 
+    environment = environment_of(work)
+
     def register(session: Session) -> dict[str, Any]:
         require_parent(session, parent)
         register_new_expert(
@@ -183,6 +185,7 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
             "parent": parent.name,
             **why,
             "mixture": _put_into_mixture(session, spec, inputs),
+            "environment": environment,
         }
 
     return register

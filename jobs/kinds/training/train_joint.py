@@ -29,7 +29,8 @@ from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
-from jobs.attempt.work import Register, Work, log_path
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.resume_guard import require_same
@@ -38,7 +39,6 @@ from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.names import ensure_free
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
 from workbench.request_specs import MixtureSpec
@@ -131,7 +131,7 @@ def _train(
                 recipe=recipe,
                 device=settings.device,
                 threads=settings.threads,
-                log=log_path(settings, work.job_id),
+                log=work.log,
             )
         )
         model = method.build(seed_folder, keys, recipe.config, config.seed)  # now, not beside those of the processes
@@ -156,9 +156,9 @@ def _train(
 
 
 def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
-    ensure_free(session, Mixture, "mixture", spec.name)
+    work.ensure_free(session, Mixture, "mixture", spec.name)
     for name in spec.experts:
-        ensure_free(session, Expert, "expert", name)
+        work.ensure_free(session, Expert, "expert", name)
     seed = seed_row(session, spec.seed_model)
     experts = {
         name: tuple(domain_files(session, work.storage, domain) for domain in domains)
@@ -187,6 +187,8 @@ def _register(
         () if get_method(spec.method).base_is_frozen else [one for read in inputs.experts.values() for one in read]
     )
 
+    environment = environment_of(work)
+
     def register(session: Session) -> dict[str, Any]:
         base = session.get(Artifact, base_id) or register_artifact(
             session, work.storage, base_id, "demix-base", job_id=work.job_id
@@ -205,6 +207,7 @@ def _register(
             )
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))
-        return {"mixture": spec.name, "experts": names, "devices": num_devices}
+        made = {"mixture": spec.name, "experts": names, "devices": num_devices}
+        return {**made, "environment": environment}
 
     return register

@@ -48,6 +48,16 @@ def test_a_kind_says_what_it_does_with_the_registry(name: str) -> None:
     assert title_of(spec).startswith(kind.title)
 
 
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "training" in kind.spec.model_fields])
+def test_a_kind_that_trains_can_be_replayed(name: str) -> None:
+    kind, spec = KINDS[name], parse_spec({"kind": name, **SPECS[name]})
+    if kind.name.startswith("replicate-"):
+        return  # its trainings are jobs of their own
+    assert kind.replayed is not None
+    again = kind.replayed(spec)
+    assert (type(again), again.training) == (kind.spec, spec.training)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_studio_and_the_api_know_every_path_that_a_job_reads_or_writes(name: str) -> None:
     spec = parse_spec({"kind": name, **SPECS[name]})

@@ -78,6 +78,7 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
+    replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
 )

@@ -97,5 +97,6 @@ KIND = Kind(
     reads=no_path,
     complaints=_no_parent,
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
+    replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
     uses_gpu=True,
 )

@@ -111,6 +111,7 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
 )

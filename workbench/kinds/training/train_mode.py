@@ -109,6 +109,7 @@ KIND = Kind(
     complaints=_complaints,
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
 )

@@ -32,7 +32,7 @@ def backup(as_json: Json = False) -> None:
 
     settings = get_settings()
     if not is_copied(settings):
-        raise Problem("The workbench backs up SQLite only, not PostgreSQL.", "Use `pg_dump`.")
+        raise Problem("Daily copies are made of SQLite only, not of PostgreSQL.", "Use `workbench backup FOLDER`.")
     made = back_up(settings)
     print_done(made, f"The registry is backed up in {made.path}.", as_json)
 

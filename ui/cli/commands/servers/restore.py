@@ -21,6 +21,7 @@ def restore(
 ) -> None:
     """Restore a workbench from a backup into an empty home, and compare every file; jobs that ran are queued again.
 
+    Where WORKBENCH_DATABASE_URL names a database of PostgreSQL, which must be empty, the rows go there.
     The exit code is 1 if an artifact is damaged.
     """
     from jobs.restore import restore as restore_home

@@ -1,4 +1,4 @@
-"""workbench verify: checks all stored files, or makes a stored answer again and compares its tokens."""
+"""workbench verify: checks all stored files, or makes a stored answer or the last steps of an expert again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ui.cli.completion import names_of
 from ui.cli.options import Json
-from ui.cli.output import print_json, say
+from ui.cli.output import print_json, print_note, say
 from ui.cli.progress_bar import Draw, progress_bar
 from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import duration, pluralize, size
 
 if TYPE_CHECKING:
     from workbench.answers.integrity import FaultyArtifact, StoreCheck
+    from workbench.answers.replays import PlannedReplay, Replay
     from workbench.answers.verification import Verification
     from workbench.settings import Settings
 
@@ -27,16 +29,32 @@ def verify(
     answer: Annotated[
         Path | None, typer.Argument(help="File with an answer of the API, made with return_token_ids.")
     ] = None,
+    expert: Annotated[
+        str | None,
+        typer.Option(
+            "--replay",
+            metavar="EXPERT",
+            help="Expert whose last training steps are made again, from its last kept checkpoint, and compared.",
+            autocompletion=names_of("expert"),
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hash every stored file again and name what is damaged and what depends on it; or check a stored answer.
+    """Hash every stored file again and name what is damaged and what depends on it; or check an answer or an expert.
 
     Without an argument the whole workbench is checked, also while it runs. With the file of an answer, the answer is
-    generated again by its manifest, and the tokens are compared.
+    generated again by its manifest, and the tokens are compared. With --replay the last steps of one expert are trained
+    again in a temporary folder, and its weights and losses are compared to the bit. The exit code is 0 only if nothing
+    is damaged or differs.
     """
     from workbench.settings import get_settings
 
-    is_right = _verify_store(get_settings(), as_json) if answer is None else _verify_answer(answer, as_json)
+    if answer is not None and expert is not None:
+        raise typer.BadParameter("give a file of an answer or --replay, not both")
+    if expert is not None:
+        is_right = _verify_training(get_settings(), expert, as_json)
+    else:
+        is_right = _verify_store(get_settings(), as_json) if answer is None else _verify_answer(answer, as_json)
     raise typer.Exit(0 if is_right else 1)
 
 
@@ -138,3 +156,60 @@ def print_verification(result: Verification) -> None:
             say(f"Choice {choice.index}: all {choice.num_tokens} tokens are the same.")
         else:
             say(f"Choice {choice.index}: token {choice.first_difference + 1} of {choice.num_tokens} differs.")
+
+
+# a training ---------------------------------------------------------------------------------------------
+
+
+def _verify_training(settings: Settings, expert: str, as_json: bool) -> bool:
+    from engine.device import prepare_process
+
+    prepare_process(settings.threads)
+    from jobs.replay.replay import find_training, plan_replay, replay
+
+    training = find_training(settings, expert)
+    print_note(_plan_words(plan_replay(settings, training)))
+    with progress_bar(as_json) as draw:
+        result = replay(settings, training, _step_progress(draw))
+    if as_json:
+        print_json(result)
+    else:
+        print_replay(result)
+    return result.verdict == "equal"
+
+
+def _plan_words(plan: PlannedReplay) -> str:
+    steps = f"steps {plan.from_step + 1:,} to {plan.to_step:,}" if plan.from_step else f"all {plan.to_step:,} steps"
+    why = "" if plan.from_step else ", since no checkpoint is kept"
+    time_needed = "" if plan.seconds is None else f": about {duration(plan.seconds, to_minutes=True)}"
+    return f"Training {steps} of “{plan.expert}” again{why}{time_needed}."
+
+
+def _step_progress(draw: Draw) -> Callable[[int, int, int], None]:
+    def see(step: int, first: int, last: int) -> None:
+        draw(f"step {step:,} of {last:,}", (step - first) / max(last - first, 1))
+
+    return see
+
+
+def print_replay(result: Replay) -> None:
+    """Whether the expert is what its training makes, and what differs or prevents the answer."""
+    name = result.plan.expert
+    if result.verdict == "equal":
+        say(
+            f"“{name}” is what its training makes: {pluralize(result.num_tensors, 'tensor')} and"
+            f" {pluralize(result.num_points, 'point')} of its curves are the same to the bit"
+            f" ({duration(result.seconds)})."
+        )
+    else:
+        same = "is not what its training makes" if result.verdict == "differs" else "could not be verified"
+        say(f"“{name}” {same}.")
+    for reason in result.reasons:
+        say(reason)
+    for one in result.tensors[:_MOST_IDS]:
+        say(f"  {one.thing}, {one.tensor}: " + (one.problem or f"differs by up to {one.largest:.3g}"))
+    for loss in result.losses[:_MOST_IDS]:
+        say(f"  {loss.metric} at step {loss.step:,}: stored {loss.stored!r}, now {loss.replayed!r}")
+    more = max(0, len(result.tensors) - _MOST_IDS) + max(0, len(result.losses) - _MOST_IDS)
+    if more:
+        say(f"  and {more:,} more (--json shows all)")

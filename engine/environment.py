@@ -1,0 +1,66 @@
+"""What the bits of a computation depend on besides its input: device, processor, threads and versions."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from engine.device import choose_device
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Equal bits are promised on a CPU, where all of this is the same."""
+
+    device: str  # cpu, or the model of the GPU
+    processor: str
+    instructions: str  # the vector instructions that torch uses, such as AVX2
+    threads: int  # of torch in the process that trains
+    processes: int  # that were asked for; 0: one for each GPU
+    versions: dict[str, str]
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device == "cpu"
+
+    def changes(self, now: Environment) -> list[str]:
+        """What is not as it was, such as `threads 2, now 1`."""
+        before, after = _flat(self), _flat(now)
+        names = dict.fromkeys([*before, *after])
+        return [
+            f"{name} {before.get(name, 'unknown')}, now {after.get(name, 'unknown')}"
+            for name in names
+            if before.get(name) != after.get(name)
+        ]
+
+
+def current_environment(device: str, processes: int) -> Environment:
+    """The environment of this process, which computes on `device`."""
+    chosen = choose_device(device)
+    return Environment(
+        device=torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else chosen.type,
+        processor=_processor(),
+        instructions=torch.backends.cpu.get_cpu_capability(),
+        threads=torch.get_num_threads(),
+        processes=processes,
+        versions={name: version(name) for name in _LIBRARIES},
+    )
+
+
+def _processor() -> str:
+    """The model of the CPU as Linux names it, else what Python knows of it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _flat(environment: Environment) -> dict[str, object]:
+    values = asdict(environment)
+    return {**values.pop("versions"), **values}
