@@ -8,6 +8,7 @@ WorkbenchError
 ├── BadSettings      invalid environment variables; names each
 ├── BadComparison    answers that cannot be stored or compared
 ├── InUse            something else depends on it
+├── ChangedMeanwhile  it is no longer what a change was meant for
 ├── Forbidden        the user's role does not allow it
 ├── NoRegistry       there is no registry, or it is of another version
 │   └── RegistryUnavailable  the database does not answer; retrying may help
@@ -111,6 +112,16 @@ class BadComparison(WorkbenchError):
 
 class InUse(WorkbenchError):
     """Something else depends on the object."""
+
+
+class ChangedMeanwhile(WorkbenchError):
+    """The `what` called `name` is no longer what a change was meant for."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"The {what} “{name}” was changed meanwhile; nothing was saved.",
+            "Load what is saved, and make your change to that.",
+        )
 
 
 class Forbidden(WorkbenchError):

@@ -15,6 +15,7 @@ from ui.errors import AnswerTimeout, RateLimitExceeded, ServiceUnavailable
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpec,
+    ChangedMeanwhile,
     DiskFull,
     Forbidden,
     InUse,
@@ -32,6 +33,7 @@ STATUS: dict[type[Problem], int] = {
     InUse: 409,
     Forbidden: 403,
     JobError: 409,
+    ChangedMeanwhile: 412,
     BadSpec: 422,
     NoRegistry: 503,
     DamagedFile: 500,

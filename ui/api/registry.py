@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from ui.api.deps import State, read, write
+from ui.api.etags import tagged
 from ui.api.schemas.registry import AliasTarget, MixtureCopy, MixtureToMake, ViewAddress, gate_changes
 from ui.generation.mix_names import with_clustering_id
 from workbench.analysis import new_mixtures
@@ -65,9 +67,9 @@ def list_mixtures(state: State) -> MixtureList:
 
 
 @router.get("/mixtures/{name:path}")
-def show_mixture(name: str, state: State) -> MixtureCard:
-    """One mixture, by its name."""
-    return read(state, mixtures.get_mixture, name)
+def show_mixture(name: str, state: State, response: Response) -> MixtureCard:
+    """One mixture, by its name. Its ETag is for `If-Match` of a change."""
+    return tagged(response, read(state, mixtures.get_mixture, name))
 
 
 @router.post("/mixtures", status_code=201)

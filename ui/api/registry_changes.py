@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
+from starlette.responses import Response
 
 from ui.api.deps import State, read, write
+from ui.api.etags import IfMatch, tagged, write_if
 from ui.api.schemas.registry import (
     ClusterChange,
     ExpertChange,
@@ -67,34 +69,46 @@ def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
 
 
 @router.patch("/mixtures/{name:path}")
-def change_mixture(name: str, body: MixtureChange, state: State) -> MixtureCard:
+def change_mixture(
+    name: str, body: MixtureChange, state: State, response: Response, if_match: IfMatch = None
+) -> MixtureCard:
     """Sets which experts of a mixture are active, their weights and its gate, all of it or nothing."""
-    return write(state, _change_mixture, name, body)
+    return tagged(response, write_if(if_match, state, _change_mixture, name, body))
 
 
 @router.post("/mixtures/{name:path}/add")
-def add_member(name: str, body: NewMember, state: State) -> MixtureCard:
+def add_member(name: str, body: NewMember, state: State, response: Response, if_match: IfMatch = None) -> MixtureCard:
     """Adds an expert to a mixture."""
-    return write(state, mixtures.add_member, name, body.expert, body.weight)
+    return tagged(response, write_if(if_match, state, mixtures.add_member, name, body.expert, body.weight))
 
 
 @router.post("/mixtures/{name:path}/remove")
-def remove_member(name: str, body: FormerMember, state: State) -> MixtureCard:
+def remove_member(
+    name: str, body: FormerMember, state: State, response: Response, if_match: IfMatch = None
+) -> MixtureCard:
     """Removes an expert from a mixture; the expert itself is kept."""
-    return write(state, mixtures.remove_member, name, body.expert)
+    return tagged(response, write_if(if_match, state, mixtures.remove_member, name, body.expert))
 
 
 @router.post("/mixtures/{name:path}/calibrate")
-def save_calibration(name: str, state: State) -> MixtureCard:
+def save_calibration(name: str, state: State, response: Response, if_match: IfMatch = None) -> MixtureCard:
     """Fits the evidence on dev text, as /v1/workbench/calibration does, and saves it if it lowers perplexity."""
     fitted: EvidenceCalibration = read(state, calibration.calibrate_evidence, get_storage(state.settings), name)
-    return write(state, mixtures.save_calibration, fitted)
+    return tagged(response, write_if(if_match, state, _save_calibration, name, fitted))
 
 
 @router.delete("/mixtures/{name:path}")
-def delete_mixture(name: str, state: State) -> MixtureCard:
+def delete_mixture(name: str, state: State, if_match: IfMatch = None) -> MixtureCard:
     """Deletes a mixture, not its experts; refused while an alias or a job uses it."""
-    return write(state, _deleted, mixtures.get_mixture, mixtures.delete_mixture, name)
+    return write_if(if_match, state, _delete_mixture, name)
+
+
+def _save_calibration(session: Any, _name: str, fitted: EvidenceCalibration) -> MixtureCard:
+    return mixtures.save_calibration(session, fitted)
+
+
+def _delete_mixture(session: Any, name: str) -> MixtureCard:
+    return _deleted(session, mixtures.get_mixture, mixtures.delete_mixture, name)
 
 
 def _change_mixture(session: Any, name: str, body: MixtureChange) -> MixtureCard:

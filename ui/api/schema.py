@@ -84,6 +84,8 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> Iterator[tup
         yield from WAITED.items()
     if method == "post" and path in (SUBMITTING, f"{SUBMITTING}/forecast"):
         yield 422, "The spec cannot work; the message has every reason."
+    if any(one["name"] == "If-Match" for one in operation.get("parameters", ())):
+        yield 412, "The mixture is not the one that If-Match names: it was changed since."
     if method in ("put", "patch") or (method == "post" and path.startswith(MIXING)):
         yield 422, "A name or a value cannot be used; the message has the reason."
 

@@ -14,6 +14,7 @@ import gradio as gr
 
 from ui.playground.arena import Arena, pairs_of
 from ui.playground.arena_view import link_html
+from ui.playground.blocks import PlaygroundBlocks
 from ui.playground.chips import SCRIPT, TEMPLATE
 from ui.playground.endpoints import add_endpoints
 from ui.playground.grid import fill
@@ -135,7 +136,7 @@ class Page:
 
 def build(state: AppState) -> gr.Blocks:
     """The page."""
-    blocks = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
+    blocks = PlaygroundBlocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
     with blocks:
         page = _layout()
         _wire(Player(state), Arena(state), blocks, page)

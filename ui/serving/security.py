@@ -48,6 +48,7 @@ MAX_BODY_BYTES = 2 << 20  # a prompt of half a million words; nobody's context i
 MAX_UPLOAD_MIB = 200  # of a file in the studio, which Streamlit holds in memory
 _FORM_BYTES = 1 << 20  # of what a form has around an uploaded file
 _SAFE = ("GET", "HEAD", "OPTIONS")
+ACTOR = "workbench.actor"  # in the scope of a request that was let in: who sent it
 _JSON, _FORM, _FILES = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 
 
@@ -181,6 +182,7 @@ class Guard:
                 if scope["type"] == "websocket":  # it outlives a role: each script of the studio looks it up again
                     await self._app(scope, limited, marked)
                     return
+                scope[ACTOR] = actor
                 with acting_as(actor):
                     await self._app(scope, limited, marked)
                 return

@@ -20,6 +20,7 @@ from ui.present.text.formatting import plain
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
+from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.kinds.catalog import kind_named
@@ -67,7 +68,9 @@ def show_job_form(
         is_refused = expected is not None and expected.fits is False
         if expected is not None and expected.nearest:
             _offer_nearest(kind, expected)
-        if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=is_refused):
+        if st.button(
+            label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
+        ):
             _submit(kind, answers, complaints, send)
         if left is not right and (job_id := last_job(kind)):
             label = "The job that was submitted last"

@@ -155,6 +155,7 @@ class MixtureCard(Card):
     notes: str
     calibration: CalibratedGain | None = None  # of the last calibration that changed the gate
     created_at: float
+    version: str = ""  # another one after every change of what stands above
 
 
 class ClusterCard(Card):

@@ -1,6 +1,7 @@
 """Comparisons of answers: stored, searched, shown and deleted. All their text is data.
 
-Only what is named in `NewComparison` is stored, so no header, token or user of a request. Text older than
+Only what is named in `NewComparison` is stored, so no header, token or user of a request; the audit log names who
+stored a comparison, voted on it or deleted it. Text older than
 `history_days` is removed; votes stay, with the manifests of the answers, which hold no text.
 """
 
@@ -74,6 +75,7 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     row.answers = [_answer_row(session, place, answer, has_text) for place, answer in enumerate(new.answers)]
     session.add(row)
     session.flush()
+    audit.record(session, "add", "comparison", row.id)
     return _card(row)
 
 
@@ -235,6 +237,7 @@ def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
         row.votes.append(Vote(first=first, second=second, choice=_CHOICES[choice], is_blind=new.is_blind))
     else:
         before.choice, before.is_blind, before.created_at = _CHOICES[choice], False, time.time()
+    _record_vote(session, "add" if before is None else "change", row, (first, second), choice)
     session.flush()
     return _card(row)
 
@@ -248,8 +251,14 @@ def withdraw_vote(session: Session, id: str, a: str = "A", b: str = "B") -> Comp
         voted = [f"{LETTERS[one.first]} and {LETTERS[one.second]}" for one in row.votes]
         raise NotFound("vote", f"{a} and {b}", voted, where=f"in comparison {row.id[:8]}")
     row.votes.remove(existing)
+    _record_vote(session, "delete", row, (first, second))
     session.flush()
     return _card(row)
+
+
+def _record_vote(session: Session, action: str, row: Comparison, pair: tuple[int, int], choice: str = "") -> None:
+    letters = f"{LETTERS[pair[0]]} and {LETTERS[pair[1]]}"
+    audit.record(session, action, "vote", row.id, f"{letters}: {choice}" if choice else letters)
 
 
 def _pair(row: Comparison, new: NewVote) -> tuple[int, int, Choice]:

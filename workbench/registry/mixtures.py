@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +14,7 @@ from sqlalchemy.orm import Session, selectinload
 from engine.config import absurdity
 from engine.mixing.gate_type import GateConfig
 from workbench.answers.calibrations import EvidenceCalibration
-from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.errors import BadSpec, ChangedMeanwhile, NameTaken, NotFound
 from workbench.formatting.number_format import change
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.names import by_name, clean_name, ensure_free, free_name
@@ -68,6 +70,13 @@ def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
     """All experts of a mixture in their order, and its gate."""
     row = mixture_row(session, name)
     return [member.expert for member in row.members], load_gate(row.gate)
+
+
+def require_version(session: Session, name: str, versions: Collection[str]) -> None:
+    """Raises ChangedMeanwhile unless a mixture is at one of these versions; called first in a change's transaction."""
+    session.execute(select(Mixture.id).where(Mixture.name == name).with_for_update())  # PostgreSQL: one after another
+    if get_mixture(session, name).version not in versions:
+        raise ChangedMeanwhile("mixture", name)
 
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
@@ -289,7 +298,7 @@ def _refuse(complaints: list[str]) -> None:
 
 
 def _card(row: Mixture) -> MixtureCard:
-    return MixtureCard(
+    card = MixtureCard(
         id=row.id,
         name=row.name,
         base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
@@ -299,6 +308,13 @@ def _card(row: Mixture) -> MixtureCard:
         calibration=CalibratedGain(**row.calibration) if row.calibration else None,
         created_at=row.created_at,
     )
+    return card.model_copy(update={"version": _version_of(card)})
+
+
+def _version_of(card: MixtureCard) -> str:
+    """A hash of all that a card says, so that no change goes unseen."""
+    content = json.dumps(card.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _member_card(member: MixtureMember) -> MemberCard:

@@ -198,6 +198,31 @@ def test_an_expert_is_switched_off_by_its_domain() -> None:
 
 
 @pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("toggle", "both", "law"),
+        ("weights", "both", "law=2"),
+        ("gate", "both", "--gate", "fixed"),
+        ("remove", "both", "law"),
+        ("delete", "both"),
+    ],
+    ids=lambda change: change[0],
+)
+def test_a_mixture_that_was_changed_meanwhile_is_left_as_it_is(
+    change: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = ask(capsys, "mixture", "show", "both")["version"]
+    new = ask(capsys, "mixture", "weights", "both", "code=1", "--if-version", old)["version"]
+    assert main(["mixture", *change, "--if-version", old]) == 2
+    assert "The mixture “both” was changed meanwhile; nothing was saved." in capsys.readouterr().err
+    assert ask(capsys, "mixture", "show", "both")["version"] == new
+    assert main(["mixture", "show", "both"]) == 0
+    assert f"Version {new}." in capsys.readouterr().out
+    assert main(["mixture", *change, "--if-version", new]) == 0
+
+
+@pytest.mark.usefixtures("mixed")
 def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> None:
     card = ask(capsys, "mixture", "weights", "both", "law=2.5")
 

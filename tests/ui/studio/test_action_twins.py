@@ -46,11 +46,16 @@ def _is_flag(node: ast.expr) -> bool:
     return isinstance(node, ast.List) or (isinstance(node, ast.Constant) and isinstance(node.value, bool))
 
 
-def actions_in(source: str, names: set[str]) -> Iterator[str]:
-    """The labels of all actions that a module draws."""
+def calls_in(source: str, names: set[str]) -> Iterator[ast.Call]:
+    """The calls that draw the actions of a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
-            yield label_of(node)
+            yield node
+
+
+def actions_in(source: str, names: set[str]) -> Iterator[str]:
+    """The labels of all actions that a module draws."""
+    return map(label_of, calls_in(source, names))
 
 
 def drawn() -> Counter[tuple[str, str]]:

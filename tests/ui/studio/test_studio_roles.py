@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 import ui
 from jobs.queue.submit import delete, request_stop, resume, retry, submit
+from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, label_of
 from tests.ui.studio.visits import named, open_page, output
 from ui.api.route_roles import ROLES
 from ui.present.action_twins import ACTIONS, Twin
@@ -44,6 +45,19 @@ def test_every_action_of_the_pages_has_a_role() -> None:
     assert len(roles) > 40
     playground = {role for (module, _), role in roles.items() if module.startswith("playground")}
     assert playground == {Role.VIEWER}
+
+
+def test_what_a_viewer_may_not_do_is_drawn_disabled() -> None:
+    """By its source: whatever action needs an editor is disabled by `cannot_change`."""
+    enabled = [
+        (module, label_of(call))
+        for module, labels in ACTIONS.items()
+        if not module.startswith("playground")
+        for call in calls_in((ROOT / module).read_text("utf-8"), STREAMLIT)
+        if isinstance(action := labels[label_of(call)], Twin) and role_of_action(action) is Role.EDITOR
+        if not any(one.arg == "disabled" and "cannot_change()" in ast.unparse(one.value) for one in call.keywords)
+    ]
+    assert enabled == []
 
 
 def test_no_page_reaches_the_registry_but_through_what_checks_the_role() -> None:
@@ -93,7 +107,9 @@ def test_a_viewer_reads_every_number_and_changes_none(viewer: Actor) -> None:
     page = open_page("experts", experts__chosen=["first/code"])
     assert "You are logged in as ben, with the role viewer: changes are refused." in output(page)
     named(page.text_area, "Notes").set_value("notes of a viewer")
-    refused = next(one for one in page.button if one.label == "Save").click().run()
+    save = next(one for one in page.button if one.label == "Save")
+    assert save.disabled
+    refused = save.click().run()  # as a program that talks to the server could
     assert "This needs the role editor, but ben has the role viewer." in output(refused)
     with acting_as(Actor("anna", Role.EDITOR)), reading() as session:
         assert not any(one.notes for one in list_experts(session))

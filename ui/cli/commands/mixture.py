@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,6 +59,14 @@ Member = Annotated[
 Blocks = Annotated[
     int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks for a cached prior (paper: 100).")
 ]
+IfVersion = Annotated[
+    str,
+    typer.Option(
+        "--if-version",
+        help="Change it only if it is still at this version, which `mixture show` prints.",
+        show_default=False,
+    ),
+]
 NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
 Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 _COLUMNS = (
@@ -98,6 +107,7 @@ def show(name: MixtureName, as_json: Json = False) -> None:
     _print(card, as_json)
     if not as_json:
         say_temperature(card)
+        say(f"Version {card.version}.")
 
 
 @app.command("create")
@@ -138,15 +148,15 @@ def create(
 def change_gate(
     name: MixtureName,
     gate: GateOptions = NO_CHANGES,
+    if_version: IfVersion = "",
     as_json: Json = False,
 ) -> None:
     """Change a mixture's gate settings; settings that are not given stay the same."""
     from workbench.gate_configs import changed_gate, load_gate
-    from workbench.registry.database import transaction
     from workbench.registry.mixtures import get_mixture, set_gate
 
     changes = with_clustering_id(gate)
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         before = load_gate(get_mixture(session, name).gate)
         card = set_gate(session, name, changed_gate(before, changes))
     _print(card, as_json)
@@ -161,24 +171,23 @@ def add(
         str, typer.Argument(help="Name of an expert with the same tokenizer.", autocompletion=names_of("expert"))
     ],
     weight: Annotated[float | None, typer.Option(help="Its weight. Default: the mean weight of the others.")] = None,
+    if_version: IfVersion = "",
     as_json: Json = False,
 ) -> None:
     """Add an expert to a mixture."""
-    from workbench.registry.database import transaction
     from workbench.registry.mixtures import add_member
 
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         card = add_member(session, name, expert, weight)
     _print(card, as_json)
 
 
 @app.command("remove")
-def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
+def remove(name: MixtureName, expert: Member, if_version: IfVersion = "", as_json: Json = False) -> None:
     """Remove an expert from a mixture; the expert itself is kept."""
     from workbench.registry import mixtures
-    from workbench.registry.database import transaction
 
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
         card = mixtures.remove_member(session, name, find_member(members, expert))
     _print(card, as_json)
@@ -192,13 +201,13 @@ def toggle(
         bool | None,
         typer.Option("--on/--off", help="On or off. Default: the opposite of now.", show_default=False),
     ] = None,
+    if_version: IfVersion = "",
     as_json: Json = False,
 ) -> None:
     """Enable or disable an expert of a mixture."""
     from workbench.registry import mixtures
-    from workbench.registry.database import transaction
 
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
         expert_name = find_member({one.expert: one.domain for one in before.values()}, expert)
         mixtures.set_active(session, name, expert_name, not before[expert_name].active if on is None else on)
@@ -210,14 +219,14 @@ def toggle(
 def weights(
     name: MixtureName,
     pairs: Annotated[list[str], typer.Argument(help="New weights, such as python=2 headers=1.")],
+    if_version: IfVersion = "",
     as_json: Json = False,
 ) -> None:
     """Set the prior (or fixed) weights of a mixture's experts."""
     from workbench.registry import mixtures
-    from workbench.registry.database import transaction
 
     new_weights = [weight_of(pair) for pair in split_commas(pairs)]
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
         for expert, weight in new_weights:
             mixtures.set_weight(session, name, find_member(members, expert), weight)
@@ -302,6 +311,7 @@ def calibrate(
     save: Annotated[
         bool, typer.Option("--save/--no-save", help="Save the fitted evidence in the mixture if it lowers perplexity.")
     ] = True,
+    if_version: IfVersion = "",
     as_json: Json = False,
 ) -> None:
     """Fit how much evidence counts in a mixture's posterior, its decay and power, from stored scores.
@@ -309,14 +319,14 @@ def calibrate(
     It reads dev text of the training domains alone, each with all experts and without its own, as if it were novel.
     """
     from workbench.analysis.calibration import calibrate_evidence
-    from workbench.registry.database import reading, transaction
+    from workbench.registry.database import reading
     from workbench.registry.mixtures import save_calibration
     from workbench.store.storage import get_storage
 
     with reading() as session:
         answer = calibrate_evidence(session, get_storage(), name)
     if save:
-        with transaction() as session:
+        with _changing(name, if_version) as session:
             save_calibration(session, answer)
     if as_json:
         print_json(answer)
@@ -401,14 +411,25 @@ def copy(
 
 
 @app.command("delete")
-def delete(name: MixtureName, as_json: Json = False) -> None:
+def delete(name: MixtureName, if_version: IfVersion = "", as_json: Json = False) -> None:
     """Delete a mixture; its experts are kept."""
-    from workbench.registry.database import transaction
     from workbench.registry.mixtures import delete_mixture
 
-    with transaction() as session:
+    with _changing(name, if_version) as session:
         delete_mixture(session, name)
     print_done({"deleted": name}, f"“{name}” is deleted; its experts are kept.", as_json)
+
+
+@contextmanager
+def _changing(name: str, version: str) -> Iterator[Any]:
+    """A transaction that changes a mixture. Raises ChangedMeanwhile if a version is given and is not its own."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import require_version
+
+    with transaction() as session:
+        if version:
+            require_version(session, name, [version])
+        yield session
 
 
 def _print(card: MixtureCard, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from ui.present.text.formatting import ago, plain, spoken
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.notices import empty, explained
+from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.affinity import affinity
 from workbench.answers.comparisons import Affinity
@@ -45,7 +46,7 @@ def _offer_measuring(answer: Affinity) -> None:
         st.caption(plain(f"The overlap was measured {ago(answer.measured_at)}."))
     is_coming = coming(unfinished_jobs(), KIND) is not None
     label = "Measure the overlap again" if answer.report else "Measure the overlap"
-    if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=is_coming):
+    if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=cannot_change() or is_coming):
         with explained():
             st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())
             st.rerun()

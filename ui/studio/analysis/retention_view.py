@@ -16,6 +16,7 @@ from ui.studio.forms.job_form import show_last
 from ui.widgets.address import go_to
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
+from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.changes.retention import retention, suggest_defaults
 from workbench.answers.comparisons import Metric, Retention
@@ -84,7 +85,7 @@ def offer_scores(answer: Retention, key: str) -> None:
     for evaluation in answer.evaluations:
         st.code(evaluation.command, language="bash", wrap_lines=True)
     if answer.evaluations and st.button(
-        "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED
+        "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED, disabled=cannot_change()
     ):
         with explained():
             for evaluation in answer.evaluations:

@@ -30,6 +30,7 @@ from ui.widgets.address import choose_one
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
 from ui.widgets.page_head import show_head
+from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
@@ -102,7 +103,13 @@ def _show_form() -> str:
     free = f"{paper.name}-{size}"
     name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
     st.code(_command(paper, answers, name, size, seeds), language="bash", wrap_lines=True)
-    if st.button(f"Reproduce {paper.title}", type="primary", icon=":material/experiment:", key="replication.submit"):
+    if st.button(
+        f"Reproduce {paper.title}",
+        type="primary",
+        icon=":material/experiment:",
+        key="replication.submit",
+        disabled=cannot_change(),
+    ):
         with explained():
             ids = submit_replication(_spec(paper, answers, name, size, seeds))
             keep(f"{name}: {pluralize(len(ids), 'job')} submitted.")
@@ -209,11 +216,13 @@ def _time_spent(jobs: Sequence[JobCard]) -> str:
 def _show_actions(spec: Replicate, jobs: Sequence[JobCard], is_complete: bool) -> None:
     with st.container(horizontal=True):
         stopped = any(job.state in ("failed", "cancelled", "paused") for job in jobs)
-        if stopped and st.button("Resume", icon=":material/play_arrow:", key="replication.go_on"):
+        if stopped and st.button(
+            "Resume", icon=":material/play_arrow:", key="replication.go_on", disabled=cannot_change()
+        ):
             submit_replication(spec)
             st.rerun()
         if not is_complete and st.button(
-            "Write a partial report", icon=":material/summarize:", key="replication.partial"
+            "Write a partial report", icon=":material/summarize:", key="replication.partial", disabled=cannot_change()
         ):
             submit(spec.model_copy(update={"partial": True}))
             keep("The partial report will appear here when it is written.")

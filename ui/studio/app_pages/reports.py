@@ -18,6 +18,7 @@ from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep
 from ui.widgets.page_head import show_head, show_next_step
+from ui.widgets.rights import cannot_change
 from workbench.registry import reports
 from workbench.registry.cards import ReportCard
 from workbench.registry.database import reading, transaction
@@ -58,7 +59,7 @@ def _show_report(card: ReportCard) -> None:
         st.caption(plain(words))
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the report with its pages. The models in it are kept.")
-        if st.button("Delete for good", key=f"delete_{card.id}", type="primary"):
+        if st.button("Delete for good", key=f"delete_{card.id}", type="primary", disabled=cannot_change()):
             with explained():
                 _delete(card)
 

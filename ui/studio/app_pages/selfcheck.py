@@ -17,6 +17,7 @@ from ui.studio.shared.examples import show_example_laws
 from ui.widgets.data_table import as_csv
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head
+from ui.widgets.rights import cannot_change
 from workbench.job_records import jobs as rows
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.cards import JobCard
@@ -50,7 +51,9 @@ def show() -> None:
 def _show_button(jobs: list[JobCard]) -> None:
     is_running = bool(jobs) and not is_over(jobs[0])
     label = "Check again" if jobs else "Check now"
-    if st.button(label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=is_running):
+    if st.button(
+        label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=cannot_change() or is_running
+    ):
         with explained():
             submit(SelfCheck())
             st.rerun()

@@ -9,6 +9,7 @@ from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import show_form_and_job
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import delete_clustering
 from workbench.registry.database import transaction
@@ -38,7 +39,7 @@ def show_edits(card: ClusteringCard) -> None:
 def _show_deletion(card: ClusteringCard) -> None:
     with st.popover("Delete the clustering …", icon=":material/delete:"):
         st.markdown(plain(f"Deletes {card.name} with its map. The domains that were made of it stay."))
-        if st.button("Delete for good", type="primary", key="clusters.delete"):
+        if st.button("Delete for good", type="primary", key="clusters.delete", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     delete_clustering(session, card.name)

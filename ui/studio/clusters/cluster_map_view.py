@@ -21,6 +21,7 @@ from ui.studio.job_views.plan_view import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import empty, explained
+from ui.widgets.rights import cannot_change
 from ui.widgets.scroll_box import scroll_box
 from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.document_losses import DocumentLosses, document_losses, experts_with_scores
@@ -257,7 +258,7 @@ def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:
     with st.popover("Move to another cluster …", icon=":material/push_pin:"):
         st.caption("The assignment is pinned. Experts of both clusters become stale.")
         into = st.selectbox("Cluster", others, key="clusters.pin_into")
-        if st.button("Move", key="clusters.pin"):
+        if st.button("Move", key="clusters.pin", disabled=cannot_change()):
             _submit("pin-documents", clustering=card.name, cluster=into, documents=[document.id])
 
 

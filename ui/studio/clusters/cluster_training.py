@@ -24,6 +24,7 @@ from ui.widgets.fields import draw_questions, key_of, show_command
 from ui.widgets.job_form import UNNAMED
 from ui.widgets.notices import explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
+from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
 from workbench.registry import experts
@@ -81,7 +82,9 @@ def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -
         expected = _expect(spec_json)
         is_refused = expected is not None and expected.fits is False
         label, icon = "Train a model on each", ":material/send:"
-        starts = st.button(label, type="primary", icon=icon, key=f"{_FORM}.submit", disabled=is_refused)
+        starts = st.button(
+            label, type="primary", icon=icon, key=f"{_FORM}.submit", disabled=cannot_change() or is_refused
+        )
     with left:
         if expected is not None:
             show_first_batch(expected)

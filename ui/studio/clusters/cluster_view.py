@@ -13,6 +13,7 @@ from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background, forget
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.answers.documents import TextChanges
 from workbench.registry.cards import ClusterCard, ClusteringCard
@@ -53,7 +54,9 @@ def _show_name_form(cluster: ClusterCard) -> None:
     left, right = st.columns([2, 3])
     name = left.text_input("Name", cluster.name, key=f"clusters.name.{cluster.id}")
     notes = right.text_input("Notes", cluster.notes, key=f"clusters.notes.{cluster.id}")
-    if st.button("Save", key="clusters.save", disabled=(name, notes) == (cluster.name, cluster.notes)):
+    if st.button(
+        "Save", key="clusters.save", disabled=cannot_change() or (name, notes) == (cluster.name, cluster.notes)
+    ):
         with explained():
             with transaction() as session:
                 describe_cluster(session, cluster.id, name, notes)

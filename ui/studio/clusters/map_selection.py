@@ -15,6 +15,7 @@ from ui.present.pages import TRAIN
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import drop_unknown
 from ui.widgets.notices import explained
+from ui.widgets.rights import cannot_change
 from workbench.kinds.data.make_domain import MakeDomain
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
@@ -45,7 +46,7 @@ def offer_domain(
         with st.container(horizontal=True):
             if st.button("Train an expert on it", type="primary", key="cluster_map.train", icon=":material/school:"):
                 st.session_state[_TRAINS] = selection
-            if st.button(f"Make a domain of these {number:,}", key="make-domain.submit"):
+            if st.button(f"Make a domain of these {number:,}", key="make-domain.submit", disabled=cannot_change()):
                 st.session_state.pop(_TRAINS, None)
                 _submit_domain(fields)
         if st.session_state.get(_TRAINS) == selection:
@@ -86,7 +87,9 @@ def _offer_training(fields: dict[str, Any]) -> None:
     st.caption(
         "First a job makes the domain, then one trains the expert on it. Both can be cancelled on the page Jobs."
     )
-    if st.button("Start both", type="primary", key="cluster_map.start", icon=":material/send:"):
+    if st.button(
+        "Start both", type="primary", key="cluster_map.start", icon=":material/send:", disabled=cannot_change()
+    ):
         with explained():
             training = _training(expert, str(fields["name"]), mixture, int(steps), offers["seed_model"])
             domain = parse_spec({"kind": "make-domain", **fields})

@@ -10,6 +10,7 @@ from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained
+from ui.widgets.rights import cannot_change
 from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.cards import ExpertCard, ReportCard
@@ -52,7 +53,7 @@ def _show_button(card: ExpertCard) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
-        if st.button("Certify the addition", icon=":material/verified:", key=key):
+        if st.button("Certify the addition", icon=":material/verified:", key=key, disabled=cannot_change()):
             with explained():
                 st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
     if job_id := st.session_state.get(f"{key}_job"):

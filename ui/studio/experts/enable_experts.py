@@ -8,6 +8,7 @@ import streamlit as st
 
 from ui.present.text.formatting import pluralize
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import transaction
@@ -23,7 +24,7 @@ def show_switch(card: ExpertCard) -> None:
             _set([card.name], bool(st.session_state[key]))
 
     help = "A disabled expert is used in no mixture and no generation, but stays in the registry."
-    st.toggle("Enabled", key=key, on_change=switch, help=help)
+    st.toggle("Enabled", key=key, on_change=switch, help=help, disabled=cannot_change())
 
 
 def show_bulk_switches(cards: Sequence[ExpertCard]) -> None:
@@ -31,7 +32,7 @@ def show_bulk_switches(cards: Sequence[ExpertCard]) -> None:
     names = [card.name for card in cards]
     with st.container(horizontal=True):
         for label, wanted in (("Enable", True), ("Disable", False)):
-            if st.button(f"{label} {pluralize(len(names), 'expert')}", key=f"bulk_{label}"):
+            if st.button(f"{label} {pluralize(len(names), 'expert')}", key=f"bulk_{label}", disabled=cannot_change()):
                 with explained():
                     _set(names, wanted)
                     keep(f"{pluralize(len(names), 'expert')} {'enabled' if wanted else 'disabled'}.")

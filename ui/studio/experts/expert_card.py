@@ -26,6 +26,7 @@ from ui.studio.shared.use_it import show_use
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
+from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
@@ -140,7 +141,7 @@ def _show_notes(card: ExpertCard) -> None:
     with st.form(f"notes_{card.id}"):
         notes = st.text_area("Notes", card.notes)
         tags = st.text_input("Tags, separated by commas", ", ".join(card.tags))
-        if st.form_submit_button("Save"):
+        if st.form_submit_button("Save", disabled=cannot_change()):
             kept = [tag.strip() for tag in tags.split(",") if tag.strip()]
             with transaction() as session:
                 experts.describe(session, card.name, notes=notes, tags=kept)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes import removal
 from workbench.registry import experts, mixtures
@@ -31,7 +32,7 @@ def show_end(card: ExpertCard) -> None:
 def _show_renaming(card: ExpertCard) -> None:
     with st.form(f"rename_{card.id}"):
         name = st.text_input("New name", card.name)
-        if st.form_submit_button("Rename"):
+        if st.form_submit_button("Rename", disabled=cannot_change()):
             with transaction() as session:
                 renamed = experts.rename(session, card.name, name)
             st.session_state["experts.open"] = [renamed.name]
@@ -44,7 +45,7 @@ def _show_member_removal(card: ExpertCard) -> None:
     if not _certificates(card):
         st.caption("To certify its removal, use the tab Removal above while it is still in a mixture.")
     for name in card.mixtures:
-        if st.button(f"Remove from {plain(name)}", key=f"out_{card.id}_{name}"):
+        if st.button(f"Remove from {plain(name)}", key=f"out_{card.id}_{name}", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     mixtures.remove_member(session, name, card.name)
@@ -61,7 +62,7 @@ def _show_deletion(card: ExpertCard) -> None:
     none = "Its removal has not been certified; that requires a mixture that contains it."
     st.caption(f"{pluralize(stays, 'certificate')} of its removal will stay." if stays else none)
     sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
-    if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
+    if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=cannot_change() or not sure):
         with explained():
             _delete(card.name)
 

@@ -14,6 +14,7 @@ from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.forms.job_form import show_form_and_job, show_last
 from ui.widgets.fields import Answers
 from ui.widgets.notices import explained
+from ui.widgets.rights import cannot_change
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.settings import get_settings
 
@@ -58,7 +59,13 @@ def _from_path() -> Answers:
 
 
 def _from_upload() -> Answers | None:
-    files = st.file_uploader("Files", accept_multiple_files=True, key="import.files", help=_question("path").help)
+    files = st.file_uploader(
+        "Files",
+        accept_multiple_files=True,
+        key="import.files",
+        help=_question("path").help,
+        disabled=cannot_change(),
+    )
     if not files:
         st.caption("Drop txt, md, jsonl, csv or parquet files here, plain or compressed (gz, xz).")
         return None

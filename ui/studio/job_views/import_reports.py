@@ -13,6 +13,7 @@ from ui.present.text.formatting import clock, plain, pluralize, spoken
 from ui.widgets.address import open_link
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import empty, explained, keep, show_problem
+from ui.widgets.rights import cannot_change
 from workbench.job_records import jobs as rows
 from workbench.registry import corpora
 from workbench.registry.cards import CorpusCard, JobCard, RefusedRecord
@@ -88,7 +89,7 @@ def _offer_deletion(corpus: CorpusCard) -> None:
         st.markdown(
             plain(f"Deletes {corpus.name} with its domains. Not possible while an expert trained on them exists.")
         )
-        if st.button("Delete for good", key=f"delete_{corpus.id}", type="primary"):
+        if st.button("Delete for good", key=f"delete_{corpus.id}", type="primary", disabled=cannot_change()):
             with explained():
                 _delete(corpus.name)
 

@@ -23,6 +23,7 @@ from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
+from ui.widgets.rights import cannot_change
 from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
@@ -171,7 +172,9 @@ def _show_actions(job: JobCard, key: str) -> None:
     with st.container(horizontal=True):
         for action, is_possible in places_of(job).items():
             label, icon, help, act = _ACTIONS[action]
-            if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=not is_possible):
+            if st.button(
+                label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=cannot_change() or not is_possible
+            ):
                 act(job.id)
                 st.rerun()
         offer_clone(job)
@@ -182,7 +185,7 @@ def _show_actions(job: JobCard, key: str) -> None:
 def _offer_deletion(job: JobCard, key: str) -> None:
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the job with its log and its checkpoints. What it made is kept.")
-        if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary"):
+        if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary", disabled=cannot_change()):
             with explained():
                 _delete(job)
 

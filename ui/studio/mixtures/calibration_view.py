@@ -14,6 +14,7 @@ from ui.present.text.mixtures import calibration_words
 from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.calibration import missing_scores
 from workbench.answers.calibrations import EvidenceCalibration
@@ -67,7 +68,13 @@ def _missing_scores(mixture: MixtureCard) -> str:
 def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
     """A button for the job that scores dev text and calibrates."""
     st.markdown(plain(missing))
-    if st.button("Score dev text and calibrate", key="calibration.score", type="primary", icon=":material/send:"):
+    if st.button(
+        "Score dev text and calibrate",
+        key="calibration.score",
+        type="primary",
+        icon=":material/send:",
+        disabled=cannot_change(),
+    ):
         with explained():
             submit(Evaluate(mixture=mixture.name, split="dev", calibrate=True))
             st.session_state.pop(_shown_key(mixture))
@@ -90,7 +97,7 @@ def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
     if answer.keeps:
         return
     with st.container(horizontal=True):
-        is_accepted = st.button("Save this evidence", key="calibration.save", type="primary")
+        is_accepted = st.button("Save this evidence", key="calibration.save", type="primary", disabled=cannot_change())
         if st.button(f"Keep {setting_words(answer.now)}", key="calibration.keep"):
             st.session_state.pop(_shown_key(mixture))
             st.rerun()

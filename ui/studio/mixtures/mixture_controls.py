@@ -112,9 +112,9 @@ def _point_to_parts(mixture: MixtureCard) -> None:
                 st.page_link(page.script, label=f"Switch parts: {page.title}", icon=page.icon)
 
 
-def base_of(mixture: MixtureCard) -> MixtureRequest:
+def base_of(mixture: MixtureCard) -> MixtureCard:
     """The saved mixture that the controls started from; another user may have saved another one since."""
-    base: MixtureRequest = st.session_state.setdefault(f"{_form_key(mixture)}.base", saved_request(mixture))
+    base: MixtureCard = st.session_state.setdefault(f"{_form_key(mixture)}.base", mixture)
     return base
 
 

@@ -12,9 +12,10 @@ from ui.present.forms.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.mixtures.calibration_view import propose_for
 from ui.studio.mixtures.gate_form import draw_gate
-from ui.studio.mixtures.mixture_controls import base_of, reset, saved_request
+from ui.studio.mixtures.mixture_controls import base_of, reset
 from ui.widgets.fields import draw_questions
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.analysis.new_mixtures import EVIDENCE, can_be_calibrated
 from workbench.errors import BadSpec
 from workbench.gate_configs import default_gate, dump_gate, load_gate
@@ -30,8 +31,7 @@ def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
     """Saves a choice in one transaction; refused where another one was saved since its controls were drawn."""
     with explained():
         with transaction() as session:
-            if saved_request(mixtures.get_mixture(session, mixture.name)) != base_of(mixture):
-                raise BadSpec([f"“{mixture.name}” was saved elsewhere meanwhile."], "Load what is saved.")
+            mixtures.require_version(session, mixture.name, [base_of(mixture).version])
             mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
             mixtures.set_gate(session, mixture.name, load_gate(choice.gate))
         reset(mixture)
@@ -49,7 +49,7 @@ def show_new_mixture() -> None:
         skip = (*DERIVED_FIELDS, "weights", "gate")
         answers = draw_questions("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
         gate = draw_gate("mixture.new", dump_gate(default_gate()))
-        if st.button("Make the mixture", key="mixture.make", type="primary"):
+        if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change()):
             with explained():
                 _make(assemble(answers) | {"gate": gate})
 
@@ -71,7 +71,7 @@ def show_deletion(mixture: MixtureCard) -> None:
     """Deletes the composition after a second click; its experts stay."""
     with st.popover("Delete this mixture …", icon=":material/delete:"):
         st.markdown(plain(f"Deletes {mixture.name}. Its experts stay in the registry."))
-        if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary"):
+        if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     mixtures.delete_mixture(session, mixture.name)

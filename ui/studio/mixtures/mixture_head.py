@@ -8,12 +8,13 @@ from ui.present.mixture_effect import changes_words, command_of
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
-from ui.studio.mixtures.mixture_controls import base_of, reset
+from ui.studio.mixtures.mixture_controls import base_of, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice
 from ui.studio.shared.aliases import show_aliases
 from ui.studio.shared.job_popover import show_job_popover
 from ui.studio.shared.use_it import show_use
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -23,20 +24,22 @@ from workbench.settings import get_settings
 
 def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureRequest) -> None:
     """What is not saved, and the buttons that save or discard it; the primary one last."""
-    is_saved, base = choice == saved, base_of(mixture)
-    if saved != base and choice in (saved, base):
+    is_saved, base = choice == saved, saved_request(base_of(mixture))
+    is_base = mixture.version == base_of(mixture).version
+    if not is_base and choice in (saved, base):
         reset(mixture)
         st.rerun()  # nothing is lost: these controls hold no changes of their own
-    can_save = bool(choice.active) and not is_saved and saved == base
-    if saved != base:
-        st.badge(plain(f"saved elsewhere meanwhile: {changes_words(base, saved)}"), color="red")
+    can_save = bool(choice.active) and not is_saved and is_base
+    if not is_base:
+        changes = changes_words(base, saved) or "other names or notes"
+        st.badge(plain(f"saved elsewhere meanwhile: {changes}"), color="red")
         st.button("Load what is saved", key="mixture.load", on_click=reset, args=(mixture,))
     if not is_saved:
         st.badge(plain(f"not saved: {changes_words(saved, choice)}"), color="orange")
     with st.container(width="content", key="other_step"):
         st.page_link(PLAYGROUND.script, label="Open in playground", icon="", query_params={"left": mixture.name})
     st.button("Discard changes", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
-    if st.button("Save to the mixture", type="primary", disabled=not can_save, key="mixture.save"):
+    if st.button("Save to the mixture", type="primary", disabled=cannot_change() or not can_save, key="mixture.save"):
         save_choice(mixture, choice)
 
 
@@ -65,7 +68,7 @@ def _show_copy(mixture: str) -> None:
     with st.popover("Keep a copy", icon=":material/content_copy:"):
         st.caption("A copy keeps what is saved now. Point an alias at it, and go on changing this one.")
         name = st.text_input("Name of the copy", placeholder=f"{mixture}.2", key="mixture.copy.name")
-        if st.button("Copy the mixture", key="mixture.copy"):
+        if st.button("Copy the mixture", key="mixture.copy", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     copied = mixtures.copy_mixture(session, mixture, name.strip())

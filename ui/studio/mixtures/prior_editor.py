@@ -10,6 +10,7 @@ from ui.present.text.posteriors import evidence_words
 from ui.studio.mixtures.mixture_controls import set_weights
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.answers.posteriors import PriorSource
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, priors
@@ -51,7 +52,7 @@ def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
             args=(mixture, card.shares),
             help="Sets the weights above. You see the effect immediately; it is only stored when you save it.",
         )
-        if st.button("Delete this prior", icon=":material/delete:", key="prior.delete"):
+        if st.button("Delete this prior", icon=":material/delete:", key="prior.delete", disabled=cannot_change()):
             with explained():
                 _delete(card.name)
     if missing:
@@ -78,7 +79,7 @@ def _delete(name: str) -> None:
 def _offer_keeping(choice: MixtureRequest) -> None:
     with st.form("prior.keep", border=False):
         name = st.text_input("Save the weights above as a prior", key="prior.keep.name", placeholder="its name")
-        if st.form_submit_button("Keep", icon=":material/bookmark_add:"):
+        if st.form_submit_button("Keep", icon=":material/bookmark_add:", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     priors.give_prior(session, name, _shares(choice))
@@ -98,7 +99,7 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
         domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
         blocks = right.number_input("Blocks of dev text", 1, 10_000, 100, key="prior.estimate.blocks")
         evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
-        if st.form_submit_button("Estimate", icon=":material/calculate:"):
+        if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()):
             with explained():
                 with Client(get_settings()) as client:
                     client.estimate_prior(

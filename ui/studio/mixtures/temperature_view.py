@@ -10,6 +10,7 @@ from ui.present.text.formatting import plain
 from ui.studio.mixtures.mixture_controls import reset
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.gate_configs import changed_gate, load_gate
 from workbench.mixture_request import MixtureRequest
@@ -42,7 +43,7 @@ def _show(mixture: MixtureCard, proposed: TemperatureProposal) -> None:
     st.markdown(plain(temperature_words(proposed)))
     if proposed.perplexity is None or proposed.temperature == proposed.current:
         return
-    if st.button("Save this temperature", key="temperature.save", type="primary"):
+    if st.button("Save this temperature", key="temperature.save", type="primary", disabled=cannot_change()):
         with explained():
             gate = changed_gate(load_gate(mixture.gate), {"temperature": proposed.temperature})
             with transaction() as session:

@@ -15,6 +15,7 @@ from ui.studio.overview.at_work import show_recent
 from ui.studio.overview.contents import Contents
 from ui.studio.overview.own_text import show_own_text
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 
 _ICONS: Mapping[StepState, str] = {
     "done": ":material/check_circle:",
@@ -59,7 +60,9 @@ def _show_step(number: int, step: Step) -> None:
 
 def _offer_start() -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        if is_fresh() and st.button("Make the demo", key="overview.demo", icon=":material/play_arrow:"):
+        if is_fresh() and st.button(
+            "Make the demo", key="overview.demo", icon=":material/play_arrow:", disabled=cannot_change()
+        ):
             with explained():
                 submit_demo()
                 keep("The demo is on its way: text of this machine becomes five experts.")

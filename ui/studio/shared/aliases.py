@@ -7,6 +7,7 @@ import streamlit as st
 from ui.present.text.formatting import clock, plain
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.names import ALIAS_SIGN
 from workbench.registry import aliases
 from workbench.registry.cards import AliasCard
@@ -29,7 +30,7 @@ def show_aliases(model: str) -> None:
 def _show_alias(alias: AliasCard) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(plain(alias.name))
-        if st.button("Remove", key=f"alias.remove.{alias.name}", type="tertiary"):
+        if st.button("Remove", key=f"alias.remove.{alias.name}", type="tertiary", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     aliases.delete_alias(session, alias.name)
@@ -40,7 +41,7 @@ def _show_alias(alias: AliasCard) -> None:
 def _show_form(model: str) -> None:
     with st.form(f"alias.{model}", clear_on_submit=True, border=False):
         name = st.text_input("New alias", placeholder=f"law{ALIAS_SIGN}production")
-        if st.form_submit_button("Set the alias"):
+        if st.form_submit_button("Set the alias", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     card = aliases.set_alias(session, name, model)

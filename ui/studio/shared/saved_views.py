@@ -10,6 +10,7 @@ from ui.present.pages import Page
 from ui.present.text.formatting import plain
 from ui.widgets.address import reopen
 from ui.widgets.notices import explained, keep
+from ui.widgets.rights import cannot_change
 from workbench.registry import views
 from workbench.registry.cards import ViewCard
 from workbench.registry.database import reading, transaction
@@ -31,7 +32,13 @@ def _show_view(view: ViewCard) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         query = parse_qs(view.address.partition("?")[2])
         st.button(plain(view.name), key=f"view.open.{view.name}", on_click=reopen, args=(query,))
-        if st.button("Delete", key=f"view.delete.{view.name}", type="tertiary", help=plain(f"Delete {view.name}")):
+        if st.button(
+            "Delete",
+            key=f"view.delete.{view.name}",
+            type="tertiary",
+            help=plain(f"Delete {view.name}"),
+            disabled=cannot_change(),
+        ):
             with explained():
                 with transaction() as session:
                     views.delete_view(session, view.name)
@@ -42,7 +49,7 @@ def _show_view(view: ViewCard) -> None:
 def _show_form(page: Page) -> None:
     with st.form("view.new", clear_on_submit=True, border=False):
         name = st.text_input("Name of the view")
-        if st.form_submit_button("Save this view"):
+        if st.form_submit_button("Save this view", disabled=cannot_change()):
             with explained():
                 with transaction() as session:
                     card = views.save_view(session, name, address_now(page))
