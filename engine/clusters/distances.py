@@ -90,6 +90,11 @@ class Distances:
     known_X: Tensor
     block_size: int
 
+    def beside_nearest(self, cluster: int) -> Distances:
+        """The distances to one cluster, and in each place to the nearest of all."""
+        own_X = self.further_KX[cluster]
+        return replace(self, further_KX=torch.stack([own_X, torch.zeros_like(own_X)]))
+
     def frozen(self, after: int | None) -> Distances:
         """The distances, with those of every text fixed after `after` tokens; unchanged for None.
 

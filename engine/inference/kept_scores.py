@@ -1,9 +1,10 @@
 """What mixtures need of stored scores, kept in memory from one answer to the next: toggles and priors change no score.
 
-Of each artifact are kept, by its SHA-256: the probability of each token; the evidence before each token for each rule
-that was asked for; the sum of each block. An entry depends on nothing but its artifact and the rule, so that an answer
-does not depend on what was kept before it. All processes of a machine have a bound of their own.
-Letters: E experts, N blocks, D texts, X tokens.
+Of each artifact are kept, by its SHA-256: the probability of each token; the expert's weight before each token, without
+its prior, under each rule that was asked for; the sum of each block. An entry depends on nothing but its artifacts and
+the rule, so that an answer does not depend on what was kept before it. All processes of a machine have a bound of their
+own.
+Letters: E experts, N blocks, D texts, M groups of positions, G positions of a group (see `engine.mixing.quick_sums`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
@@ -20,14 +22,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.clusters.distances import open_distances
 from engine.files import ArtifactRef
 from engine.inference.scores import as_blocks, counted_tokens, open_scores, require_same_cards, score_card
 from engine.mixing.base import Gate
+from engine.mixing.cluster import ClusterGate
+from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.combine import mix
 from engine.mixing.evidence import READINGS
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
-from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total
+from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total, weights_of
 
 MOST_BYTES = 256 << 20
 
@@ -72,16 +77,20 @@ CACHE = ByteCache(MOST_BYTES)
 
 
 class QuickSums:
-    """The log-likelihoods of texts under a gate, from kept arrays; NaN of a text for which that cannot be."""
+    """The log-likelihoods of texts under a gate, from kept arrays; NaN of a text for which that cannot be.
 
-    def __init__(self, gate: Gate, texts: Sequence[Sequence[ArtifactRef]], pool: ThreadPoolExecutor) -> None:
-        self._gate, self._texts = gate, texts
-        self._active: list[int] = []  # experts that can have weight
-        if type(gate) in (PosteriorGate, UpdatingGate):
-            assert isinstance(gate, PosteriorGate)
-            self._active = torch.nonzero(gate.log_prior_E > -torch.inf).flatten().tolist()
-        elif type(gate) is FixedGate:
-            self._active = torch.nonzero(gate.log_weights_E > -torch.inf).flatten().tolist()
+    A gate with clusters has the distances of each text.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        texts: Sequence[Sequence[ArtifactRef]],
+        distances: Sequence[ArtifactRef | None],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._gate, self._texts, self._distances = gate, texts, distances
+        self._active = _with_weight(gate)
         self._learned = self._learn(gate, pool) if isinstance(gate, UpdatingGate) and len(self._active) > 1 else {}
 
     def num_tokens(self, number: int) -> int:
@@ -94,34 +103,26 @@ class QuickSums:
             return math.nan
         experts, gate = [self._texts[number][place] for place in self._active], self._gate
         if isinstance(gate, FixedGate):
-            return fixed_total(gate.log_weights_E[self._active].exp().numpy(), [_likelihoods(one) for one in experts])
-        assert isinstance(gate, PosteriorGate)
-        priors_EN = self._priors(gate, number)
-        if gate.evidence == READINGS["prefix"] and gate.top_k is None:  # as in PosteriorGate.total
+            weights_E = gate.log_weights_E[self._active].exp().numpy()
+            return fixed_total(weights_E, [_likelihoods(one, gate) for one in experts])
+        assert isinstance(gate, PosteriorGate | ClusterGate)
+        priors_EN = self._learned.get(number, gate.log_prior_E[self._active].numpy()[:, None])
+        if _telescopes(gate):
             sums_EN = np.stack([_block_sums(one, gate) for one in experts])
             return float(mix(torch.from_numpy(priors_EN), torch.from_numpy(sums_EN)).sum())
-        return weighted_total(
-            priors_EN,
-            [_evidence(one, gate) for one in experts],
-            [_likelihoods(one) for one in experts],
-            _block_size(experts[0], gate),
-            gate.top_k,
-        )
+        near = [_near(gate, place, self._distances[number]) for place in self._active]
+        weights = [_weights(one, gate, its) for one, its in zip(experts, near, strict=True)]
+        return weighted_total(priors_EN, weights, [_likelihoods(one, gate) for one in experts], gate.top_k)
 
     def _can(self, number: int) -> bool:
         """Whether several experts take part, and all tokens count; raises ScoresError for scores of several texts."""
-        text = self._texts[number]
+        text, distances = self._texts[number], self._distances[number]
         if len(self._active) < 2 or any(one.sha256 is None for one in text):
             return False  # an expert by itself has its own bits (law L1)
+        if _nearness(self._gate) and (distances is None or distances.sha256 is None):
+            return False
         require_same_cards([_card(one) for one in text])
         return bool(_card(text[0])["all_count"])
-
-    def _priors(self, gate: PosteriorGate, number: int) -> NDArray[np.float64]:
-        if number in self._learned:
-            return self._learned[number]
-        prior_E1: NDArray[np.float64] = gate.log_prior_E[self._active].numpy()[:, None]
-        num_blocks = -(-self.num_tokens(number) // _block_size(self._texts[number][0], gate))
-        return np.repeat(prior_E1, num_blocks, 1)
 
     def _learn(self, gate: UpdatingGate, pool: ThreadPoolExecutor) -> dict[int, NDArray[np.float64]]:
         """The priors [E, N] of each text, learnt side by side by texts with as many blocks."""
@@ -140,36 +141,94 @@ class QuickSums:
         return learned
 
 
+def _with_weight(gate: Gate) -> list[int]:
+    """The experts that take part; none of a gate that needs more than kept arrays."""
+    if type(gate) is FixedGate:
+        return _finite(gate.log_weights_E)
+    if type(gate) not in (PosteriorGate, UpdatingGate, ClusterGate, ClusterPosteriorGate):
+        return []
+    assert isinstance(gate, PosteriorGate | ClusterGate)
+    active = _finite(gate.log_prior_E)
+    if isinstance(gate, ClusterPosteriorGate) and gate.nearness and not set(active) <= set(gate.places_C):
+        return []  # how much the clusters get together then depends on all of them
+    return active
+
+
+def _finite(logs_E: torch.Tensor) -> list[int]:
+    return torch.nonzero(logs_E > -torch.inf).flatten().tolist()
+
+
+def _nearness(gate: Gate) -> ClusterGate | None:
+    """The part of a gate that goes by distances."""
+    return gate if isinstance(gate, ClusterGate) else gate.nearness if isinstance(gate, ClusterPosteriorGate) else None
+
+
+def _telescopes(gate: Gate) -> bool:
+    """Whether the sums of blocks suffice, as in `PosteriorGate.total`."""
+    is_plain = type(gate) in (PosteriorGate, UpdatingGate)
+    return is_plain and gate.evidence == READINGS["prefix"] and gate.top_k is None
+
+
 @lru_cache(maxsize=1 << 14)
 def _card(scores: ArtifactRef) -> dict[str, Any]:
     return score_card(scores.folder) | {"all_count": counted_tokens(scores.folder) is None}
 
 
-def _block_size(scores: ArtifactRef, gate: PosteriorGate) -> int:
+def _block_size(scores: ArtifactRef, gate: Gate) -> int:
     """The number of tokens after which evidence begins anew."""
     card = _card(scores)
     size, total = int(card["block_size"]), int(card["num_tokens"])
     return min(gate.update_every, -(-total // size) * size) if isinstance(gate, UpdatingGate) else size
 
 
-def _blocks(scores: ArtifactRef, gate: PosteriorGate) -> torch.Tensor:
+def _blocks(scores: ArtifactRef, gate: Gate) -> torch.Tensor:
     """The scores [1, N, T] of an artifact, in blocks in which evidence gathers."""
     return as_blocks(open_scores([scores.folder])[0], _block_size(scores, gate))
 
 
-def _likelihoods(scores: ArtifactRef) -> NDArray[np.float32]:
+def _likelihoods(scores: ArtifactRef, gate: Gate) -> NDArray[np.float32]:
     def make() -> NDArray[np.float32]:
-        return likelihoods_of(open_scores([scores.folder])[0][0].numpy())
+        return likelihoods_of(_blocks(scores, gate)[0].numpy())
 
-    return CACHE.get((scores.sha256, "likelihoods"), make)
+    return CACHE.get((scores.sha256, "likelihoods", _block_size(scores, gate)), make)
 
 
-def _evidence(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float32]:
+@dataclass(frozen=True)
+class _Near:
+    """Where an expert's weights by its distance come from."""
+
+    gate: ClusterGate
+    cluster: int
+    distances: ArtifactRef
+
+    @property
+    def rule(self) -> tuple[Hashable, ...]:
+        gate = self.gate
+        return self.distances.sha256, self.cluster, gate.temperature, gate.distance_power, gate.freeze_after
+
+    def logs(self, num_blocks: int, block_size: int) -> torch.Tensor:
+        """[N, T]."""
+        return self.gate.relative_nearness(open_distances(self.distances.folder), self.cluster, num_blocks, block_size)
+
+
+def _near(gate: Gate, place: int, distances: ArtifactRef | None) -> _Near | None:
+    """The same of the expert in this place; None of a gate without distances."""
+    if (nearness := _nearness(gate)) is None or distances is None:
+        return None
+    number = gate.places_C.index(place) if isinstance(gate, ClusterPosteriorGate) else place
+    return _Near(nearness, int(nearness.clusters_E[number]), distances)
+
+
+def _weights(scores: ArtifactRef, gate: PosteriorGate | ClusterGate, near: _Near | None) -> NDArray[np.float32]:
+    """By the evidence, by the distance to a cluster, or by both."""
+
     def make() -> NDArray[np.float32]:
-        total = int(_card(scores)["num_tokens"])
-        return gate.seen(_blocks(scores, gate)).flatten()[:total].float().numpy()
+        blocks_1NT = _blocks(scores, gate)
+        logs_NT = gate.seen(blocks_1NT)[0] if isinstance(gate, PosteriorGate) else torch.zeros(blocks_1NT.shape[1:])
+        return weights_of((logs_NT if near is None else logs_NT + near.logs(*logs_NT.shape)).numpy())
 
-    return CACHE.get((scores.sha256, "evidence", gate.evidence, _block_size(scores, gate)), make)
+    evidence = gate.evidence if isinstance(gate, PosteriorGate) else None
+    return CACHE.get((scores.sha256, "weights", evidence, _block_size(scores, gate), near and near.rule), make)
 
 
 def _evidence_at_ends(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]:

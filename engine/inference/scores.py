@@ -231,23 +231,28 @@ def mixed_perplexity(
 
 
 def mixed_perplexities(
-    gate: Gate, texts: Sequence[Sequence[ArtifactRef]], distances: Sequence[Distances | None]
+    gate: Gate, texts: Sequence[Sequence[ArtifactRef]], distances: Sequence[ArtifactRef | None]
 ) -> list[float]:
     """The perplexity of a mixture on each text, which is given by the artifacts with the scores of its experts.
+
+    `distances` are the artifacts with those of each text to clusters, for a gate that needs them.
 
     As many texts as there are threads are read and summed at the same time, so that memory does not grow with them.
     What was read is kept for the next call (`engine.inference.kept_scores`): so a perplexity may differ from that of
     `mixed_perplexity` by rounding in float32.
     """
+    from engine.clusters.distances import open_distances
     from engine.inference.kept_scores import QuickSums
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        quick = QuickSums(gate, texts, pool)
+        quick = QuickSums(gate, texts, distances, pool)
 
         def perplexity_on(number: int) -> float:
             total, folders = quick.total(number), [one.folder for one in texts[number]]
             if math.isnan(total):
-                return mixed_perplexity(gate, *open_scores(folders), distances[number], counted_tokens(folders[0]))
+                measured = distances[number]
+                near = None if measured is None else open_distances(measured.folder)
+                return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
             return perplexity_of(-total / quick.num_tokens(number))
 
         return list(pool.map(perplexity_on, range(len(texts))))

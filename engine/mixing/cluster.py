@@ -102,8 +102,20 @@ class ClusterGate:
     def log_weights_of(self, squared: Tensor) -> Tensor:
         """Log-weights from the squared distances [E, …] to the experts' centres."""
         prior = self.log_prior_E.view(-1, *[1] * (squared.dim() - 1))
-        nearness = -(squared.double() ** (self.distance_power / 2)) / self.temperature
-        return keep_top((nearness + prior).log_softmax(0), self.top_k)
+        return keep_top((self._nearness(squared) + prior).log_softmax(0), self.top_k)
+
+    def relative_nearness(self, distances: Distances, cluster: int, num_blocks: int, block_size: int) -> Tensor:
+        """The log-weight [N, T] of an expert of this cluster, without its prior and less that of the nearest cluster.
+
+        It depends on no other expert, so that it can be kept.
+        """
+        own_and_nearest = distances.beside_nearest(cluster).frozen(self.freeze_after)
+        squared_2NT = own_and_nearest.of(torch.arange(2), range(num_blocks), block_size)
+        own_NT, nearest_NT = self._nearness(squared_2NT)
+        return own_NT - nearest_NT
+
+    def _nearness(self, squared: Tensor) -> Tensor:
+        return -(squared.double() ** (self.distance_power / 2)) / self.temperature
 
 
 class ClusterStream:

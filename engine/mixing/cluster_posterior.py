@@ -44,9 +44,9 @@ class ClusterPosteriorGate(PosteriorGate):
     ) -> None:
         super().__init__(prior, evidence, top_k)
         clustered = [(place, cluster) for place, cluster in enumerate(routing.clusters) if cluster is not None]
-        self._places_C = [place for place, _ in clustered]
-        weights_C = [prior[place] for place in self._places_C]
-        self._nearness = (
+        self.places_C = [place for place, _ in clustered]
+        weights_C = [prior[place] for place in self.places_C]
+        self.nearness = (
             ClusterGate(
                 weights_C,
                 Routing([cluster for _, cluster in clustered], routing.follow),
@@ -57,14 +57,14 @@ class ClusterPosteriorGate(PosteriorGate):
             if any(weights_C)
             else None
         )
-        self._log_share = self.log_prior_E[self._places_C].logsumexp(0)
+        self._log_share = self.log_prior_E[self.places_C].logsumexp(0)
 
     def start(self, belief: Belief | None = None) -> PosteriorStream:
         """A fresh stream; with a belief one that continues after `begin` was called with every token so far."""
         stream = super().start(belief)
-        if self._nearness is None:
+        if self.nearness is None:
             return stream
-        return ClusterPosteriorStream(self, stream.belief, self._nearness.start())
+        return ClusterPosteriorStream(self, stream.belief, self.nearness.start())
 
     def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         frozen = self._frozen(distances)
@@ -84,17 +84,17 @@ class ClusterPosteriorGate(PosteriorGate):
     def log_prior(self, near: Tensor) -> Tensor:
         """The log-prior [E, …] from the cluster gate's log-weights [C, …]."""
         prior = self.log_prior_E.double().view(-1, *[1] * (near.dim() - 1)).repeat(1, *near.shape[1:])
-        prior[self._places_C] = near + self._log_share
+        prior[self.places_C] = near + self._log_share
         return prior
 
     def _frozen(self, distances: Distances | None) -> Distances | None:
-        return self._nearness.distances_or_raise(distances) if self._nearness else None
+        return self.nearness.distances_or_raise(distances) if self.nearness else None
 
     def _weighed(self, logprobs_ENT: Tensor, frozen: Distances | None, blocks: range) -> Tensor:
         seen_ENT = self.seen(logprobs_ENT)
-        if self._nearness is None or frozen is None:
+        if self.nearness is None or frozen is None:
             return self.weigh(seen_ENT, self.log_prior_E[:, None, None])
-        near_CNT = self._nearness.nearness_weights(frozen, blocks, logprobs_ENT.shape[2])
+        near_CNT = self.nearness.nearness_weights(frozen, blocks, logprobs_ENT.shape[2])
         return self.weigh(seen_ENT, self.log_prior(near_CNT))
 
 

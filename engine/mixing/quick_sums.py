@@ -1,121 +1,185 @@
-"""A mixture's log-likelihood of a text from likelihoods and evidence that are kept, in float32 with a float64 total.
+"""A mixture's log-likelihood of a text from kept likelihoods and weights, in float32 with a float64 total.
 
-It differs from the sum of a gate's `mixed` by the rounding of float32, some 1e-7 of it (a test). Where that is not
-so, as for tokens that no expert finds possible, the total is NaN and `engine.mixing.score_sums` has to sum.
-Letters: E experts, N blocks, X tokens, C consecutive tokens.
+It differs from the sum of a gate's `mixed` by the rounding of float32, some 1e-7 of it (a test). What takes a processor
+longest, the exponential of each log-weight, is taken once, when it is kept: a toggle or a prior then needs products and
+sums. Float32 cannot hold the weights of all tokens side by side, so a few consecutive positions of a block make a
+group: kept are the largest log-weight of each group, and each position's weight relative to that.
+Tokens at which that does not suffice are summed from logarithms. Where even these are not known, as for tokens that
+no expert finds possible, the total is NaN and `engine.mixing.score_sums` has to sum.
+Letters: E experts, N blocks, T positions, M groups, G positions of a group, C consecutive groups, U unsure tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Number = TypeVar("Number", np.float32, np.float64)
+Places = tuple[NDArray[np.intp], NDArray[np.intp]]  # of tokens: the position in the group, and the group
 
-_PORTION = 1 << 16  # numbers: of 256 KB in float32 a core's cache holds a few
-_LEAST_WEIGHT, _LEAST_LIKELIHOOD = np.float32(-60), np.float32(-80)  # logs: less would take no part, and much longer
-_UNSURE = 1e-19  # a sum below would be of raised numbers by more than the rounding of float32
+_GROUP = 8  # positions at most: over these a text seldom changes evidence by more than float32 can hold
+_PORTION = 1 << 20  # numbers: 4 MB in float32; with fewer, calls take longer than arithmetic
+_TOP, _LEAST = 80.0, -86.0  # logs of the largest and the smallest weight that is kept; e^-87 is the last in float32
+_LEAST_SCALE = np.float32(-84)  # log: less leaves weights below e^-4, which take no part in sums that are sure
+_LEAST_LIKELIHOOD = np.float32(-80)  # log: less would take no part, and much longer
+_LEAST_SUM = 1e-19  # of likelihoods: a sum below would be of raised numbers by more than the rounding of float32
+_TINY = np.finfo(np.float32).tiny
+_SURE = np.float32(np.exp(13))  # a sum above that is changed by what is left out by less than float32 rounds
 
 
-def likelihoods_of(logprobs_X: Floats) -> Floats:
-    """The probability of each token, without numbers so small that processors are slow with them."""
-    powers_X: Floats = np.exp(np.maximum(logprobs_X, _LEAST_LIKELIHOOD))
-    return powers_X
+def likelihoods_of(logprobs_NT: Floats) -> Floats:
+    """The probability [G, M] of each token; 1 at positions that only fill a group."""
+    powers_GM: Floats = np.exp(_grouped(np.maximum(logprobs_NT, _LEAST_LIKELIHOOD)))
+    return powers_GM
+
+
+def weights_of(log_weights_NT: NDArray[np.float64]) -> Floats:
+    """[1 + G, M]: the largest log-weight of each group, and then the weights relative to it, the largest being e^80.
+
+    Log-weights may lack a number of their own for each token, the same for all experts.
+    """
+    logs_GM = _grouped(log_weights_NT, mode="edge")
+    kept = np.empty((len(logs_GM) + 1, logs_GM.shape[1]), np.float32)
+    kept[0] = logs_GM.max(0)
+    kept[1:] = np.exp(np.maximum(logs_GM - kept[0] + _TOP, _LEAST))
+    return kept
+
+
+def _grouped(values_NT: NDArray[Number], **padding: Any) -> NDArray[Number]:
+    """Values [G, M]; the groups of a block are of one size, and the last may be longer than the block."""
+    num_blocks, block_size = values_NT.shape
+    num_groups = -(-block_size // _GROUP)
+    padded_NT = np.pad(values_NT, ((0, 0), (0, -block_size % num_groups)), **padding)
+    return np.ascontiguousarray(padded_NT.reshape(num_blocks * num_groups, -1).T)
+
+
+def _portions(height: int, num_groups: int) -> list[slice]:
+    """Consecutive groups, about `_PORTION` numbers of them at once where there are `height` of each."""
+    num_portions = min(num_groups, -(-height * num_groups // _PORTION))
+    bounds = [num_groups * number // num_portions for number in range(num_portions + 1)]
+    return [slice(first, stop) for first, stop in pairwise(bounds)]
 
 
 @np.errstate(invalid="ignore", divide="ignore")
 def fixed_total(weights_E: NDArray[np.float64], likelihoods: Sequence[Floats]) -> float:
-    """Σ_x log Σ_e w_e · p_e(x); NaN where that is not sure."""
-    num_tokens, weights, total = len(likelihoods[0]), weights_E.astype(np.float32), 0.0
-    scratch_2C = np.empty((2, min(num_tokens, _PORTION)), np.float32)
-    for first in range(0, num_tokens, _PORTION):
-        sums_C, one_C = scratch_2C[:, : min(_PORTION, num_tokens - first)]
-        sums_C[:] = 0
-        for weight, likelihoods_X in zip(weights, likelihoods, strict=True):
-            sums_C += np.multiply(likelihoods_X[first : first + _PORTION], weight, out=one_C)
-        total += _log_total(sums_C)
+    """Σ log Σ_e w_e · p_e over all tokens; NaN where that is not sure."""
+    weights, total = weights_E.astype(np.float32), 0.0
+    for some in _portions(3 * len(likelihoods[0]), likelihoods[0].shape[1]):
+        sums_GC = likelihoods[0][:, some] * weights[0]
+        one_GC = np.empty_like(sums_GC)
+        for weight, likelihoods_GM in zip(weights[1:], likelihoods[1:], strict=True):
+            sums_GC += np.multiply(likelihoods_GM[:, some], weight, out=one_GC)
+        total += _log_total(sums_GC) if sums_GC.min() > _LEAST_SUM else float("nan")  # that also of NaN
     return total
 
 
 @np.errstate(invalid="ignore", divide="ignore")
 def weighted_total(
-    log_prior_EN: NDArray[np.float64],
-    evidence: Sequence[Floats],
-    likelihoods: Sequence[Floats],
-    block_size: int,
-    top_k: int | None,
+    log_prior_EN: NDArray[np.float64], weights: Sequence[Floats], likelihoods: Sequence[Floats], top_k: int | None
 ) -> float:
-    """The same with weights in proportion to prior · exp(evidence), of the best `top_k`; a prior for each block.
+    """The same with weights in proportion to prior · weight, of the best `top_k`.
 
-    All evidence may be beside the real one by a number of its own for each token.
+    The prior is one of each block, or [E, 1] where all have the same.
     """
-    num_experts, num_tokens = len(evidence), len(likelihoods[0])
-    size = max(1, _PORTION // (num_experts * block_size)) * block_size
-    scratch = np.empty((2, num_experts, min(size, num_tokens)), np.float32)
-    priors_EN, total = log_prior_EN.astype(np.float32), 0.0
-    is_constant = bool((priors_EN == priors_EN[:, :1]).all())
-    for first in range(0, num_tokens, size):
-        stop = min(first + size, num_tokens)
-        joint_EC, other_EC = scratch[:, :, : stop - first]
-        for place, evidence_X in enumerate(evidence):
-            prior: Floats | np.float32 = priors_EN[place, 0]
-            if not is_constant:
-                of_blocks_N = priors_EN[place, first // block_size : -(-stop // block_size)]
-                prior = np.repeat(of_blocks_N, block_size)[: stop - first]
-            np.add(evidence_X[first:stop], prior, out=joint_EC[place])
-        total += _portion_total(joint_EC, other_EC, [one_X[first:stop] for one_X in likelihoods], top_k)
+    num_experts, (size, num_groups) = len(weights), likelihoods[0].shape
+    log_prior_EM = _prior_of_groups(log_prior_EN, num_groups)
+    scales_EM = _scales(log_prior_EM, weights)
+    total, unsure = 0.0, list[Places]()
+    for some in _portions(num_experts * size, num_groups):
+        joint_EGC = np.empty((num_experts, size, some.stop - some.start), np.float32)
+        for one, scales_M, joint_GC in zip(weights, scales_EM, joint_EGC, strict=True):
+            np.multiply(one[1:, some], scales_M[some], out=joint_GC)
+        shares_GC, totals_GC = _shares(joint_EGC, [one[:, some] for one in likelihoods], top_k)
+        mixed_GC = np.divide(shares_GC, totals_GC, out=totals_GC)
+        if not shares_GC.min() > _SURE:  # also of NaN
+            positions, groups = np.nonzero(~(shares_GC > _SURE))
+            mixed_GC[positions, groups] = 1
+            unsure.append((positions, groups + some.start))
+        total += _log_total(mixed_GC)
+    if unsure:
+        positions, groups = map(np.concatenate, zip(*unsure, strict=True))
+        total += _unsure_total(log_prior_EM, weights, likelihoods, (positions, groups), top_k)
     return total
 
 
-def _portion_total(joint_EC: Floats, scratch_EC: Floats, likelihoods: Sequence[Floats], top_k: int | None) -> float:
-    is_best_EC = None
-    if top_k is not None and top_k < len(joint_EC):
-        best = _best(joint_EC, top_k)
-        is_best_EC, greatest_C = _is_best(joint_EC, best[-1], top_k), best[0]
+def _prior_of_groups(log_prior_EN: NDArray[np.float64], num_groups: int) -> Floats:
+    """[E, M], or [E, 1] of one prior for all."""
+    priors_EN = log_prior_EN.astype(np.float32)
+    return priors_EN if priors_EN.shape[1] == 1 else np.repeat(priors_EN, num_groups // priors_EN.shape[1], 1)
+
+
+def _scales(log_prior_EM: Floats, weights: Sequence[Floats]) -> Floats:
+    """Prior times the largest weight [E, M] of each group, relative to the expert with the largest."""
+    logs_EM = np.stack([one[0] for one in weights])
+    logs_EM -= (logs_EM + log_prior_EM).max(0)  # first the large numbers, whose difference float32 holds exactly
+    logs_EM += log_prior_EM
+    scales_EM: Floats = np.exp(np.clip(logs_EM, _LEAST_SCALE, None, out=logs_EM), out=logs_EM)
+    scales_EM -= np.exp(_LEAST_SCALE)  # 0 where it was less
+    return scales_EM
+
+
+def _shares(joint_EGC: Floats, likelihoods: Sequence[Floats], top_k: int | None) -> tuple[Floats, Floats]:
+    """The sums [G, C] of joint · likelihood and of joint, over the best `top_k`. Overwrites `joint_EGC`."""
+    if top_k is None or top_k >= len(joint_EGC):
+        totals_GC = joint_EGC.sum(0)
     else:
-        greatest_C = joint_EC.max(0)
-    np.subtract(joint_EC, greatest_C, out=joint_EC)
-    np.maximum(joint_EC, _LEAST_WEIGHT, out=joint_EC)
-    np.exp(joint_EC, out=joint_EC)
-    if is_best_EC is not None:
-        np.multiply(joint_EC, is_best_EC, out=joint_EC)
-    totals_C = joint_EC.sum(0)
-    for weights_C, shares_C, likelihoods_C in zip(joint_EC, scratch_EC, likelihoods, strict=True):
-        np.multiply(weights_C, likelihoods_C, out=shares_C)
-    return _log_total(scratch_EC.sum(0), totals_C)
+        best = _best(joint_EGC, top_k)
+        np.multiply(joint_EGC, _is_best(joint_EGC, best), out=joint_EGC)
+        totals_GC = np.add.reduce(best)
+    for joint_GC, likelihoods_GC in zip(joint_EGC, likelihoods, strict=True):
+        joint_GC *= likelihoods_GC
+    return joint_EGC.sum(0), totals_GC
 
 
-def _log_total(sums_C: Floats, totals_C: Floats | None = None) -> float:
-    if not sums_C.min() > _UNSURE:  # also of NaN
+def _log_total(numbers_GC: Floats) -> float:
+    """The sum of their logarithms. Of a group's numbers, the product is one in float64."""
+    return float(np.log(np.multiply.reduce(numbers_GC, 0, dtype=np.float64)).sum())
+
+
+def _unsure_total(
+    log_prior_EM: Floats, weights: Sequence[Floats], likelihoods: Sequence[Floats], places: Places, top_k: int | None
+) -> float:
+    """The sum over a few tokens from logarithms; NaN where one of them was raised when it was kept."""
+    positions, groups = places
+    weights_EU = np.array([one[positions + 1, groups] for one in weights], dtype=np.float64)
+    likelihoods_EU = np.array([one[places] for one in likelihoods], dtype=np.float64)
+    if not (weights_EU.min() > np.exp(_LEAST + 1) and likelihoods_EU.min() > np.exp(_LEAST_LIKELIHOOD + 1)):
         return float("nan")
-    shares_C = sums_C if totals_C is None else np.divide(sums_C, totals_C, out=sums_C)
-    return float(np.log(shares_C, out=shares_C).sum(dtype=np.float64))
+    largest_EU = np.array([one[0, groups] for one in weights], dtype=np.float64)
+    logs_EU = np.log(weights_EU) + largest_EU + log_prior_EM[:, groups if log_prior_EM.shape[1] > 1 else [0]]
+    others_EU = np.argsort(-logs_EU, axis=0, kind="stable")[top_k:] if top_k else np.empty((0, len(groups)), int)
+    np.put_along_axis(logs_EU, others_EU, -np.inf, axis=0)
+    shares_EU = np.exp(logs_EU - logs_EU.max(0))
+    return float(np.log((shares_EU * likelihoods_EU).sum(0) / shares_EU.sum(0)).sum())
 
 
-def _is_best(logs_EC: Floats, least_C: Floats, top_k: int) -> NDArray[np.bool_]:
-    """Which are the `top_k` largest of each column, of equal ones those that come first."""
-    is_best_EC = logs_EC >= least_C
-    if np.count_nonzero(is_best_EC) > top_k * logs_EC.shape[1]:
-        counts_C = is_best_EC.view(np.uint8).sum(0, dtype=np.min_scalar_type(len(logs_EC)))
-        columns = np.flatnonzero(counts_C > top_k)
-        order_EM = np.argsort(-logs_EC[:, columns], axis=0, kind="stable")
-        is_best_EC[order_EM[top_k:], columns] = False
-    return is_best_EC
+def _is_best(joint_EGC: Floats, best: Floats) -> NDArray[np.bool_]:
+    """Which are the best at each token, of equal ones those that come first; nothing so small as not to count."""
+    is_best_EGC = joint_EGC >= np.clip(best[-1], _TINY, None)
+    if np.count_nonzero(is_best_EGC) > np.count_nonzero(best >= _TINY):
+        counts_GC = is_best_EGC.view(np.uint8).sum(0, dtype=np.min_scalar_type(len(joint_EGC)))
+        positions, groups = np.nonzero(counts_GC > len(best))
+        order_EU = np.argsort(-joint_EGC[:, positions, groups], axis=0, kind="stable")
+        is_best_EGC[order_EU[len(best) :], positions, groups] = False
+    return is_best_EGC
 
 
-def _best(logs_EC: Floats, k: int) -> list[Floats]:
-    """The k largest numbers of each column, in order: each row passes the best so far, and pushes out a smaller."""
-    best = list(np.empty((k, logs_EC.shape[1]), np.float32))
-    smaller = list(np.empty((2, logs_EC.shape[1]), np.float32))
-    for number, passed_C in enumerate(logs_EC):
+def _best(joint_EGC: Floats, k: int) -> Floats:
+    """The k largest numbers of each token, in order: each row passes the best so far, and pushes out a smaller."""
+    best = np.empty((k, *joint_EGC.shape[1:]), np.float32)
+    smaller = np.empty((2, *joint_EGC.shape[1:]), np.float32)
+    for number, passed_GC in enumerate(joint_EGC):
         for place in range(min(number, k - 1)):
-            next_C = np.minimum(best[place], passed_C, out=smaller[place % 2])
-            np.maximum(best[place], passed_C, out=best[place])
-            passed_C = next_C
+            next_GC = np.minimum(best[place], passed_GC, out=smaller[place % 2])
+            np.maximum(best[place], passed_GC, out=best[place])
+            passed_GC = next_GC
         if number < k:
-            best[number][:] = passed_C
+            best[number] = passed_GC
         else:
-            np.maximum(best[-1], passed_C, out=best[-1])
+            np.maximum(best[-1], passed_GC, out=best[-1])
     return best

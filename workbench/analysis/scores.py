@@ -258,15 +258,18 @@ def mixed_perplexities(
     artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
     for one in chain.from_iterable(artifacts):
         _checked(one)
-    routed = planned.route is not None
-    distances = [load_distances(session, storage, planned, rows[0]) if routed else None for rows in texts]
+    distances = [_distances(session, storage, planned, rows[0]) if planned.route else None for rows in texts]
     return mixed(gate_of(planned), artifacts, distances)
 
 
 def load_distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> Distances:
     """The distances of a scored text to the centres of a plan's clustering; raises ScoresError when there are none."""
-    from engine.clusters.distances import open_distances, require_same_text
+    from engine.clusters.distances import open_distances
 
+    return open_distances(_distances(session, storage, planned, evaluation).folder)
+
+
+def _distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> ArtifactRef:
     assert planned.route is not None
     artifact = find_distances(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
     if artifact is None:
@@ -275,9 +278,16 @@ def load_distances(session: Session, storage: Storage, planned: GenerationPlan, 
             f"“{planned.model}” are not measured.",
             f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
-    folder = _checked(storage.kept(artifact))
-    require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
-    return open_distances(folder)
+    kept = storage.kept(artifact)
+    _require_same_text(kept, storage.kept(evaluation.artifact))
+    return kept
+
+
+@lru_cache(maxsize=4096)
+def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
+    from engine.clusters.distances import require_same_text
+
+    require_same_text(_checked(distances), _checked(scores))
 
 
 @lru_cache(maxsize=4096)

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from engine.clusters.distances import open_distances
 from engine.errors import ScoresError
 from engine.files import ArtifactRef, write_manifest
 from engine.inference import kept_scores
 from engine.inference.kept_scores import CACHE, ByteCache
 from engine.inference.scores import counted_tokens, mixed_perplexities, mixed_perplexity, open_scores
 from engine.mixing.base import Gate
-from engine.mixing.evidence import EvidenceRule
+from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.fixed import FixedGate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 
 NUM_EXPERTS, BLOCK = 4, 20
@@ -35,6 +47,12 @@ GATES: dict[str, Gate] = {
     "one": PosteriorGate([0, 0, 1, 0]),
 }
 Texts = list[list[ArtifactRef]]
+EVIDENCE: st.SearchStrategy[AnyEvidence] = st.sampled_from(["prefix", "last_token", EvidenceRule(0.5, 0.6, 0.98, 0.08)])
+TEMPERATURES, POWERS, FREEZES = (
+    st.sampled_from([0.01, 0.1, 2.0]),
+    st.sampled_from([2.0, 4.0]),
+    st.sampled_from([None, 5]),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +82,85 @@ def texts(tmp_path: Path) -> Texts:
     ]
 
 
-def as_read(gate: Gate, text: Sequence[ArtifactRef]) -> float:
+@pytest.fixture
+def distances(tmp_path: Path) -> list[ArtifactRef]:
+    """Of each text, to as many clusters as there are experts."""
+    draw = np.random.default_rng(1)
+    return [measured(tmp_path / f"{text}-near", draw, size) for text, size in enumerate((205, 205, 97))]
+
+
+def measured(folder: Path, draw: np.random.Generator, size: int) -> ArtifactRef:
+    folder.mkdir()
+    squared_KX = draw.uniform(0, 3, (NUM_EXPERTS, size))
+    np.save(folder / "further.npy", (squared_KX - squared_KX.min(0)).astype(np.float32))
+    np.save(folder / "nearest.npy", squared_KX.min(0).astype(np.float32))
+    np.save(folder / "known.npy", np.arange(size, dtype=np.int32))
+    (folder / "distances.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": size}), encoding="utf-8")
+    return ArtifactRef(folder, write_manifest(folder))
+
+
+def as_read(gate: Gate, text: Sequence[ArtifactRef], near: ArtifactRef | None = None) -> float:
     folders = [one.folder for one in text]
-    return mixed_perplexity(gate, *open_scores(folders), None, counted_tokens(folders[0]))
+    distances = None if near is None else open_distances(near.folder)
+    return mixed_perplexity(gate, *open_scores(folders), distances, counted_tokens(folders[0]))
 
 
-def kept(gate: Gate, texts: Texts) -> list[float]:
-    return mixed_perplexities(gate, texts, [None] * len(texts))
+def kept(gate: Gate, texts: Texts, distances: Sequence[ArtifactRef | None] = (None,) * 3) -> list[float]:
+    return mixed_perplexities(gate, texts, distances)
+
+
+CONFIGS: st.SearchStrategy[GateConfig] = st.one_of(
+    st.builds(FixedGateConfig),
+    st.builds(PosteriorGateConfig, evidence=EVIDENCE),
+    st.builds(UpdatingGateConfig, evidence=EVIDENCE, update_every=st.sampled_from([1, 9, BLOCK, 33, 10_000])),
+    st.builds(ClusterGateConfig, temperature=TEMPERATURES, distance_power=POWERS, freeze_after=FREEZES),
+    st.builds(
+        ClusterPosteriorGateConfig,
+        evidence=EVIDENCE,
+        temperature=TEMPERATURES,
+        distance_power=POWERS,
+        freeze_after=FREEZES,
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    config=CONFIGS,
+    weights=st.lists(st.just(0.0) | st.floats(1e-6, 1e6), min_size=NUM_EXPERTS, max_size=NUM_EXPERTS).filter(any),
+    top_k=st.none() | st.integers(1, NUM_EXPERTS),
+    clusters=st.permutations([0, 1, 2, 3]) | st.just([2, 2, 1, 0]),
+    has_unclustered=st.booleans(),
+)
+def test_every_gate_prior_and_toggle_gives_what_is_read(
+    config: GateConfig,
+    weights: list[float],
+    top_k: int | None,
+    clusters: list[int | None],
+    has_unclustered: bool,
+    texts: Texts,
+    distances: list[ArtifactRef],
+) -> None:
+    if has_unclustered and config.kind == "cluster-posterior":
+        clusters = [*clusters[:3], None]
+    gate = build_gate(replace(config, top_k=top_k), weights, Routing(clusters))
+    expected = [as_read(gate, *both) for both in zip(texts, distances, strict=True)]
+    assert kept(gate, texts, distances) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_toggle_of_a_cluster_gate_reads_no_file(
+    texts: Texts, distances: list[ArtifactRef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routing = Routing(range(NUM_EXPERTS))
+    kept(ClusterGate([1.0] * NUM_EXPERTS, routing, top_k=2), texts, distances)
+    monkeypatch.setattr(kept_scores, "open_scores", lambda _: pytest.fail("a file is read"))
+    monkeypatch.setattr(kept_scores, "open_distances", lambda _: pytest.fail("a file is read"))
+    kept(ClusterGate(PRIOR, routing, top_k=2), texts, distances)
+
+
+def test_a_cluster_gate_without_distances_is_refused(texts: Texts) -> None:
+    with pytest.raises(ScoresError, match="distances"):
+        kept(ClusterGate(PRIOR, Routing(range(NUM_EXPERTS))), texts)
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
@@ -115,19 +205,19 @@ def test_a_token_that_nobody_finds_possible_is_summed_exactly(tmp_path: Path) ->
     logprobs[:, 30] = -200
     text = [written(tmp_path / str(expert), row) for expert, row in enumerate(logprobs)]
     for gate in GATES.values():
-        assert kept(gate, [text]) == pytest.approx([as_read(gate, text)], rel=1e-12)
+        assert kept(gate, [text], [None]) == pytest.approx([as_read(gate, text)], rel=1e-12)
 
 
 def test_tokens_that_do_not_count_are_left_out(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     counts = draw.random(50) < 0.5
     text = [written(tmp_path / str(expert), -draw.exponential(3, 50), counts) for expert in range(NUM_EXPERTS)]
-    assert kept(GATES["prefix"], [text]) == [as_read(GATES["prefix"], text)]
+    assert kept(GATES["prefix"], [text], [None]) == [as_read(GATES["prefix"], text)]
 
 
 def test_scores_of_several_texts_are_refused(texts: Texts) -> None:
     with pytest.raises(ScoresError, match="differ in their tokens"):
-        kept(GATES["prefix"], [[*texts[0][:3], texts[2][3]]])
+        kept(GATES["prefix"], [[*texts[0][:3], texts[2][3]]], [None])
 
 
 def test_the_least_recently_used_arrays_leave_a_full_cache() -> None:

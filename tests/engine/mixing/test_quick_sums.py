@@ -1,4 +1,4 @@
-"""Quick sums of kept likelihoods are those of the gates' weights, up to the rounding of float32."""
+"""Quick sums of kept likelihoods and weights are those of the gates' weights, up to the rounding of float32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
-from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total
+from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total, weights_of
 
 EVIDENCE: list[AnyEvidence] = ["prefix", "last_token", EvidenceRule(0.5, 0.6, 0.98, 0.08)]
 PRIOR = [1.0, 2.0, 0.5, 3.0, 1.5]
@@ -23,32 +23,30 @@ def scores(num_blocks: int = 37, block_size: int = 19) -> Tensor:
     return -torch.empty(5, num_blocks, block_size).exponential_(1 / 3, generator=torch.Generator().manual_seed(0))
 
 
-def quick(gate: PosteriorGate, scores_ENT: Tensor, num_tokens: int | None = None) -> float:
-    """The total of the first tokens."""
+def quick(gate: PosteriorGate, scores_ENT: Tensor) -> float:
     priors_EN = gate.priors(scores_ENT)[:, :-1].numpy()
-    evidence_EX, likelihoods_EX = (
-        [row.flatten()[:num_tokens] for row in rows]
-        for rows in (gate.seen(scores_ENT).float().numpy(), map(likelihoods_of, scores_ENT.numpy()))
-    )
-    return weighted_total(priors_EN, evidence_EX, likelihoods_EX, scores_ENT.shape[2], gate.top_k)
+    weights = [weights_of(seen_NT) for seen_NT in gate.seen(scores_ENT).numpy()]
+    return weighted_total(priors_EN, weights, [likelihoods_of(one_NT) for one_NT in scores_ENT.numpy()], gate.top_k)
+
+
+def quick_fixed(weights_E: list[float], scores_ENT: Tensor) -> float:
+    return fixed_total(np.array(weights_E), [likelihoods_of(one_NT) for one_NT in scores_ENT.numpy()])
 
 
 @every_top_k
 @pytest.mark.parametrize("evidence", EVIDENCE, ids=str)
 @pytest.mark.parametrize("portion", [1, 700, 1 << 16])
+@pytest.mark.parametrize("block_size", [1, 7, 19, 64])
 def test_a_total_is_that_of_the_weights(
-    top_k: int | None, evidence: AnyEvidence, portion: int, monkeypatch: pytest.MonkeyPatch
+    top_k: int | None, evidence: AnyEvidence, portion: int, block_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.mixing.quick_sums._PORTION", portion)
-    scores_ENT = scores()
+    scores_ENT = scores(37, block_size)
     for gate in (
         PosteriorGate(PRIOR, evidence, top_k),
         UpdatingGate(PRIOR, evidence, top_k, update_every=scores_ENT.shape[2]),
     ):
-        expected = gate.mixed(scores_ENT)
-        assert quick(gate, scores_ENT) == pytest.approx(float(expected.sum()), rel=1e-6)
-        fewer = scores_ENT[0].numel() - 7  # the last block is not full
-        assert quick(gate, scores_ENT, fewer) == pytest.approx(float(expected.flatten()[:fewer].sum()), rel=1e-6)
+        assert quick(gate, scores_ENT) == pytest.approx(float(gate.mixed(scores_ENT).sum()), rel=1e-6)
 
 
 @every_top_k
@@ -65,17 +63,35 @@ def test_of_equal_weights_the_first_experts_take_part(top_k: int | None) -> None
 def test_a_fixed_total_is_that_of_the_weights(top_k: int | None, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.mixing.quick_sums._PORTION", portion)
     gate, scores_ENT = FixedGate(PRIOR, top_k), scores()
-    likelihoods = [likelihoods_of(row.flatten()) for row in scores_ENT.numpy()]
-    total = fixed_total(gate.log_weights_E.exp().numpy(), likelihoods)
+    total = quick_fixed(gate.log_weights_E.exp().tolist(), scores_ENT)
     assert total == pytest.approx(float(gate.mixed(scores_ENT).sum()), rel=1e-6)
 
 
-@pytest.mark.parametrize("value", [-45.0, -1e4, -math.inf, math.nan])
+@pytest.mark.parametrize("value", [-90.0, -1e4, -math.inf, math.nan])
 def test_a_token_that_nobody_finds_possible_is_left_to_exact_sums(value: float) -> None:
     scores_ENT = scores()
     scores_ENT[:, 36, 18] = value
     assert math.isnan(quick(PosteriorGate(PRIOR), scores_ENT))
-    assert math.isnan(fixed_total(np.full(5, 0.2), [likelihoods_of(row.flatten()) for row in scores_ENT.numpy()]))
+    assert math.isnan(quick_fixed([0.2] * 5, scores_ENT))
+
+
+@every_top_k
+@pytest.mark.parametrize("likelihood", [-70.0, -60.0, -45.0])
+def test_a_token_that_everybody_is_surprised_by_counts_as_exactly(top_k: int | None, likelihood: float) -> None:
+    scores_ENT = scores()
+    scores_ENT[:, 3, 5] = likelihood
+    scores_ENT[:, 3, 6] = -1.0  # soon after: its group has weights far below its largest
+    for gate in (PosteriorGate(PRIOR, top_k=top_k), PosteriorGate(PRIOR, "last_token", top_k)):
+        assert quick(gate, scores_ENT) == pytest.approx(float(gate.mixed(scores_ENT).sum()), rel=1e-6)
+
+
+@every_top_k
+def test_an_expert_that_was_far_behind_counts_where_it_takes_the_lead(top_k: int | None) -> None:
+    scores_ENT = scores(5, 24)
+    scores_ENT[0] = -1.0
+    scores_ENT[0, :, 10:12] = -70.0  # within one group it falls behind all others
+    gate = PosteriorGate([1e12, *PRIOR[1:]], top_k=top_k)
+    assert quick(gate, scores_ENT) == pytest.approx(float(gate.mixed(scores_ENT).sum()), rel=1e-6)
 
 
 def test_a_sure_expert_who_is_surprised_counts_as_exactly() -> None:
