@@ -130,6 +130,8 @@ def test_in_another_environment_a_difference_is_no_verdict(trained: Do, capsys) 
     assert result["verdict"] == "unknown"
     assert result["reasons"] == [f"The environment is another: processor another one, now {environment['processor']}."]
     assert len(result["tensors"]) == 1
+    assert main(["verify", "--replay", "small/court"]) == 1
+    assert "Not as in the training: processor another one, now" in capsys.readouterr().err
     with transaction() as session:
         job = session.scalars(select(Job).where(Job.kind == "train-joint")).one()
         job.result = {name: value for name, value in job.result.items() if name != "environment"}
