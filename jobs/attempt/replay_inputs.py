@@ -51,7 +51,7 @@ def put_into(replay: Path, work: Path) -> None:
 
 
 def drop_oldest(settings: Settings) -> None:
-    """Deletes the oldest kept checkpoints until the others have room in `WORKBENCH_REPLAY_BYTES`."""
+    """Deletes the oldest kept checkpoints until the others fit into `WORKBENCH_REPLAY_BYTES`."""
     left = settings.replay_bytes
     for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{_DROPPED}"):
         shutil.rmtree(cut_off, ignore_errors=True)

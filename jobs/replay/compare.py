@@ -18,7 +18,8 @@ Points = Mapping[tuple[str, int], float]  # values by metric and step
 
 def compare_weights(thing: str, stored: Path, made: Path) -> tuple[int, list[TensorDifference]]:
     """The number of tensors of an artifact, and those that differ; files with equal bytes are not read as tensors."""
-    count, different = 0, []
+    count = 0
+    different: list[TensorDifference] = []
     names = {path.relative_to(folder) for folder in (stored, made) for path in folder.rglob("*.safetensors")}
     for name in sorted(names):
         one, other = stored / name, made / name

@@ -181,8 +181,8 @@ def _drive(work: ReplayWork, training: Training, plan: PlannedReplay, made: _Mad
 
 def _compare_artifacts(settings: Settings, work: ReplayWork) -> tuple[int, list[TensorDifference]]:
     """Compares every artifact with weights that the training made and that is still stored."""
-    count, different = 0, []
-    stored = get_storage(settings)
+    count, stored = 0, get_storage(settings)
+    different: list[TensorDifference] = []
     with database.reading(settings) as session:
         things = {id: _thing(session, id) for id in sorted(work.storage.made.ids()) if session.get(Artifact, id)}
     for id, thing in things.items():

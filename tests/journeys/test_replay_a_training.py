@@ -99,7 +99,7 @@ def test_an_added_expert_is_replayed_after_it_joined_and_was_renamed(trained: Do
     assert (result["verdict"], result["plan"]["from_step"]) == ("equal", 20)
 
 
-def test_without_a_kept_checkpoint_the_whole_training_is_made_again(trained: Do, capsys, monkeypatch) -> None:
+def test_without_a_kept_checkpoint_all_steps_are_made_again(trained: Do, capsys, monkeypatch) -> None:
     monkeypatch.setenv("WORKBENCH_REPLAY_BYTES", "0")
     get_settings.cache_clear()
     done(trained({**SAILOR, "training": SHORT}))
@@ -130,6 +130,8 @@ def test_in_another_environment_a_difference_is_no_verdict(trained: Do, capsys) 
     assert result["verdict"] == "unknown"
     assert result["reasons"] == [f"The environment is another: processor another one, now {environment['processor']}."]
     assert len(result["tensors"]) == 1
+    assert main(["verify", "--replay", "small/court"]) == 1
+    assert "Not as in the training: processor another one, now" in capsys.readouterr().err
     with transaction() as session:
         job = session.scalars(select(Job).where(Job.kind == "train-joint")).one()
         job.result = {name: value for name, value in job.result.items() if name != "environment"}
@@ -156,10 +158,10 @@ def test_an_expert_that_no_steps_made_is_refused(trained: Do, capsys) -> None:
 def test_the_threads_of_the_training_are_those_of_its_replay(trained: Do, monkeypatch) -> None:
     training = replays.find_training(get_settings(), "small/court")
     assert training.environment is not None
-    asked: list[int] = []
-    monkeypatch.setattr(replays.torch, "set_num_threads", asked.append)
+    requested: list[int] = []
+    monkeypatch.setattr(replays.torch, "set_num_threads", requested.append)
     assert replays.replay(get_settings(), training).verdict == "equal"
-    assert training.environment.threads in asked
+    assert training.environment.threads in requested
 
 
 @pytest.mark.slow
@@ -172,7 +174,7 @@ def test_experts_of_other_methods_are_replayed(trained: Do, capsys, method: str)
 
 
 @pytest.mark.slow
-def test_a_whole_model_a_mode_expert_and_a_composition_are_replayed(trained: Do, capsys) -> None:
+def test_a_full_model_a_mode_expert_and_a_composition_are_replayed(trained: Do, capsys) -> None:
     done(trained({**SAILOR, "full_model": True, "watch": ["court"], "training": {**SHORT, "patience": 2}}))
     mode = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 1}, "training": SHORT}
     for domain in ("court", "sea"):

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from workbench.tables import Base, RegistryIdentity
 
-_AT_ONCE = 1000  # rows in memory, but for tables that refer to themselves
+_BATCH_ROWS = 1000  # rows in memory, but for tables that refer to themselves
 Row = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ def copy_rows(source: Connection, target: Connection) -> int:
     copied = 0
     for table in Base.metadata.sorted_tables:
         statement, rows = _insertion(table, target), iter(_ordered(table, _rows(source, table)))
-        while some := list(islice(rows, _AT_ONCE)):
+        while some := list(islice(rows, _BATCH_ROWS)):
             target.execute(statement, some)
             copied += len(some)
     if target.dialect.name == "postgresql":
@@ -55,7 +55,7 @@ def _rows(source: Connection, table: Table) -> Iterator[Row]:
     columns: list[ColumnElement[Any]] = [
         cast(column, Text).label(column.name) if _is_json(column) else column for column in table.columns
     ]
-    rows = source.execution_options(yield_per=_AT_ONCE).execute(select(*columns))
+    rows = source.execution_options(yield_per=_BATCH_ROWS).execute(select(*columns))
     return (dict(row) for row in rows.mappings())
 
 

@@ -43,8 +43,8 @@ def test_the_last_checkpoint_but_one_and_the_notes_are_kept(tmp_path: Path, proc
 def test_a_call_that_was_cut_off_is_repeated_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
-    work, whole = (finished(tmp_path, name, processes=True) for name in ("a", "b"))
-    keep_for_replay(whole)
+    work, undisturbed = (finished(tmp_path, name, processes=True) for name in ("a", "b"))
+    keep_for_replay(undisturbed)
     renames = iter(range(stop_at + 1))
     rename = Path.rename
 
@@ -59,11 +59,11 @@ def test_a_call_that_was_cut_off_is_repeated_to_the_same_end(
             keep_for_replay(work)
     assert not work.with_name("replay").exists()
     keep_for_replay(work)
-    assert files(work.with_name("replay")) == files(whole.with_name("replay"))
+    assert files(work.with_name("replay")) == files(undisturbed.with_name("replay"))
     assert not work.with_name(".replay.new").exists()
 
 
-def test_the_oldest_checkpoints_make_room_and_the_notes_stay(tmp_path: Path) -> None:
+def test_the_oldest_checkpoints_are_deleted_and_the_notes_stay(tmp_path: Path) -> None:
     kept = []
     for name in ("a", "b", "c"):
         work = finished(tmp_path, name)

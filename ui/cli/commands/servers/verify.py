@@ -168,7 +168,10 @@ def _verify_training(settings: Settings, expert: str, as_json: bool) -> bool:
     from jobs.replay.replay import find_training, plan_replay, replay
 
     training = find_training(settings, expert)
-    print_note(_plan_words(plan_replay(settings, training)))
+    plan = plan_replay(settings, training)
+    print_note(_plan_words(plan))
+    for change in plan.environment_changes:
+        print_note(f"Not as in the training: {change}.")
     with progress_bar(as_json) as draw:
         result = replay(settings, training, _step_progress(draw))
     if as_json:
