@@ -217,8 +217,8 @@ class TrainingConfig(AdaptingConfig):
     learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0, le=100)
     shard: bool = knob(
         False,
-        "Processes of one training divide parameters, gradients and optimizer states among themselves (FSDP2) in place "
-        "of holding copies of what they share: less memory each, more communication. In one process it changes nothing.",
+        "Processes of one training divide parameters, gradients and optimizer states among themselves (FSDP2) and hold "
+        "no copies of what they share: less memory each, more communication. In one process it changes nothing.",
         title="Less memory: divide the model among the processes",
     )
 

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 
 from engine.clusters.distances import open_distances
 from engine.files import ArtifactRef
-from engine.inference.scores import as_blocks, counted_tokens, open_scores, require_same_cards, score_card
+from engine.inference.scores import (
+    as_blocks,
+    counted_tokens,
+    mixed_perplexity,
+    open_scores,
+    require_same_cards,
+    score_card,
+)
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.cluster_posterior import ClusterPosteriorGate
@@ -33,6 +40,7 @@ from engine.mixing.evidence import READINGS
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.mixing.quick_sums import fixed_total, likelihoods_of, weighted_total, weights_of
+from engine.statistics.perplexity import perplexity_of
 
 MOST_BYTES = 256 << 20
 
@@ -243,3 +251,28 @@ def _block_sums(scores: ArtifactRef, gate: PosteriorGate) -> NDArray[np.float64]
         return _blocks(scores, gate).sum(-1, dtype=torch.float64)[0].numpy()
 
     return CACHE.get((scores.sha256, "sums", _block_size(scores, gate)), make)
+
+
+def mixed_perplexities(
+    gate: Gate, texts: Sequence[Sequence[ArtifactRef]], distances: Sequence[ArtifactRef | None]
+) -> list[float]:
+    """The perplexity of a mixture on each text, which is given by the artifacts with the scores of its experts.
+
+    `distances` are the artifacts with those of each text to clusters, for a gate that needs them.
+
+    As many texts as there are threads are read and summed at the same time, so that memory does not grow with them.
+    What was read is kept for the next call: so a perplexity may differ from that of
+    `mixed_perplexity` by rounding in float32.
+    """
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        quick = QuickSums(gate, texts, distances, pool)
+
+        def perplexity_on(number: int) -> float:
+            total, folders = quick.total(number), [one.folder for one in texts[number]]
+            if math.isnan(total):
+                measured = distances[number]
+                near = None if measured is None else open_distances(measured.folder)
+                return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
+            return perplexity_of(-total / quick.num_tokens(number))
+
+        return list(pool.map(perplexity_on, range(len(texts))))

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +26,6 @@ from torch import Tensor
 
 from engine.errors import ScoresError
 from engine.events import Progress
-from engine.files import ArtifactRef
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
@@ -228,31 +225,3 @@ def mixed_perplexity(
     if counted_X is not None:
         return perplexity(mix_scores(gate, scores_EX, block_size, distances), counted_X)
     return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])
-
-
-def mixed_perplexities(
-    gate: Gate, texts: Sequence[Sequence[ArtifactRef]], distances: Sequence[ArtifactRef | None]
-) -> list[float]:
-    """The perplexity of a mixture on each text, which is given by the artifacts with the scores of its experts.
-
-    `distances` are the artifacts with those of each text to clusters, for a gate that needs them.
-
-    As many texts as there are threads are read and summed at the same time, so that memory does not grow with them.
-    What was read is kept for the next call (`engine.inference.kept_scores`): so a perplexity may differ from that of
-    `mixed_perplexity` by rounding in float32.
-    """
-    from engine.clusters.distances import open_distances
-    from engine.inference.kept_scores import QuickSums
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        quick = QuickSums(gate, texts, distances, pool)
-
-        def perplexity_on(number: int) -> float:
-            total, folders = quick.total(number), [one.folder for one in texts[number]]
-            if math.isnan(total):
-                measured = distances[number]
-                near = None if measured is None else open_distances(measured.folder)
-                return mixed_perplexity(gate, *open_scores(folders), near, counted_tokens(folders[0]))
-            return perplexity_of(-total / quick.num_tokens(number))
-
-        return list(pool.map(perplexity_on, range(len(texts))))

@@ -272,7 +272,11 @@ class MultiExpertModel(nn.Module):
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
         self._require(key)
-        return {f"{place}.{name}": tensor for place, own in self.own_modules(key) for name, tensor in own.state_dict().items()}
+        return {
+            f"{place}.{name}": tensor
+            for place, own in self.own_modules(key)
+            for name, tensor in own.state_dict().items()
+        }
 
     def shared_state(self) -> dict[str, Tensor]:
         """Everything that no expert owns; tied weights once."""

@@ -62,7 +62,7 @@ def in_training_precision(
 def hold_in_training_precision(
     model: HasTensors, trained: Iterable[Tensor], precision: Precision, device: torch.device
 ) -> list[tuple[Tensor, torch.dtype]]:
-    """Holds trained weights in float32, and in fp32 all others, too; returns what changed, with its stored precision."""
+    """Holds trained weights in float32, and in fp32 all others, too; returns those, with their stored precision."""
     every = chain(model.parameters(), model.buffers()) if precision_on(precision, device) == "fp32" else trained
     stored = {id(one): (one, one.dtype) for one in every if one.dtype in _HALF}
     for one, _ in stored.values():

@@ -41,8 +41,8 @@ from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
-from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.local_parts import copy_aside
+from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 

@@ -10,7 +10,6 @@ Shapes: B rows, T positions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import torch

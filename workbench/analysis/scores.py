@@ -253,7 +253,7 @@ def mixed_perplexities(
     session: Session, storage: Storage, planned: GenerationPlan, texts: Sequence[Sequence[Evaluation]]
 ) -> list[float]:
     """The same of several texts, which are summed side by side."""
-    from engine.inference.scores import mixed_perplexities as mixed
+    from engine.inference.kept_scores import mixed_perplexities as mixed
 
     artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
     for one in chain.from_iterable(artifacts):

@@ -17,8 +17,8 @@ from engine.clusters.distances import open_distances
 from engine.errors import ScoresError
 from engine.files import ArtifactRef, write_manifest
 from engine.inference import kept_scores
-from engine.inference.kept_scores import CACHE, ByteCache
-from engine.inference.scores import counted_tokens, mixed_perplexities, mixed_perplexity, open_scores
+from engine.inference.kept_scores import CACHE, ByteCache, mixed_perplexities
+from engine.inference.scores import counted_tokens, mixed_perplexity, open_scores
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.evidence import AnyEvidence, EvidenceRule

@@ -47,8 +47,7 @@ def test_a_divided_model_trains_as_one_process_does(make_run, num_ranks: int, ex
 
 def test_a_family_with_tied_vectors_does(make_run) -> None:  # noqa: F811
     run, reference = (
-        replace(make_run("ab", folder, **more), family="gpt2")
-        for folder, more in (("many", SHARDED), ("one", {}))
+        replace(make_run("ab", folder, **more), family="gpt2") for folder, more in (("many", SHARDED), ("one", {}))
     )
     assert_same_training(together(3, run), run, by_itself(reference), reference)
 
