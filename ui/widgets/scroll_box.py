@@ -8,6 +8,6 @@ import streamlit as st
 
 
 def scroll_box(content: str, label: str, max_pixels: int) -> None:
-    """Shows HTML, which must be escaped where it is data, at most so high; `label` says what it is to a screen reader."""
+    """Shows HTML, which must be escaped where it is data, at most so high; `label` is what a screen reader says."""
     style = f"max-height:{max_pixels}px;overflow-y:auto"
     st.html(f'<div role="region" tabindex="0" aria-label="{html.escape(label)}" style="{style}">{content}</div>')
