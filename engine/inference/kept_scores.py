@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -163,7 +163,8 @@ def _with_weight(gate: Gate) -> list[int]:
 
 
 def _finite(logs_E: torch.Tensor) -> list[int]:
-    return torch.nonzero(logs_E > -torch.inf).flatten().tolist()
+    places: list[int] = torch.nonzero(logs_E > -torch.inf).flatten().tolist()
+    return places
 
 
 def _nearness(gate: Gate) -> ClusterGate | None:
@@ -171,10 +172,11 @@ def _nearness(gate: Gate) -> ClusterGate | None:
     return gate if isinstance(gate, ClusterGate) else gate.nearness if isinstance(gate, ClusterPosteriorGate) else None
 
 
-def _telescopes(gate: Gate) -> bool:
+def _telescopes(gate: Gate) -> TypeGuard[PosteriorGate]:
     """Whether the sums of blocks suffice, as in `PosteriorGate.total`."""
-    is_plain = type(gate) in (PosteriorGate, UpdatingGate)
-    return is_plain and gate.evidence == READINGS["prefix"] and gate.top_k is None
+    if not isinstance(gate, PosteriorGate) or isinstance(gate, ClusterPosteriorGate):
+        return False
+    return gate.evidence == READINGS["prefix"] and gate.top_k is None
 
 
 @lru_cache(maxsize=1 << 14)

@@ -80,7 +80,7 @@ def stored_distances(
     for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
         for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
             key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
-            if row.name in clusterings and (artifact := find_distances(session, key)) is not None:
+            if row.name in clusterings and (artifact := find_distances(session, [key])[0]) is not None:
                 distances[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
     return distances
 

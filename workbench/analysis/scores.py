@@ -34,7 +34,7 @@ from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
 from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert
+from workbench.tables import Artifact, Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
     import numpy as np
@@ -258,7 +258,10 @@ def mixed_perplexities(
     artifacts = [[storage.kept(one.artifact) for one in evaluations] for evaluations in texts]
     for one in chain.from_iterable(artifacts):
         _checked(one)
-    distances = [_distances(session, storage, planned, rows[0]) if planned.route else None for rows in texts]
+    firsts = [evaluations[0] for evaluations in texts]
+    distances: Sequence[ArtifactRef | None] = [None] * len(texts)
+    if planned.route is not None:
+        distances = _distances(session, storage, planned, firsts)
     return mixed(gate_of(planned), artifacts, distances)
 
 
@@ -266,12 +269,24 @@ def load_distances(session: Session, storage: Storage, planned: GenerationPlan, 
     """The distances of a scored text to the centres of a plan's clustering; raises ScoresError when there are none."""
     from engine.clusters.distances import open_distances
 
-    return open_distances(_distances(session, storage, planned, evaluation).folder)
+    (distances,) = _distances(session, storage, planned, [evaluation])
+    return open_distances(distances.folder)
 
 
-def _distances(session: Session, storage: Storage, planned: GenerationPlan, evaluation: Evaluation) -> ArtifactRef:
+def _distances(
+    session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
+) -> list[ArtifactRef]:
+    """Of each scored text."""
     assert planned.route is not None
-    artifact = find_distances(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    keys = [key_of(planned.route, one, planned.tokenizer_sha256) for one in evaluations]
+    found = find_distances(session, keys)
+    return [_same_text(storage, planned, *both) for both in zip(evaluations, found, strict=True)]
+
+
+def _same_text(
+    storage: Storage, planned: GenerationPlan, evaluation: Evaluation, artifact: Artifact | None
+) -> ArtifactRef:
+    """The distances of the text of an evaluation; raises ScoresError when there are none."""
     if artifact is None:
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "

@@ -17,7 +17,6 @@ from engine.files import ArtifactRef
 from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from workbench.registry.clusters.cluster_domains import former_domains
-from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
 
@@ -126,13 +125,15 @@ def distances_key(
     return f"distances-in-documents:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"
 
 
-def find_distances(session: Session, key: str) -> Artifact | None:
-    """The stored distances of a key; if there are none, those of a text of which each block was read by itself.
+def find_distances(session: Session, keys: Sequence[str]) -> list[Artifact | None]:
+    """The stored distances of each key; if there are none, those of a text of which each block was read by itself.
 
     So they were measured once; what was scored then is still mixed by them until it is evaluated again.
     """
-    former = key.replace("distances-in-documents:", "distances:", 1)
-    return find_artifact(session, key) or find_artifact(session, former)
+    former = [key.replace("distances-in-documents:", "distances:", 1) for key in keys]
+    rows = session.scalars(select(Artifact).where(Artifact.key.in_([*keys, *former])))
+    by_key = {row.key: row for row in rows}
+    return [by_key.get(key) or by_key.get(old) for key, old in zip(keys, former, strict=True)]
 
 
 def key_of(route: Route, evaluation: Evaluation, tokenizer_sha256: str) -> str:
