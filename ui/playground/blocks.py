@@ -24,7 +24,7 @@ class PlaygroundBlocks(gr.Blocks):
 
 
 def _sender(request: Any) -> Actor:
-    """Whom the guard found for a request; nobody for an event without one."""
+    """The user that the guard found for a request; nobody for an event without one."""
     if not isinstance(request, gr.Request) or request.request is None:
         return NOBODY
     actor: Actor = request.request.scope.get(ACTOR, NOBODY)

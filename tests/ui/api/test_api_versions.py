@@ -86,7 +86,7 @@ def test_a_change_of_a_member_is_one_of_the_mixture(api: TestClient, change: str
     assert tag_of(api) != tag
 
 
-def test_an_unknown_mixture_is_not_found_with_a_tag(api: TestClient) -> None:
+def test_a_tag_makes_no_mixture_known(api: TestClient) -> None:
     assert api.patch("/v1/workbench/mixtures/x", json={}, headers={"if-match": '"x"'}).status_code == 404
 
 
