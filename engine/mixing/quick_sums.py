@@ -160,7 +160,7 @@ def _unsure_total(
 
 def _is_best(joint_EGC: Floats, best: Floats) -> NDArray[np.bool_]:
     """Which are the best at each token, of equal ones those that come first; nothing so small as not to count."""
-    is_best_EGC = joint_EGC >= np.clip(best[-1], _TINY, None)
+    is_best_EGC: NDArray[np.bool_] = joint_EGC >= np.clip(best[-1], _TINY, None)
     if np.count_nonzero(is_best_EGC) > np.count_nonzero(best >= _TINY):
         counts_GC = is_best_EGC.view(np.uint8).sum(0, dtype=np.min_scalar_type(len(joint_EGC)))
         positions, groups = np.nonzero(counts_GC > len(best))
