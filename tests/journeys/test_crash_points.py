@@ -4,8 +4,8 @@ Points are counted by Python's audit events (files) and in the driver's commit. 
 before the next point. Each point is a fork that kills itself there, as `kill -9` would: no handler runs. A second fork
 takes the job back, runs it to its end and collects garbage. Rows, files and bits are compared with an undisturbed run.
 
-The suite tries some points of most kinds; `CRASH_POINTS=some` some of each that needs no network and no answer of a
-user, and `CRASH_POINTS=all` every one (`make crash-points`).
+The suite tries some points of most kinds; `CRASH_POINTS=some` some of every kind but those in LEFT_OUT, and
+`CRASH_POINTS=all` every one (`make crash-points`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
 from workbench import database_clock
 from workbench.job_records import jobs, leases
+from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.settings import get_settings
 from workbench.specs import parse_spec
@@ -40,8 +41,6 @@ from workbench.store.storage import get_storage
 from workbench.tables import Base
 
 from .conftest import work
-
-pytestmark = pytest.mark.slow
 
 TRAINING = {"num_steps": 4, "block_size": 32, "learning_rate": 5e-3, "checkpoint_every": 2, "evaluate_every": 2}
 SPECS: dict[str, dict[str, Any]] = {
@@ -69,19 +68,31 @@ MORE: dict[str, dict[str, Any]] = {  # slower ones, and those that need others b
     "merge-clusters": {"clustering": "topics", "clusters": ["0", "1"]},
     "split-cluster": {"clustering": "topics", "cluster": "0"},
     "make-cluster-domains": {"clustering": "topics"},
+    "pin-documents": {"clustering": "topics", "cluster": "0", "documents": ["FIRST_OF_SEA"]},
+    "cluster-part": SPECS["find-clusters"],
+}
+LEFT_OUT = {  # kinds that are not tried, and why
+    "compose-mode": "its only try failed, on a machine that was busy; the cause is not known yet",
+    "certify-removal": "not tried yet",
+    "classify": "not tried yet",
+    "push-expert": "it writes to a hub, which answers over the network",
+    "selfcheck": "it stores nothing, and its result holds times",
+    "replicate-demix": "it reads the results of all jobs of a replication, and stores one report",
+    "replicate-cbtm": "the same",
+    "replicate-mode": "the same",
 }
 BEFORE: dict[str, list[dict[str, Any]]] = {  # jobs that are done before
     "certify-addition": [{"kind": "train-expert", **SPECS["train-expert"]}],
     "unpack-expert": [{"kind": "pack-expert", "expert": "small/court", "file": "NEAR/court.expert"}],
     "import-expert": [{"kind": "export-expert", "expert": "small/court", "folder": "NEAR/model"}],
-    **{key: [_FIND] for key in ("make-domain", "merge-clusters", "split-cluster", "make-cluster-domains")},
+    **{key: [_FIND] for key, spec in MORE.items() if "clustering" in spec},
 }
 KINDS = {**SPECS, **MORE} if os.environ.get("CRASH_POINTS") else SPECS
 TRIED = 3  # points of each kind in the suite
 _WRITES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 _VOLATILE = {"at", "created_at", "started_at", "finished_at", "sent_at", "fence", "attempt", "owner", "progress_note"}
 _VOLATILE |= {"eta_seconds", "eta_soonest", "eta_latest", "lease_until"}
-_LEFT_OUT = {"job_events", "metrics", "registry_identity"}  # their numbers are of attempts, speeds and times
+_TABLES_LEFT_OUT = {"job_events", "metrics", "registry_identity"}  # their numbers are of attempts, speeds and times
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -169,7 +180,7 @@ def outcome(home: Path, outputs: Path) -> dict[str, list[str]]:
         tables = {
             table.name: [dict(row) for row in session.execute(select(table)).mappings()]
             for table in Base.metadata.sorted_tables
-            if table.name not in _LEFT_OUT
+            if table.name not in _TABLES_LEFT_OUT
         }
     names = {row["id"]: name_of(table, row) for table, rows in tables.items() for row in rows if "id" in row}
 
@@ -223,6 +234,18 @@ def outputs(tmp_path: Path) -> Path:
     return folder
 
 
+def first_document(path: Path) -> str:
+    """The SHA-256 of the first text in a file of JSON lines."""
+    text = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])["text"]
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_every_kind_of_job_is_tried_or_left_out_for_a_reason() -> None:
+    kinds = {name for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}
+    assert kinds == {*SPECS, *MORE, *LEFT_OUT}
+    assert not set(LEFT_OUT) & {*SPECS, *MORE}
+
+
 @pytest.fixture(params=sorted(KINDS))
 def start(
     request: pytest.FixtureRequest, home: Path, outputs: Path, trained_home: Path, tmp_path: Path
@@ -235,6 +258,7 @@ def start(
         card = work(json.loads(json.dumps(before).replace("NEAR", str(tmp_path))))
         assert card.state == "done", card.error
     text = json.dumps({"kind": request.param, **KINDS[request.param]}).replace("HERE/sea", f"{tmp_path}/sea")
+    text = text.replace("FIRST_OF_SEA", first_document(tmp_path / "sea.jsonl"))
     spec = parse_spec(json.loads(text.replace("HERE", str(outputs)).replace("NEAR", str(tmp_path))))
     with database.transaction() as session:
         job_id = jobs.create_job(session, spec)
@@ -253,6 +277,7 @@ def start(
     shutil.rmtree(ready)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_job_killed_at_any_point_ends_as_if_nothing_had_happened(
     start: Callable[[], str], home: Path, outputs: Path, tmp_path: Path
