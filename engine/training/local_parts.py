@@ -11,11 +11,11 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def part_like(whole: Tensor, own: Tensor) -> Tensor:
-    """The part of a whole tensor that corresponds to what this process holds of `own`; a number stays as it is."""
-    if not isinstance(own, DTensor) or whole.dim() == 0:
-        return whole
-    return distribute_tensor(whole.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+def part_like(full: Tensor, own: Tensor) -> Tensor:
+    """The part of a full tensor that corresponds to what this process holds of `own`; a number stays as it is."""
+    if not isinstance(own, DTensor) or full.dim() == 0:
+        return full
+    return distribute_tensor(full.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
 
 
 def copy_aside(tensor: Tensor) -> Tensor:

@@ -43,19 +43,19 @@ class ShardedGroup(RankGroup):
         """Shards a model that holds the experts of this process, in place, and moves it to the device."""
         trained = trainable(model, only_experts)
         hold_in_training_precision(model, trained.values(), config.precision, self._device)
-        whole: set[nn.Parameter] = set()
+        unsharded: set[nn.Parameter] = set()
         for key in model.keys:
             group = self._groups.get(key)
             if group is None:  # this process alone has the expert
-                whole |= set(model.expert_parameters(key).values())
+                unsharded |= set(model.expert_parameters(key).values())
                 continue
             mesh = self._mesh(group)
             for modules in _expert_modules(model, key):
                 fully_shard(modules, mesh=mesh)
         everywhere = self._mesh(dist.group.WORLD)
         for layer in model.lm.get_submodule(layout_of(model.lm).layers).children():
-            fully_shard(layer, mesh=everywhere, ignored_params=whole)
-        fully_shard(model, mesh=everywhere, ignored_params=whole, reshard_after_forward=False)
+            fully_shard(layer, mesh=everywhere, ignored_params=unsharded)
+        fully_shard(model, mesh=everywhere, ignored_params=unsharded, reshard_after_forward=False)
         for method in _FORWARD_METHODS:
             register_fsdp_forward_method(model, method)
         for module in model.modules():
@@ -81,14 +81,14 @@ class ShardedGroup(RankGroup):
 
     def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """As for `RankGroup`; parameters are made whole one after another, and kept where they are needed alone."""
-        return super().gather_state(dict(self._whole(state)))
+        return super().gather_state(dict(self._full(state)))
 
-    def _whole(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def _full(self, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in state.items():
-            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             expert = expert_of(name)
             if self.rank == (0 if expert is None else self.layout.group(expert).start):
-                yield name, whole.cpu()
+                yield name, full.cpu()
 
 
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:

@@ -279,8 +279,8 @@ def _distances(
     """Of each scored text."""
     assert planned.route is not None
     keys = [key_of(planned.route, one, planned.tokenizer_sha256) for one in evaluations]
-    found = find_distances(session, keys)
-    return [_same_text(storage, planned, *both) for both in zip(evaluations, found, strict=True)]
+    artifacts = find_distances(session, keys)
+    return [_same_text(storage, planned, *both) for both in zip(evaluations, artifacts, strict=True)]
 
 
 def _same_text(

@@ -131,10 +131,10 @@ def _show(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Shown:
             events.close()  # type: ignore[attr-defined]
             break
     shown.num_held = sum(local_part(parameter).numel() for parameter in model.parameters())
-    bytes_ = b"".join(_whole(parameter).numpy().tobytes() for parameter in model.shared_parameters().values())
+    bytes_ = b"".join(_full(parameter).numpy().tobytes() for parameter in model.shared_parameters().values())
     shown.shared = hashlib.sha256(bytes_).hexdigest()
     return shown
 
 
-def _whole(parameter: torch.Tensor) -> torch.Tensor:
+def _full(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.full_tensor().detach() if isinstance(parameter, DTensor) else parameter.detach()

@@ -36,9 +36,9 @@ def test_a_divided_model_trains_as_one_process_does(make_run, num_ranks: int, ex
     shown = together(num_ranks, run)
     expected = by_itself(reference)
     assert_same_training(shown, run, expected, reference)
-    layout, whole = Layout(tuple(sorted(set(experts))), num_ranks), model_of(sorted(set(experts)), run.family)
-    shared = sum(parameter.numel() for parameter in whole.shared_parameters().values())
-    of_expert = sum(parameter.numel() for parameter in whole.expert_parameters("a").values())
+    layout, full = Layout(tuple(sorted(set(experts))), num_ranks), model_of(sorted(set(experts)), run.family)
+    shared = sum(parameter.numel() for parameter in full.shared_parameters().values())
+    of_expert = sum(parameter.numel() for parameter in full.expert_parameters("a").values())
     assert sum(one.num_held for one in shown) == shared + of_expert * len(set(experts))  # nothing is held twice
     for rank, one in enumerate(shown):
         share = shared / num_ranks + sum(of_expert / len(layout.group(key)) for key in layout.held(rank))
