@@ -111,11 +111,12 @@ class ClusterGate:
         """
         own_and_nearest = distances.beside_nearest(cluster).frozen(self.freeze_after)
         squared_2NT = own_and_nearest.of(torch.arange(2), range(num_blocks), block_size)
-        own_NT, nearest_NT = self._nearness(squared_2NT)
-        return own_NT - nearest_NT
+        nearness_2NT = self._nearness(squared_2NT)
+        return nearness_2NT[0] - nearness_2NT[1]
 
     def _nearness(self, squared: Tensor) -> Tensor:
-        return -(squared.double() ** (self.distance_power / 2)) / self.temperature
+        nearness: Tensor = -(squared.double() ** (self.distance_power / 2)) / self.temperature
+        return nearness
 
 
 class ClusterStream:

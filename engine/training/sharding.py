@@ -20,9 +20,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 
 from engine.config import TrainingConfig
+from engine.errors import TrainingError
 from engine.models.families import layout_of
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import RankGroup, expert_of
 from engine.training.layout import Layout
@@ -39,8 +41,13 @@ class ShardedGroup(RankGroup):
         super().__init__(layout, rank)
         self._device = device
 
-    def shard(self, model: MultiExpertModel, config: TrainingConfig, only_experts: Sequence[str] | None) -> None:
-        """Shards a model that holds the experts of this process, in place, and moves it to the device."""
+    def shard(self, model: TrainableModel, config: TrainingConfig, only_experts: Sequence[str] | None) -> None:
+        """Shards a model that holds the experts of this process, in place, and moves it to the device.
+
+        Raises TrainingError for a model of another class, which a plug-in may build.
+        """
+        if not isinstance(model, MultiExpertModel):
+            raise TrainingError("A model of this method cannot be divided among processes.", "Train without shard.")
         trained = trainable(model, only_experts)
         hold_in_training_precision(model, trained.values(), config.precision, self._device)
         unsharded: set[nn.Parameter] = set()

@@ -17,10 +17,10 @@ from workbench.access.actor import NOBODY, Actor, acting_as
 class PlaygroundBlocks(gr.Blocks):
     """Blocks whose events act for the user that the guard found for their request."""
 
-    async def process_api(self, *arguments: Any, request: Any = None, **options: Any) -> Any:
+    async def process_api(self, *arguments: Any, **options: Any) -> Any:
         """Runs one step of an event, as Gradio does."""
-        with acting_as(_sender(request)):
-            return await super().process_api(*arguments, request=request, **options)
+        with acting_as(_sender(options.get("request"))):
+            return await super().process_api(*arguments, **options)
 
 
 def _sender(request: Any) -> Actor:
