@@ -51,7 +51,8 @@ def _ablated(evidence: CbtmEvidence) -> Iterator[Verdict]:
 def _harm_grows(evidence: CbtmEvidence) -> Verdict:
     """Random clusters in the most numbers against the fewest."""
     few, many = _numbers(evidence)
-    claim = Claim("Figure 13", f"random clusters do more harm the more there are: {many} against {few}", _FIGURE)
+    numbers = f": {many} against {few}" if few != many else ""
+    claim = Claim("Figure 13", f"random clusters do more harm the more there are{numbers}", _FIGURE)
     if few == many:
         return untestable(claim, "Random clusters are in one number only.")
     lower, higher = (System(evidence.subject.ablated("random", number)) for number in (few, many))
@@ -72,7 +73,8 @@ def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
 def _balance_grows(evidence: CbtmEvidence) -> Verdict:
     """What balancing gains with the most clusters minus what it gains with the fewest."""
     subject, (few, many) = evidence.subject, _numbers(evidence)
-    claim = Claim("§7.2", f"balancing gains more with {many} clusters than with {few}", "8 and 32 clusters, in words")
+    numbers = f"{many} clusters than with {few}" if few != many else "more clusters"
+    claim = Claim("§7.2", f"balancing gains more with {numbers}", "8 and 32 clusters, in words")
     if few == many:
         return untestable(claim, "Unbalanced clusters are in one number only.")
     arms = [subject.ablated("unbalanced", many), subject.ablated("balanced", many)]
