@@ -20,7 +20,7 @@ class Replicate(Spec):
     name: Name = Field(description="Name of the replication; all names that it creates start with it.")
     size: SizeName = Field(
         "tiny",
-        description="quick (some 20 minutes of a CPU core with two seeds), tiny (two hours of two cores with five), "
+        description="quick (half an hour of a CPU core a seed), tiny (two hours of two cores with five seeds), "
         "small (a GPU) or smoke (seconds).",
     )
     budget: Size

@@ -160,7 +160,7 @@ _WRITTEN: Mapping[SizeName, CbtmSize] = {
 }
 _QUICK = replace(
     _WRITTEN["tiny"],
-    about="as tiny, a twentieth of its tokens after branching: some 20 minutes of one CPU core with two seeds",
+    about="as tiny, a twentieth of its tokens after branching: half an hour of one CPU core for each seed",
     seeding=replace(_WRITTEN["tiny"].seeding, num_steps=200, evaluate_every=100, checkpoint_every=200),
     training=replace(_WRITTEN["tiny"].training, num_steps=120, evaluate_every=120, checkpoint_every=120),
     clusters=(1, 2, 4, 8),

@@ -123,7 +123,7 @@ _WRITTEN: Mapping[SizeName, DemixSize] = {
 }
 _QUICK = replace(
     _WRITTEN["tiny"],
-    about="as tiny, a fifth of its steps: some 20 minutes of one CPU core with two seeds",
+    about="as tiny, a fifth of its steps: half an hour of one CPU core for each seed",
     training=replace(
         _WRITTEN["tiny"].training, num_steps=400, evaluate_every=40, checkpoint_every=200, evaluation_blocks=4
     ),
