@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig
+from engine.config import AdaptingConfig, TrainingConfig
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -214,7 +214,8 @@ def _other_knobs(spec: TrainClusters, existing: Sequence[Expert]) -> dict[str, s
         name: f"{expert.config[name]} instead of {value}"
         for name, value in asdict(spec.training).items()
         for expert in existing
-        if name not in ("num_steps", "checkpoint_every", "sample_tokens") and expert.config.get(name, value) != value
+        if name not in ("num_steps", "checkpoint_every", "sample_tokens", "shard")
+        and expert.config.get(name, value) != value
     }
     seeds = {expert.seed.name for expert in existing if expert.seed} - {spec.seed_model}
     return differences | (
@@ -276,8 +277,13 @@ def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
         mixture=str(spec.branch_from),
         parent=branch.parent,
         full_model=True,
-        training=AdaptingConfig(**asdict(training)),
+        training=_adapting(training),
     )
+
+
+def _adapting(training: TrainingConfig) -> AdaptingConfig:
+    """The settings that the training of a copy has, too."""
+    return AdaptingConfig(**{one.name: getattr(training, one.name) for one in fields(AdaptingConfig)})
 
 
 def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> Expert | None:
