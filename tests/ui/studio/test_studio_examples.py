@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.visits import STUDIO, named, open_page, output
-from ui.present.examples import CLAIMS
+from ui.present.examples import CLAIMS, KEPT
 from ui.present.next_steps import STEP_AFTER, suggestions
 from ui.studio.app_pages.overview import holdings
 from ui.widgets.example import INVENTED
 from workbench.papers.catalog import PAPERS
 
+_SIGNED = re.compile(r"[+−]\d[\d.]*")
 _NUMBER = re.compile(r"[+-]\d[\d.]*")
 REPORTS = Path(__file__).parents[3] / "docs" / "replication"
 WITH_AN_EXAMPLE = (
@@ -60,8 +62,14 @@ def test_the_claims_of_an_example_are_those_of_the_paper_chosen_and_stand_in_its
     for paper, claims in CLAIMS.items():
         app.selectbox(key="replication.paper").set_value(paper).run()
         assert list(app.table[0].value["claim"]) == [claim["claim"] for claim in claims]
-        report = (REPORTS / f"{paper}-tiny.md").read_text(encoding="utf-8")
-        assert all(claim["claim"] in report for claim in claims)
+        kept = json.loads((REPORTS / f"{KEPT[paper]}.json").read_text(encoding="utf-8"))
+        stored = {(one["where"], one["sentence"]): one for one in kept["claims"]}
+        for claim in claims:
+            one = stored[claim["where"], claim["claim"]]
+            assert claim["mark"].endswith(f" {one['mark']}")
+            assert (claim["paper"], claim["ours"]) == (one["paper"], one["ours"])
+            numbers = [float(number.replace("−", "-")) for number in _SIGNED.findall(claim["difference [95 %]"])]
+            assert numbers == [round(one[name], 2) for name in ("value", "low", "high")]
 
 
 @pytest.mark.parametrize("paper", CLAIMS)
