@@ -15,6 +15,9 @@ from engine.training.data import BlockSampler, PackedDomain
 from engine.training.launch import run_workers
 from engine.training.layout import layout_of
 
+# glibc returns what is freed of this many bytes and more: else it keeps the memory of gathered layers.
+_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -61,4 +64,7 @@ def train_distributed(
     texts = [domain.open() for domain in domains]
     BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
     task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
-    return run_workers(task, "engine.methods.joint_worker", num_processes, threads=threads, log=log)
+    variables = _FREED if config.shard else {}
+    return run_workers(
+        task, "engine.methods.joint_worker", num_processes, threads=threads, log=log, variables=variables
+    )

@@ -10,7 +10,7 @@ import select
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -38,11 +38,21 @@ class WorkerTask(Protocol):
 
 
 def run_workers(
-    task: WorkerTask, worker: str, num_processes: int, *, threads: int = 0, log: Path | None = None
+    task: WorkerTask,
+    worker: str,
+    num_processes: int,
+    *,
+    threads: int = 0,
+    log: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Event]:
-    """The events of a task in processes that each run the module `worker`; `log` gets what they print."""
+    """The events of a task in processes that each run the module `worker`; `log` gets what they print.
+
+    `variables` are environment variables that only these processes have.
+    """
     _require_devices(task.device, num_processes)
-    return _events(task, worker, num_processes, _environment(num_processes, threads), log)
+    environment = {**_environment(num_processes, threads), **(variables or {})}
+    return _events(task, worker, num_processes, environment, log)
 
 
 def num_gpus(device: str = "auto") -> int:
