@@ -34,6 +34,14 @@ CONFIG = TrainingConfig(
     evaluation_blocks=3,
     seed=1,
 )
+STOPPED_EARLY = {
+    "num_steps": 60,
+    "learning_rate": 0.1,
+    "clip": 1.0,
+    "evaluate_every": 2,
+    "checkpoint_every": 5,
+    "patience": 3,
+}
 KEY_BIASES = ("k_proj.bias", "c_attn.bias")  # attention does not see them: what moves them is rounding alone
 
 
@@ -186,15 +194,7 @@ def test_resumed_on_as_many_it_is_the_uninterrupted_training_to_the_bit(  # L17
 
 
 def test_early_stopping_is_one_decision_of_all_processes_and_is_resumed_to_the_bit(make_run) -> None:  # L17
-    changes = {
-        "num_steps": 60,
-        "learning_rate": 0.1,
-        "clip": 1.0,
-        "evaluate_every": 2,
-        "checkpoint_every": 5,
-        "patience": 3,
-    }
-    run, cut = (make_run("abc", folder, **changes) for folder in ("whole", "cut"))
+    run, cut = (make_run("abc", folder, **STOPPED_EARLY) for folder in ("whole", "cut"))
     shown = together(2, run)
     end = shown[0].events[-1]
     assert isinstance(end, TrainingFinished)

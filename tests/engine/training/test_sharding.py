@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the processes of the tests
 
 from ranks import by_itself, model_of, together
-from test_distributed import CONFIG, assert_same_training, make_run, weights  # noqa: F401 (a fixture)
+from test_distributed import STOPPED_EARLY, assert_same_training, make_run, weights  # noqa: F401 (a fixture)
 
 from engine.events import TrainingFinished
 from engine.training.layout import Layout
@@ -62,15 +62,7 @@ def test_it_is_resumed_on_more_fewer_and_one(make_run) -> None:  # noqa: F811
 
 
 def test_early_stopping_keeps_the_best_parts_and_is_resumed_to_the_bit(make_run) -> None:  # noqa: F811 (L17)
-    changes = SHARDED | {
-        "num_steps": 60,
-        "learning_rate": 0.1,
-        "clip": 1.0,
-        "evaluate_every": 2,
-        "checkpoint_every": 5,
-        "patience": 3,
-    }
-    run, cut = (make_run("ab", folder, **changes) for folder in ("whole", "cut"))
+    run, cut = (make_run("ab", folder, **SHARDED, **STOPPED_EARLY) for folder in ("whole", "cut"))
     shown = together(3, run)
     end = shown[0].events[-1]
     assert isinstance(end, TrainingFinished)
@@ -80,7 +72,6 @@ def test_early_stopping_keeps_the_best_parts_and_is_resumed_to_the_bit(make_run)
     assert second.events[-1] == end
     ours, theirs = weights(cut, end.num_steps), weights(run, end.num_steps)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-    assert CONFIG.patience is None
 
 
 def test_a_loss_that_is_no_number_stops_all_before_anything_is_updated(make_run) -> None:  # noqa: F811
