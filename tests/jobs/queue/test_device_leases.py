@@ -51,7 +51,9 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
         servers.start("tiny_worker.py", WORKBENCH_GPUS=gpus, WORKBENCH_WORKER_SLOTS="4") for gpus in ("0-3", "4-7")
     ]
     servers.start("jobs.queue.scheduler")
-    ids = [submit.submit(job_spec(milliseconds=100)) for _ in range(12)]
+    ids = [
+        submit.submit(job_spec(milliseconds=200)) for _ in range(12)
+    ]  # longer than a busy machine takes to start four
     most, is_killed = 0, False
     until = time.monotonic() + 240
     while not all(servers.card(job_id).state == "done" for job_id in ids):
@@ -59,7 +61,7 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
         held = [one for one in devices(servers) if one.holder]
         most = max(most, len(held))
         by_first = [one.holder.job_id for one in held if one.holder and one.number in "0123"]
-        if not is_killed and len(by_first) >= 2:  # more at once may never be seen on a busy machine
+        if not is_killed and len(by_first) == 4:
             is_killed = True  # a host that is lost: the worker and its jobs' processes
             started[0].kill()
             for job_id in by_first:
@@ -67,7 +69,7 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
                     process.kill()
         time.sleep(0.02)
     assert is_killed
-    assert 2 <= most <= 8
+    assert 4 <= most <= 8
     assert [servers.num_effects(job_id) for job_id in ids] == [1] * 12
     leased = [line.split() for line in (servers.settings.root / "leased.txt").read_text().splitlines()]
     assert {number for _, number in leased} <= set("01234567")
