@@ -26,7 +26,7 @@ from engine.training.inspection import observed_by
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import is_out_of_memory, outcome_of
 from jobs.attempt.reporting import sentence
-from jobs.probe.measuring import Contents, Stopwatch, peak_bytes, resident_bytes
+from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.preconditions import kind_of
@@ -69,7 +69,7 @@ def measure(
     work = ProbeWork(CLAIM, settings, place)
     stopwatch = Stopwatch(loading_seconds)
     run = load_runner(probe.short.kind)
-    process_bytes = resident_bytes()
+    process_bytes, gpu = resident_bytes(), GpuMemory(settings.device)
     contents = Contents(work, probe.base)
     with observed_by(contents.see), closing(run(work, probe.short)) as events:
         for event in events:
@@ -79,11 +79,13 @@ def measure(
     stopwatch.finish()
     peak = peak_bytes()
     held = {"weights": contents.weights, "gradients": contents.gradients, "optimizer": contents.optimizer}
-    rest = max(0, peak - process_bytes - sum(held.values()))
+    rest = max(0, (gpu.peak_bytes() or peak - process_bytes) - sum(held.values()))
     return Measured(
         num_trained=contents.num_trained,
         memory=MemoryParts(process=process_bytes, **held, rest=rest),
         peak_bytes=peak,
+        gpu_peak_bytes=gpu.peak_bytes(),
+        gpu_free_bytes=gpu.free_bytes,
         artifact_bytes=folder_size(work.storage.made.folder),
         checkpoint_bytes=contents.checkpoint * min(KEPT, probe.num_checkpoints),
         time=stopwatch.full(probe),

@@ -225,6 +225,7 @@ def _misfit(end: End, limits: Limits) -> str:
         return ""
     needs = (
         ("memory", end.measured.peak_bytes, limits.memory_bytes),
+        ("the GPU's memory", end.measured.gpu_peak_bytes, end.measured.gpu_free_bytes),
         ("disk", end.measured.disk_bytes, limits.disk_bytes),
     )
     lacking = [
@@ -236,7 +237,13 @@ def _misfit(end: End, limits: Limits) -> str:
 
 
 def _lacks_memory(end: End, limits: Limits) -> bool:
-    return end.lacks == "memory" or (end.measured is not None and end.measured.peak_bytes > limits.memory_bytes)
+    if end.measured is None:
+        return end.lacks == "memory"
+    return _exceeds_memory(end.measured, limits)
+
+
+def _exceeds_memory(measured: Measured, limits: Limits) -> bool:
+    return measured.peak_bytes > limits.memory_bytes or measured.gpu_peak_bytes > measured.gpu_free_bytes
 
 
 def _nearest(

@@ -10,6 +10,9 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
+import torch
+
+from engine.device import choose_device
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -155,6 +158,26 @@ def peak_bytes() -> int:
 def resident_bytes() -> int:
     """The resident memory of this process now."""
     return _of_status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RUSAGE_UNIT
+
+
+class GpuMemory:
+    """The memory of the GPU that a job of this device computes on; 0 bytes where that is none.
+
+    Free is what is free beside the context of CUDA, which the peak leaves out in turn.
+    """
+
+    def __init__(self, device: str) -> None:
+        chosen = choose_device(device)
+        self._gpu = chosen if chosen.type == "cuda" else None
+        self.free_bytes = 0
+        if self._gpu is not None:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._gpu)
+            self.free_bytes = int(torch.cuda.mem_get_info(self._gpu)[0])
+
+    def peak_bytes(self) -> int:
+        """The most that torch has reserved since then."""
+        return 0 if self._gpu is None else int(torch.cuda.max_memory_reserved(self._gpu))
 
 
 _RUSAGE_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes

@@ -31,6 +31,7 @@ from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
+from ui.present.forms.job_forecast import rows_of
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
@@ -299,6 +300,17 @@ def test_jobs_that_fit_one_by_one_may_not_fit_together() -> None:
     assert "WORKBENCH_WORKER_SLOTS" in together.next_step
     single = several(one, 3, 1, "ensemble")
     assert (single.fits, single.measured.disk_bytes if single.measured else 0) == (True, 4)
+
+
+def test_a_job_that_fits_into_memory_may_not_fit_into_that_of_the_gpu() -> None:
+    on_gpu = imagined(20).model_copy(update={"gpu_peak_bytes": 9_000_000_000, "gpu_free_bytes": 8_000_000_000})
+    known = {"kind": "train-joint", "title": "", "memory_free_bytes": 1 << 40, "disk_free_bytes": 1 << 40}
+    together = several(Forecast(**known, measured=on_gpu, fits=None, probe_seconds=1.0), 3, 2, "ensemble")
+    assert (together.fits, together.problem) == (
+        False,
+        "It takes 9,000 MB of the GPU's memory, and 8,000 MB are free.",
+    )
+    assert dict(rows_of(together))["GPU memory"] == "9.0 GB of 8.0 GB free"
 
 
 def test_the_folder_of_a_probe_whose_server_was_killed_is_removed(home: Path) -> None:

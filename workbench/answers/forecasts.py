@@ -24,7 +24,7 @@ class BatchRow(Answer):
 
 
 class MemoryParts(Answer):
-    """The resident memory of a job's process at its peak, in bytes."""
+    """The memory of a job at its peak, in bytes: of its process, or of its GPU, but for `process`."""
 
     process: int = Field(description="Python and its libraries, before anything is loaded.")
     weights: int = Field(description="All weights, those that stay as they are included.")
@@ -49,6 +49,8 @@ class Measured(Answer):
     num_trained: int = Field(description="Trainable parameters.")
     memory: MemoryParts
     peak_bytes: int = Field(description="Peak of resident memory; on a GPU, that of the process beside it.")
+    gpu_peak_bytes: int = Field(0, description="Peak of the GPU's memory, as torch reserves it; 0 without a GPU.")
+    gpu_free_bytes: int = Field(0, description="Memory of the GPU that was free before; 0 without a GPU.")
     artifact_bytes: int = Field(description="Disk of what stays: weights, and tokens that no job has made yet.")
     checkpoint_bytes: int = Field(description="Disk of checkpoints, as long as it trains.")
     time: TimeParts

@@ -85,6 +85,8 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
     else:
         yield "Time", duration(measured.seconds)
     yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free"
+    if measured.gpu_peak_bytes:
+        yield "GPU memory", f"{size(measured.gpu_peak_bytes)} of {size(measured.gpu_free_bytes)} free"
     yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
     if measured.num_flops:
         yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"

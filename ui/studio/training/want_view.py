@@ -167,6 +167,7 @@ def _costs(row: Row) -> tuple[str, str, str, str]:
         problem = forecast.problem if forecast else str(call.failure)
         return f"not measured: {problem}", _NOTHING, _NOTHING, _NOTHING
     measured = forecast.measured
-    memory = size(measured.peak_bytes) + (" does not fit" if forecast.fits is False else "")
+    on_gpu = f" and {size(measured.gpu_peak_bytes)} of the GPU" if measured.gpu_peak_bytes else ""
+    memory = f"{size(measured.peak_bytes)}{on_gpu}" + (" does not fit" if forecast.fits is False else "")
     per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else _NOTHING
     return duration(measured.seconds), memory, size(measured.disk_bytes), per_token
