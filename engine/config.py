@@ -174,6 +174,12 @@ class AdaptingConfig(Checked):
         "more operations, the same losses and weights.",
         title="Less memory: compute activations again in the backward pass",
     )
+    compile: bool = knob(
+        False,
+        "Layers and loss are compiled by torch.compile, which takes up to a minute at the start: worth it for long "
+        "trainings on a GPU. Needs a C++ compiler, and Triton for a GPU. Losses differ in the last digits.",
+        title="Faster on a GPU: compile the layers",
+    )
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in each of these evaluations.", ge=1, le=2**20)

@@ -4,9 +4,11 @@ Each step is a process of its own with at most ten minutes; one that fails or ta
 the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, width 768) with 8 experts.
 
 - laws: every law of the self-check on the device.
-- training: tokens per second of a DEMix update in bf16, and its share of the matrix products per second that the same
-  device reaches in the same process (goal: 45 % of the published peak, which is given where it is known).
-- memory: the peak of an update with and without activation checkpointing, whose losses must be the same bits.
+- training, the same compiled, and 350M compiled: tokens per second of a DEMix update in bf16, and its share of the
+  matrix products per second that the same device reaches in the same process (goal: 45 % of the published peak, which
+  is given where it is known).
+- memory: the peak of an update with and without activation checkpointing. The first losses must be the same bits;
+  later ones differ a little on a GPU, whose attention adds up gradients in no fixed order.
 - decoding: tokens per second of the 8-expert mixture against one dense model, alternating (float32).
 - scoring: tokens times experts per second.
 
@@ -34,6 +36,7 @@ from contextlib import contextmanager  # noqa: E402
 from dataclasses import dataclass, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
+from unittest.mock import patch  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -71,15 +74,17 @@ class Size:
     rows: int  # of each domain
     num_steps: int
     num_tokens: int  # that are decoded
+    larger: ModelConfig
 
-    def config(self, precision: str) -> TrainingConfig:
+    def config(self, **changes: Any) -> TrainingConfig:
         return TrainingConfig(
             num_steps=self.num_steps,
             block_size=self.block_size,
             sequences_per_domain=self.rows,
-            precision=precision,  # type: ignore[arg-type]
+            precision="bf16",
             evaluate_every=10**6,
             checkpoint_every=10**6,
+            **changes,
         )
 
     def model(self, keys: list[str], device: torch.device) -> MultiExpertModel:
@@ -88,8 +93,18 @@ class Size:
 
 
 SIZES = {
-    "125M": Size(ModelConfig("gpt2", 12, 768, 12, 3072, 1024), 50_304, 1024, 2, 12, 128),
-    "small": Size(ModelConfig("gpt2", 2, 64, 2, 128, 128), 512, 64, 1, 3, 4),
+    "125M": Size(
+        ModelConfig("gpt2", 12, 768, 12, 3072, 1024),
+        50_304,
+        1024,
+        4,
+        12,
+        128,
+        larger=ModelConfig("gpt2", 24, 1024, 16, 4096, 1024),
+    ),
+    "small": Size(
+        ModelConfig("gpt2", 2, 64, 2, 128, 128), 512, 64, 1, 3, 4, larger=ModelConfig("gpt2", 3, 64, 2, 128, 128)
+    ),
 }
 
 
@@ -102,7 +117,19 @@ def laws(_: Size, device: torch.device) -> Figures:
 
 
 def training(size: Size, device: torch.device) -> Figures:
-    with updates(size.model(KEYS, device), size.config("bf16")) as steps:
+    return speed_of(size, device)
+
+
+def compiled_training(size: Size, device: torch.device) -> Figures:
+    return speed_of(size, device, compile=True)
+
+
+def larger_training(size: Size, device: torch.device) -> Figures:
+    return speed_of(replace(size, shape=size.larger, rows=max(1, size.rows // 2)), device, compile=True)
+
+
+def speed_of(size: Size, device: torch.device, **changes: Any) -> Figures:
+    with updates(size.model(KEYS, device), size.config(**changes)) as steps:
         timed = [*steps][2:] or [*steps]  # the first ones are slower
     operations = statistics.median(step.num_flops / step.num_tokens * step.tokens_per_second for step in timed)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
@@ -121,12 +148,19 @@ def memory(size: Size, device: torch.device) -> Figures:
     """Bytes at the peak are of a CUDA device; elsewhere only the losses are compared."""
     peaks, losses = [], []
     for again in (False, True):
-        with updates(size.model(KEYS, device), replace(size.config("bf16"), activation_checkpointing=again)) as steps:
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
+        model = size.model(KEYS, device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        with updates(model, size.config(activation_checkpointing=again)) as steps:
             losses.append([step.loss for step in steps])
         peaks.append(torch.cuda.max_memory_allocated() if device.type == "cuda" else None)
-    return {"peak_bytes": peaks[0], "peak_bytes_checkpointed": peaks[1], "same_losses": losses[0] == losses[1]}
+    most = max(abs(one / other - 1) for one, other in zip(*losses, strict=True))
+    return {
+        "peak_bytes": peaks[0],
+        "peak_bytes_checkpointed": peaks[1],
+        "same_first_loss": losses[0][0] == losses[1][0],
+        "largest_difference_of_a_loss": most,
+    }
 
 
 @torch.inference_mode()
@@ -165,19 +199,19 @@ def scoring(size: Size, device: torch.device) -> Figures:
 
 
 STEPS: dict[str, Callable[[Size, torch.device], Figures]] = {
-    one.__name__: one for one in (laws, training, memory, decoding, scoring)
+    one.__name__: one for one in (laws, training, compiled_training, larger_training, memory, decoding, scoring)
 }
 
 
 @contextmanager
 def updates(model: MultiExpertModel, config: TrainingConfig) -> Iterator[list[Step]]:
-    """The updates of a training on random tokens."""
+    """The updates of a training on random tokens; what it would save is not written."""
     texts = []
     for number, key in enumerate(model.keys):
         ids = np.random.default_rng(number).integers(1, model.vocab_size, 40 * config.block_size).astype(np.uint32)
         tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
         texts.append(DomainText(key, key, tokens, tokens))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, patch("engine.training.loop.save_checkpoint"):
         yield [event for event in train(model, texts, config, Path(name)) if isinstance(event, Step)]
 
 
@@ -240,7 +274,7 @@ def main() -> None:
         print(f"{step}: {json.dumps(figures[step])}", flush=True)
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     has_failed = any("error" in figures[step] for step in STEPS) or bool(figures["laws"].get("failed"))
-    sys.exit(has_failed or not figures["memory"].get("same_losses"))
+    sys.exit(has_failed or not figures["memory"].get("same_first_loss"))
 
 
 if __name__ == "__main__":

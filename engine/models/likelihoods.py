@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from engine.models.compiled import cross_entropy_of
 from engine.models.heads import head_of
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
@@ -46,18 +47,18 @@ def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
 
 
-def losses_from(logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor, vocab_size: int) -> Tensor:
+def losses_from(lm: Any, logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     """The cross-entropy [B, T] of each target in nats, float32, with gradients.
 
     `logits` makes logits [B, t, V] of hidden states [B, t, D]. Where a batch has more than a chunk may have, they are
     made for some positions at a time and made again in the backward pass: memory does not grow with the vocabulary
     times the text. The losses are the same; gradients of the head are the sums of the chunks'.
     """
-    num_positions = max(1, _LOGITS_PER_LOSS_CHUNK // (vocab_size * max(1, len(targets_BT))))
+    num_positions = max(1, _LOGITS_PER_LOSS_CHUNK // (int(lm.config.vocab_size) * max(1, len(targets_BT))))
+    cross_entropy = cross_entropy_of(lm)
 
     def losses_of(some_BtD: Tensor, ids_Bt: Tensor) -> Tensor:
-        logits_NV = logits(some_BtD).float().flatten(0, 1)
-        return nn.functional.cross_entropy(logits_NV, ids_Bt.flatten(), reduction="none").view(ids_Bt.shape)
+        return cross_entropy(logits(some_BtD).flatten(0, 1), ids_Bt.flatten()).view(ids_Bt.shape)
 
     if targets_BT.shape[1] <= num_positions:
         return losses_of(hidden_BTD, targets_BT)

@@ -110,6 +110,7 @@ class AdditiveLayer(nn.Module):
         self.shared = original
         self.experts = nn.ModuleDict()
 
+    @torch.compiler.disable
     def forward(self, x: Tensor) -> Tensor:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows, out = current_rows(), self.shared(x)
@@ -191,7 +192,7 @@ class MultiExpertModel(nn.Module):
     ) -> Tensor:
         """Cross-entropy [B, T] of each target in nats, float32, with gradients; never all logits at once."""
         hidden_BTD = self._last_hidden(input_ids_BT, rows, position_ids_BT)
-        return losses_from(lambda some_BtD: self.logits(some_BtD, rows), hidden_BTD, targets_BT, self.vocab_size)
+        return losses_from(self.lm, lambda some_BtD: self.logits(some_BtD, rows), hidden_BTD, targets_BT)
 
     def _last_hidden(self, input_ids_BT: Tensor, rows: Rows, position_ids_BT: Tensor | None) -> Tensor:
         """Hidden states [B, T, D] of the text; what a placement puts before it is left out."""

@@ -22,9 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import NonFiniteLoss
+from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
+from engine.models.compiled import compiled, compiling_failed
+from engine.models.fused_activations import fused_activations
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
@@ -113,6 +115,9 @@ class _Training:
     def events(self) -> Iterator[Event]:
         trained, device = self.parameters.values(), self.model.device
         with in_training_precision(self.model, trained, self.config.precision, device), self.until_end:
+            self.until_end.enter_context(fused_activations(self.model))
+            if self.config.compile:
+                self._compile()
             if self.config.activation_checkpointing:
                 self._save_memory()
             if self.sampler.separates:
@@ -184,6 +189,11 @@ class _Training:
             return TrainingFinished(history.best_step, step, max_steps, history.best_losses)
         return TrainingFinished(step, step, max_steps, history.last_losses)
 
+    def _compile(self) -> None:
+        if self.team is not SINGLE_PROCESS:
+            raise TrainingError("Layers are compiled in one process only.", "Train without compile, or in one process.")
+        self.until_end.enter_context(compiled(self.model.lm))
+
     def _save_memory(self) -> None:
         """From now on activations are computed again in the backward pass."""
         self.until_end.enter_context(checkpointed_activations(self.model.lm))
@@ -204,6 +214,10 @@ class _Training:
             is_possible = self.team is SINGLE_PROCESS and can_checkpoint_activations(self.model.lm)
             if self.saves_memory or not is_possible:
                 raise
+        except Exception as error:
+            if failure := compiling_failed(error):
+                raise failure from error
+            raise
         else:
             return self._update(step, batches, losses_ABT, began)
         self.optimizer.zero_grad()  # of the part of the update that was done

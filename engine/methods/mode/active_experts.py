@@ -125,7 +125,7 @@ class ActiveExperts(nn.Module):
         """Cross-entropy [B, T] of each target in nats, float32, with gradients; never all logits at once."""
         self._require(rows)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
-        return losses_from(head_of(self.lm), hidden_BTD, targets_BT, self.vocab_size)
+        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT)
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""
