@@ -18,6 +18,7 @@ Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["auto", "fp32", "bf16"]
 ServePrecision = Literal["stored", "bf16"]
 Targets = Literal["all", "attention", "ffn"]
+Optimizer = Literal["adamw", "adamw_8bit"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
 Normalise = Literal["none", "tokens"]
@@ -167,6 +168,18 @@ class AdaptingConfig(Checked):
     precision: Precision = knob(
         "auto",
         "Precision of the forward and backward pass: fp32, bf16, or auto (bf16 on GPUs that have it, fp32 elsewhere).",
+    )
+    optimizer: Optimizer = knob(
+        "adamw",
+        "adamw, or adamw_8bit: AdamW with its moments in 8 bits, a quarter of their memory (bitsandbytes, the extra "
+        "low-bits; in one process).",
+    )
+    load_in_4bit: bool = knob(
+        False,
+        "Hold the frozen linear maps in 4 bits (NF4, as QLoRA) as long as an adapter or a MoDE expert trains: an eighth "
+        "of their memory in fp32, a quarter in bf16, and a little noise. What was trained is then used with the exact "
+        "weights. Needs bitsandbytes, the extra low-bits.",
+        title="Less memory: frozen weights in 4 bits",
     )
     activation_checkpointing: bool = knob(
         False,

@@ -7,6 +7,8 @@ the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, 
 - training, the same compiled, and 350M compiled: tokens per second of a DEMix update in bf16, and its share of the
   matrix products per second that the same device reaches in the same process (goal: 45 % of the published peak, which
   is given where it is known).
+- low_bits: the peak and the speed of the same update with AdamW's moments in 8 bits, and of LoRA's update on a frozen
+  Llama in bf16 against the same in 4 bits. They need bitsandbytes.
 - memory: the peak of an update with and without activation checkpointing. The first losses must be the same bits;
   later ones differ a little on a GPU, whose attention adds up gradients in no fixed order.
 - decoding: tokens per second of the 8-expert mixture against one dense model, alternating (float32).
@@ -42,7 +44,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
-from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.config import LoraConfig, ModelConfig, TrainingConfig  # noqa: E402
 from engine.device import choose_device  # noqa: E402
 from engine.errors import Problem  # noqa: E402
 from engine.events import Step  # noqa: E402
@@ -75,6 +77,7 @@ class Size:
     num_steps: int
     num_tokens: int  # that are decoded
     larger: ModelConfig
+    frozen: ModelConfig  # under adapters
 
     def config(self, **changes: Any) -> TrainingConfig:
         return TrainingConfig(
@@ -101,9 +104,17 @@ SIZES = {
         12,
         128,
         larger=ModelConfig("gpt2", 24, 1024, 16, 4096, 1024),
+        frozen=ModelConfig("llama", 24, 2048, 16, 5632, 1024),
     ),
     "small": Size(
-        ModelConfig("gpt2", 2, 64, 2, 128, 128), 512, 64, 1, 3, 4, larger=ModelConfig("gpt2", 3, 64, 2, 128, 128)
+        ModelConfig("gpt2", 2, 64, 2, 128, 128),
+        512,
+        64,
+        1,
+        3,
+        4,
+        larger=ModelConfig("gpt2", 3, 64, 2, 128, 128),
+        frozen=ModelConfig("llama", 3, 64, 2, 128, 128),
     ),
 }
 
@@ -142,6 +153,33 @@ def speed_of(size: Size, device: torch.device, **changes: Any) -> Figures:
         "measured_products_per_second": reached,
         "share_of_published_peak": operations / published if published else None,
     }
+
+
+def low_bits(size: Size, device: torch.device) -> Figures:
+    figures = {
+        "adamw": peak_and_speed(size.model(KEYS, device), size.config(), device),
+        "adamw_8bit": peak_and_speed(size.model(KEYS, device), size.config(optimizer="adamw_8bit"), device),
+    }
+    for name, is_short in (("lora_on_bf16", False), ("lora_on_4bit", True)):
+        torch.manual_seed(0)
+        lm = fresh_model(size.frozen, size.vocab_size).to(torch.bfloat16)
+        model = new_placement("adapter").build(lm, KEYS[:1], LoraConfig()).to(device)
+        figures[name] = peak_and_speed(model, size.config(load_in_4bit=is_short), device, KEYS[:1])
+    return {f"{name}_{what}": value for name, found in figures.items() for what, value in found.items()}
+
+
+def peak_and_speed(
+    model: MultiExpertModel, config: TrainingConfig, device: torch.device, only: list[str] | None = None
+) -> Figures:
+    """The peak of memory from the second update on, in bytes of a CUDA device, and the tokens per second."""
+    peak, speeds = None, []
+    with updates(model, config, only) as steps:
+        for step in steps:
+            speeds.append(step.tokens_per_second)
+            if device.type == "cuda":
+                peak = torch.cuda.max_memory_allocated()
+                torch.cuda.reset_peak_memory_stats()
+    return {"peak_bytes": peak, "tokens_per_second": statistics.median(speeds[2:] or speeds)}
 
 
 def memory(size: Size, device: torch.device) -> Figures:
@@ -199,12 +237,13 @@ def scoring(size: Size, device: torch.device) -> Figures:
 
 
 STEPS: dict[str, Callable[[Size, torch.device], Figures]] = {
-    one.__name__: one for one in (laws, training, compiled_training, larger_training, memory, decoding, scoring)
+    one.__name__: one
+    for one in (laws, training, compiled_training, larger_training, low_bits, memory, decoding, scoring)
 }
 
 
 @contextmanager
-def updates(model: MultiExpertModel, config: TrainingConfig) -> Iterator[list[Step]]:
+def updates(model: MultiExpertModel, config: TrainingConfig, only: list[str] | None = None) -> Iterator[Iterator[Step]]:
     """The updates of a training on random tokens; what it would save is not written."""
     texts = []
     for number, key in enumerate(model.keys):
@@ -212,7 +251,8 @@ def updates(model: MultiExpertModel, config: TrainingConfig) -> Iterator[list[St
         tokens = Tokens(ids, np.zeros(1, dtype=np.int64))
         texts.append(DomainText(key, key, tokens, tokens))
     with tempfile.TemporaryDirectory() as name, patch("engine.training.loop.save_checkpoint"):
-        yield [event for event in train(model, texts, config, Path(name)) if isinstance(event, Step)]
+        events = train(model, texts, config, Path(name), only_experts=only)
+        yield (event for event in events if isinstance(event, Step))
 
 
 def products_per_second(device: torch.device, width: int = 8192) -> float:

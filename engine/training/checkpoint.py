@@ -46,7 +46,7 @@ def save_checkpoint(
     root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, history: EvaluationHistory | None = None
 ) -> None:
     """Writes the state after `step` updates and drops all but the last two checkpoints."""
-    own = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
+    own = _apart({name: tensor.cpu().contiguous() for name, tensor in state.items()})
     parameters, best = _of_kind(own, _PARAMETERS), _of_kind(own, _BEST)
     moments = {name: tensor for name, tensor in own.items() if name.partition("/")[0] not in (_PARAMETERS, _BEST)}
     with new_folder(checkpoint_folder(root, step)) as aside:
@@ -59,6 +59,16 @@ def save_checkpoint(
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-KEPT]:
         shutil.rmtree(old)
+
+
+def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, none in another's memory, as safetensors requires: 8-bit AdamW's share their maps."""
+    seen: set[int] = set()
+    own = {}
+    for name, tensor in state.items():
+        own[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return own
 
 
 def drop_after(root: Path, step: int) -> None:
@@ -135,7 +145,10 @@ def restore(
             kind, _, name = key.partition("/")
             if name in parameters:
                 parameter = parameters[name]
-                optimizer.state[parameter][kind] = part_like(file.get_tensor(key), parameter).to(parameter.device)
+                value = part_like(file.get_tensor(key), parameter)
+                # 8-bit AdamW counts its updates in a plain number.
+                is_plain = kind == "step" and not isinstance(optimizer, torch.optim.AdamW)
+                optimizer.state[parameter][kind] = int(value) if is_plain else value.to(parameter.device)
 
 
 def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:

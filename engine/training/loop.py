@@ -45,6 +45,7 @@ from engine.training.early_stopping import EvaluationHistory
 from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
+from engine.training.low_bits import frozen_in_4bit
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -113,11 +114,13 @@ class _Training:
         show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
-        trained, device = self.parameters.values(), self.model.device
-        with in_training_precision(self.model, trained, self.config.precision, device), self.until_end:
+        trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
+        self._require_tried_options()
+        short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
+        with short, in_training_precision(self.model, trained, precision, device), self.until_end:
             self.until_end.enter_context(fused_activations(self.model))
             if self.config.compile:
-                self._compile()
+                self.until_end.enter_context(compiled(self.model.lm))
             if self.config.activation_checkpointing:
                 self._save_memory()
             if self.sampler.separates:
@@ -189,10 +192,19 @@ class _Training:
             return TrainingFinished(history.best_step, step, max_steps, history.best_losses)
         return TrainingFinished(step, step, max_steps, history.last_losses)
 
-    def _compile(self) -> None:
-        if self.team is not SINGLE_PROCESS:
-            raise TrainingError("Layers are compiled in one process only.", "Train without compile, or in one process.")
-        self.until_end.enter_context(compiled(self.model.lm))
+    def _require_tried_options(self) -> None:
+        """Raises TrainingError for options that were never tried in several processes that train together."""
+        config = self.config
+        options = {
+            "compile": config.compile,
+            "optimizer adamw_8bit": config.optimizer != "adamw",
+            "load_in_4bit": config.load_in_4bit,
+        }
+        used = [name for name, is_used in options.items() if is_used]
+        if used and self.team is not SINGLE_PROCESS:
+            raise TrainingError(
+                f"{' and '.join(used)} work in one process only.", "Train in one process, or without these options."
+            )
 
     def _save_memory(self) -> None:
         """From now on activations are computed again in the backward pass."""

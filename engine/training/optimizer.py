@@ -16,15 +16,18 @@ from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.local_parts import local_part
+from engine.training.low_bits import adamw_8bit
 
 
-def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
+def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
     """AdamW over the given parameters; decay on all of them, as in the paper's code base.
 
     There may be none in a process whose experts are all in other processes.
     """
     parts = [parameter for parameter in parameters.values() if isinstance(parameter, DTensor)]
     wholes = [parameter for parameter in parameters.values() if not isinstance(parameter, DTensor)]
+    if config.optimizer == "adamw_8bit":
+        return adamw_8bit([parts, wholes], config)
     return torch.optim.AdamW(
         [{"params": some} for some in (parts, wholes)],  # one fused update takes one of the two kinds
         lr=config.learning_rate,

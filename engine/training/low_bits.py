@@ -1,0 +1,94 @@
+"""Fewer bits for what a training holds beside the weights that it trains, by bitsandbytes.
+
+AdamW's two moments in 8 bits (Dettmers et al. 2022), and frozen linear maps in 4 bits (NF4 with doubly quantized
+constants, as QLoRA has them: Dettmers et al. 2023). Trained weights and their gradients stay in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from engine.config import Precision, TrainingConfig
+from engine.errors import EngineError, TrainingError
+from engine.training.autocast import precision_on
+
+INSTALL = "pip install 'expert-workbench[low-bits]'"
+_EXPERTS = ".experts."  # in the name of an expert's module: as small as what is trained
+
+
+def adamw_8bit(groups: Sequence[Sequence[nn.Parameter]], config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW whose moments are held in 8 bits, but for parameters of fewer than 4,096 numbers."""
+    optimizer: torch.optim.Optimizer = _library().optim.AdamW8bit(
+        [{"params": list(some)} for some in groups if some],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+    )
+    return optimizer
+
+
+@contextmanager
+def frozen_in_4bit(model: nn.Module, precision: Precision, device: torch.device) -> Iterator[None]:
+    """Within it, frozen linear maps of a model's layers compute from 4-bit weights; the exact ones wait beside the GPU.
+
+    Heads and embeddings stay as they are. Raises TrainingError when no linear map is frozen.
+    """
+    library, dtype = _library(), torch.bfloat16 if precision_on(precision, device) == "bf16" else torch.float32
+    places = list(_frozen_maps(model))
+    if not places:
+        raise TrainingError(
+            "No linear map of this model is frozen, so nothing can be held in 4 bits.",
+            "Train without load_in_4bit, or with a method whose base is frozen (lora, MoDE).",
+        )
+    for parent, name, exact in places:
+        setattr(parent, name, _in_4bit(library, exact, dtype, device))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        for parent, name, exact in places:
+            exact.weight.data = exact.weight.data.to(device)
+            setattr(parent, name, exact)
+
+
+def _frozen_maps(model: nn.Module) -> Iterable[tuple[nn.Module, str, nn.Linear]]:
+    """Frozen linear maps with their parents and names; those that others share weights with are left out."""
+    uses: dict[int, int] = {}
+    for module in model.modules():
+        for one in module.parameters(recurse=False):
+            uses[id(one)] = uses.get(id(one), 0) + 1
+    heads = {id(one.get_output_embeddings()) for one in model.modules() if hasattr(one, "get_output_embeddings")}
+    for path, parent in model.named_modules():
+        for name, child in parent.named_children():
+            is_map = type(child) is nn.Linear and not child.weight.requires_grad and uses[id(child.weight)] == 1
+            if is_map and id(child) not in heads and _EXPERTS not in f".{path}.{name}.":
+                yield parent, name, child
+
+
+def _in_4bit(library: Any, exact: nn.Linear, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    """The same map from 4-bit weights; moves the exact weights to the main memory."""
+    exact.weight.data = exact.weight.data.cpu()
+    has_bias = exact.bias is not None
+    short: nn.Module = library.nn.Linear4bit(
+        exact.in_features, exact.out_features, bias=has_bias, compute_dtype=dtype, quant_type="nf4", device="meta"
+    )
+    short.weight = library.nn.Params4bit(
+        exact.weight.data.to(device, dtype), requires_grad=False, quant_type="nf4", compress_statistics=True
+    )
+    short.bias = exact.bias
+    return short.to(device)
+
+
+def _library() -> Any:
+    try:
+        import bitsandbytes
+    except ImportError:
+        raise EngineError("8-bit optimizers and 4-bit weights need bitsandbytes.", f"Install it: {INSTALL}.") from None
+    return bitsandbytes
