@@ -165,7 +165,7 @@ def low_bits(size: Size, device: torch.device) -> Figures:
         lm = fresh_model(size.frozen, size.vocab_size).to(torch.bfloat16)
         model = new_placement("adapter").build(lm, KEYS[:1], LoraConfig()).to(device)
         figures[name] = peak_and_speed(model, size.config(load_in_4bit=is_short), device, KEYS[:1])
-    return {f"{name}_{what}": value for name, found in figures.items() for what, value in found.items()}
+    return {f"{name}_{what}": value for name, one in figures.items() for what, value in one.items()}
 
 
 def peak_and_speed(

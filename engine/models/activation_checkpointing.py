@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -25,7 +24,7 @@ def checkpointed_activations(lm: nn.Module) -> Iterator[None]:
 
     Raises ModelError for a family whose layers transformers cannot checkpoint.
     """
-    layers = layers_of(lm)
+    layers = _layers(lm)
     if not layers:
         raise ModelError(
             f"Layers of the family “{getattr(getattr(lm, 'config', None), 'model_type', 'unknown')}” cannot checkpoint "
@@ -34,7 +33,7 @@ def checkpointed_activations(lm: nn.Module) -> Iterator[None]:
         )
     for layer in layers:
         layer.gradient_checkpointing = True
-        layer._gradient_checkpointing_func = _checkpoint
+        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=_contexts)
     try:
         yield
     finally:
@@ -44,11 +43,10 @@ def checkpointed_activations(lm: nn.Module) -> Iterator[None]:
 
 def can_checkpoint_activations(lm: nn.Module) -> bool:
     """Whether the decoder has layers that transformers can compute again."""
-    return bool(layers_of(lm))
+    return bool(_layers(lm))
 
 
-def layers_of(lm: nn.Module) -> list[Any]:
-    """The layers of a decoder that transformers marks as such; none of a family in which it marks none."""
+def _layers(lm: nn.Module) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in lm.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -57,7 +55,3 @@ def layers_of(lm: nn.Module) -> list[Any]:
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Of the first pass and of the second, which runs when its rows are no longer set."""
     return nullcontext(), rows_again()
-
-
-# torch.compile cannot trace the contexts; what the layer computes within is compiled all the same.
-_checkpoint = torch.compiler.disable(partial(checkpoint, use_reentrant=False, context_fn=_contexts), recursive=False)

@@ -110,7 +110,6 @@ class AdditiveLayer(nn.Module):
         self.shared = original
         self.experts = nn.ModuleDict()
 
-    @torch.compiler.disable
     def forward(self, x: Tensor) -> Tensor:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows, out = current_rows(), self.shared(x)

@@ -25,7 +25,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
-from engine.models.compiled import compiled, compiling_failed
+from engine.models.compiled import compiled_loss, compiling_failed
 from engine.models.fused_activations import fused_activations
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
@@ -120,7 +120,7 @@ class _Training:
         with short, in_training_precision(self.model, trained, precision, device), self.until_end:
             self.until_end.enter_context(fused_activations(self.model))
             if self.config.compile:
-                self.until_end.enter_context(compiled(self.model.lm))
+                self.until_end.enter_context(compiled_loss(self.model.lm))
             if self.config.activation_checkpointing:
                 self._save_memory()
             if self.sampler.separates:

@@ -34,7 +34,7 @@ def adamw_8bit(groups: Sequence[Sequence[nn.Parameter]], config: TrainingConfig)
 
 
 @contextmanager
-def frozen_in_4bit(model: nn.Module, precision: Precision, device: torch.device) -> Iterator[None]:
+def frozen_in_4bit(model: Any, precision: Precision, device: torch.device) -> Iterator[None]:
     """Within it, frozen linear maps of a model's layers compute from 4-bit weights; the exact ones wait beside the GPU.
 
     Heads and embeddings stay as they are. Raises TrainingError when no linear map is frozen.
@@ -64,7 +64,8 @@ def _frozen_maps(model: nn.Module) -> Iterable[tuple[nn.Module, str, nn.Linear]]
     for module in model.modules():
         for one in module.parameters(recurse=False):
             uses[id(one)] = uses.get(id(one), 0) + 1
-    heads = {id(one.get_output_embeddings()) for one in model.modules() if hasattr(one, "get_output_embeddings")}
+    decoders: list[Any] = [one for one in model.modules() if hasattr(one, "get_output_embeddings")]
+    heads = {id(one.get_output_embeddings()) for one in decoders}
     for path, parent in model.named_modules():
         for name, child in parent.named_children():
             is_map = type(child) is nn.Linear and not child.weight.requires_grad and uses[id(child.weight)] == 1

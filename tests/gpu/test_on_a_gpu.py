@@ -153,8 +153,8 @@ def test_a_mode_training_has_the_losses_of_the_cpu_and_leaves_the_backbone(tmp_p
 
 @pytest.mark.parametrize("experts_in", PLACES)
 def test_a_resumed_training_ends_as_one_that_was_not_stopped(experts_in: str, tmp_path: Path) -> None:
-    whole, cut = (model_with(KEYS, experts_in=experts_in).to(GPU) for _ in range(2))
-    expected = losses(trained(whole, tmp_path / "one"))
+    full, cut = (model_with(KEYS, experts_in=experts_in).to(GPU) for _ in range(2))
+    expected = losses(trained(full, tmp_path / "one"))
     events = train(cut, texts_of(KEYS), CONFIG, tmp_path / "cut")
     first = []
     for event in events:
@@ -166,7 +166,7 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(experts_in: str, tm
     again = model_with(KEYS, experts_in=experts_in).to(GPU)
     rest = losses(trained(again, tmp_path / "cut"))
     assert first + rest == pytest.approx(expected, rel=1e-6)
-    theirs = whole.state_dict()
+    theirs = full.state_dict()
     for name, tensor in again.state_dict().items():
         torch.testing.assert_close(tensor, theirs[name], atol=1e-5, rtol=1e-4)
 

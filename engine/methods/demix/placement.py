@@ -32,7 +32,6 @@ class ExpertLinear(nn.Module):
         super().__init__()
         self.experts = nn.ModuleDict({key: copy.deepcopy(original) for key in keys})
 
-    @torch.compiler.disable
     def forward(self, x: Tensor) -> Any:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows = current_rows()

@@ -1,4 +1,4 @@
-"""Compiled layers train as others do, share one compilation, and leave the model as it was."""
+"""A compiled loss trains as the other does, and a compiler that is missing is named."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Step
 from engine.methods.registry import get_method
-from engine.models import compiled as compiled_module
-from engine.models.compiled import compiled, compiling_failed
+from engine.models import compiled
+from engine.models.compiled import compiling_failed
 from engine.models.families import fresh_model
 from engine.training.loop import train
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # torch.compile takes seconds, and warns
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.compile warns
 CONFIG = TrainingConfig(num_steps=4, block_size=16, learning_rate=0.01, checkpoint_every=2, evaluate_every=2, seed=1)
 
 
@@ -28,66 +28,45 @@ CONFIG = TrainingConfig(num_steps=4, block_size=16, learning_rate=0.01, checkpoi
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
+    compiled._compiled_cross_entropy.cache_clear()
     yield
-    torch._dynamo.reset()
+    compiled._compiled_cross_entropy.cache_clear()
 
 
-@pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the C++ compiler."""
-    monkeypatch.setattr(compiled_module, "_BACKEND", "aot_eager")
-    monkeypatch.setattr(
-        compiled_module,
-        "_compiled_cross_entropy",
-        lambda: torch.compile(compiled_module._cross_entropy, dynamic=True, backend="aot_eager"),
-    )
-
-
-def losses(name: str, family: Any, make_texts: Any, folder: Path, **changes: Any) -> list[float]:
-    """The losses of a training of two experts."""
+def losses(name: str, make_texts: Any, folder: Path, **changes: Any) -> list[float]:
+    """The losses of a training of one expert, or two."""
     seed, method = folder / "seed", get_method(name)
-    shape = ModelConfig(family=family, num_layers=12, width=32, num_heads=2, ffn_width=64, max_positions=64)
+    shape = ModelConfig(num_layers=3, width=32, num_heads=2, ffn_width=64, max_positions=64)
     fresh_model(shape, 300, seed=7).save_pretrained(seed)
     keys = ["law"] if name in ("dense", "mode") else ["law", "code"]
     model, learns = method.build(seed, keys), keys if method.base_is_frozen else None
     events = train(model, make_texts(keys), replace(CONFIG, **changes), folder / str(changes), only_experts=learns)
-    found = [event.loss for event in events if isinstance(event, Step)]
-    assert all(getattr(one, "_compiled_call_impl", None) is None for one in model.lm.modules())
-    return found
+    return [event.loss for event in events if isinstance(event, Step)]
 
 
-@pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("changes", [{}, {"activation_checkpointing": True}], ids=["", "checkpointing"])
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [(name, "llama") for name in ("demix", "dense", "domain-token", "lora", "mode")] + [("demix", "gpt2")],
-)
-def test_a_compiled_training_has_the_losses_of_one_that_is_not(
-    name: str, family: str, changes: dict[str, Any], make_texts: Any, tmp_path: Path
+@pytest.mark.parametrize("name", ["demix", "mode"])
+def test_a_compiled_loss_is_nearly_the_same(
+    name: str, make_texts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = losses(name, family, make_texts, tmp_path, **changes)
+    monkeypatch.setattr(compiled, "_BACKEND", "aot_eager")  # all but the C++ compiler
+    expected = losses(name, make_texts, tmp_path)
     assert not counters["stats"]
-    found = losses(name, family, make_texts, tmp_path, compile=True, **changes)
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert 0 < counters["stats"]["unique_graphs"] <= 40  # not one for each of 12 layers, trained and evaluated
+    assert losses(name, make_texts, tmp_path, compile=True) == pytest.approx(expected, rel=1e-4)
+    assert 0 < counters["stats"]["unique_graphs"] <= 3  # not one for each shape of a batch
 
 
-def test_a_training_compiled_by_the_usual_backend_has_the_same_losses(make_texts: Any, tmp_path: Path) -> None:
-    expected = losses("demix", "gpt2", make_texts, tmp_path)
-    assert losses("demix", "gpt2", make_texts, tmp_path, compile=True) == pytest.approx(expected, rel=1e-4)
+@pytest.mark.slow
+def test_a_loss_compiled_by_the_usual_backend_is_nearly_the_same(make_texts: Any, tmp_path: Path) -> None:
+    expected = losses("demix", make_texts, tmp_path)
+    assert losses("demix", make_texts, tmp_path, compile=True) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_compiler_that_is_missing_is_named(make_texts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(compiled_module, "_BACKEND", failing)
+    monkeypatch.setattr(compiled, "_BACKEND", failing)
     with pytest.raises(ModelError, match=r"torch\.compile failed: .*no compiler") as error:
-        losses("dense", "llama", make_texts, tmp_path, compile=True)
+        losses("dense", make_texts, tmp_path, compile=True)
     assert "Install a C++ compiler" in error.value.next_step
     assert compiling_failed(ValueError("something else")) is None
-
-
-def test_a_family_whose_layers_are_not_marked_is_refused() -> None:
-    with pytest.raises(ModelError, match="cannot be compiled"), compiled(torch.nn.Linear(1, 1)):
-        pass

@@ -64,7 +64,9 @@ def test_moments_in_8_bits_take_a_quarter_and_train_nearly_as_well(seed, make_te
     sizes, ends = [], []
     for optimizer in ("adamw", "adamw_8bit"):
         with observed_by(held.append):
-            _, events = trained("demix", seed, make_texts, tmp_path / optimizer, optimizer=optimizer, learning_rate=2e-3)
+            _, events = trained(
+                "demix", seed, make_texts, tmp_path / optimizer, optimizer=optimizer, learning_rate=2e-3
+            )
         sizes.append(held[-1].optimizer_bytes())
         ends.append(held_out(events))
         assert losses(events)[-1] < losses(events)[0]
@@ -88,7 +90,9 @@ def changed(model: Any, untouched: dict[str, torch.Tensor]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_a_frozen_base_in_4_bits_trains_nearly_as_well_and_is_exact_again(name: str, seed, make_texts, tmp_path) -> None:
+def test_a_frozen_base_in_4_bits_trains_nearly_as_well_and_is_exact_again(
+    name: str, seed, make_texts, tmp_path
+) -> None:
     exact, expected = trained(name, seed, make_texts, tmp_path / "exact")
     model, events = trained(name, seed, make_texts, tmp_path / "short", load_in_4bit=True)
     assert losses(events)[0] == pytest.approx(losses(expected)[0], rel=0.05)
