@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import normalized_mutual_info_score
 
 from engine.clusters.centroids import Labels
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
@@ -48,6 +47,8 @@ def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int 
 
 def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:
     """The overlap of clusters with labels, such as domains; raises EngineError when no document has a label."""
+    from sklearn.metrics import normalized_mutual_info_score  # imported late: it takes a second
+
     if len(names) != len(labels_N):
         problem = f"There are {len(names)} labels for {len(labels_N)} documents."
         raise EngineError(problem, "Give a label or None for each document.")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from functools import cache
 
 from engine.clusters.config import Numbers
 
@@ -32,7 +31,14 @@ def word_of(run: str, numbers: Numbers) -> str:
     if run[0].isdigit():
         return NUMBER if numbers == "token" else ""
     word = run.lower()
-    return "" if word in ENGLISH_STOP_WORDS else word
+    return "" if word in _stop_words() else word
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # imported late: a second, for every job with a gate
+
+    return frozenset(ENGLISH_STOP_WORDS)
 
 
 def split_open(text: str) -> tuple[str, str]:

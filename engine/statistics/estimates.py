@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 NUM_DRAWS = 2000
 LEVEL = 0.95
@@ -55,7 +55,7 @@ def half_width(parts: Sequence[Variance]) -> float:
         return 0.0
     spread = sum(part.value**2 / part.freedom for part in parts)
     freedom = total**2 / spread if spread else math.inf  # the variance of every part is known
-    return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
+    return float(scipy.stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
 
 
 def middle(draws_R: Floats) -> tuple[float, float]:

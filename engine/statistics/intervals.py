@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 NUM_RESAMPLES = 2000
 
@@ -27,7 +27,7 @@ def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0,
     For a paired comparison give the differences of the pairs.
     """
     array = np.asarray(values, dtype=np.float64)
-    bounds = stats.bootstrap(
+    bounds = scipy.stats.bootstrap(
         (array,),
         np.mean,
         confidence_level=confidence,
@@ -44,5 +44,5 @@ def student_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
     mean = float(array.mean())
     if len(array) < 2:
         return Interval(mean, mean, mean)
-    half = float(stats.t.ppf((1 + confidence) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
+    half = float(scipy.stats.t.ppf((1 + confidence) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
     return Interval(mean, mean - half, mean + half)

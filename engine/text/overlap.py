@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from engine.errors import EngineError
 from engine.text.split import read_split
@@ -105,7 +105,7 @@ def _pearson(affinity: NDArray[Any], overlaps: NDArray[Any]) -> Correlation:
     if num_cells < MIN_CELLS or np.ptp(affinity) == 0 or np.ptp(overlaps) == 0:
         problem = f"A correlation needs at least {MIN_CELLS} different cells; there are {num_cells}"
         raise EngineError(f"{problem}, or all are equal.", "Score more experts on more domains.")
-    result = stats.pearsonr(affinity, overlaps)
+    result = scipy.stats.pearsonr(affinity, overlaps)
     r = float(result.statistic)
     return Correlation(r, student_t(r, num_cells), float(result.pvalue), num_cells)
 

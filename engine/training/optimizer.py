@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.models.rows import Rows
 from engine.models.trainable_model import TrainableModel
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.local_parts import local_part
+from engine.training.local_parts import is_divided, local_part
 from engine.training.low_bits import adamw_8bit
 
 
@@ -24,8 +23,8 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
 
     There may be none in a process whose experts are all in other processes.
     """
-    parts = [parameter for parameter in parameters.values() if isinstance(parameter, DTensor)]
-    wholes = [parameter for parameter in parameters.values() if not isinstance(parameter, DTensor)]
+    parts = [parameter for parameter in parameters.values() if is_divided(parameter)]
+    wholes = [parameter for parameter in parameters.values() if not is_divided(parameter)]
     if config.optimizer == "adamw_8bit":
         return adamw_8bit([parts, wholes], config)
     return torch.optim.AdamW(

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from scipy.sparse import csr_array
-from sklearn.utils.extmath import randomized_svd
 
 from engine.clusters.config import Numbers, TfidfConfig
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
@@ -163,6 +162,8 @@ def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | 
 
 
 def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmbedder:
+    from sklearn.utils.extmath import randomized_svd  # imported late: a second, for every job that only embeds
+
     num_documents = counts_NW.shape[0]
     idf_W = np.log((1 + num_documents) / (1 + np.bincount(counts_NW.indices, minlength=len(vocabulary)))) + 1
     rows_NW = _weigh(counts_NW, idf_W)
@@ -199,7 +200,7 @@ def _matrix(rows: Sequence[Row], num_words: int) -> Any:
     """Counts [N, W] as a sparse matrix."""
     pairs = np.concatenate([*rows, np.empty((0, 2), dtype=np.int32)])
     ends = np.cumsum([0, *(len(row) for row in rows)])
-    return csr_array((pairs[:, 1].astype(np.float64), pairs[:, 0], ends), shape=(len(rows), num_words))
+    return scipy.sparse.csr_array((pairs[:, 1].astype(np.float64), pairs[:, 0], ends), shape=(len(rows), num_words))
 
 
 def _weigh(counts_NW: Any, idf_W: NDArray[Any]) -> Any:
