@@ -25,17 +25,19 @@ from jobs.queue import submit
 from tests.gauntlet.counting_kind import chain_after, install, job_spec, made_by
 from tests.gauntlet.faults import FAULTS, is_possible
 from tests.gauntlet.stage import Stage, staged, wait_until
+from tests.gauntlet.training import TEXT, preparations, training, weights_of
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
-from workbench.tables import Corpus, Domain, Job
+from workbench.tables import Corpus, Domain, Expert, Job, SeedModel
 
 RECOVERY_SECONDS = 120.0  # after which a job that ran when a fault struck counts as lost
 STRIKE_SECONDS = 15.0  # to wait for something to strike, such as a checkpoint
 WAITING = 4  # unfinished jobs when a fault strikes
-TEXT_EVERY = 5  # each such job imports a text; the others count
+TEXT_EVERY = 5  # each such job imports a text
+TRAINING_EVERY = 5  # each such job trains; the others count
 ENDED = ("done", "failed", "cancelled")
 _PLACES = re.compile(r"[0-9a-f]{32}|/tmp/gauntlet-[^/ ]+|[\d,]{4,}")  # ids, folders and bytes in errors
 _ASIDE = re.compile(r"\..+\.(new|old|taken)")
@@ -51,6 +53,7 @@ class Report:
     not_tried: Counter[str] = field(default_factory=Counter)  # there was nothing to strike, or it is not possible here
     num_jobs: int = 0
     num_done: int = 0
+    num_trainings: int = 0
     num_attempts: int = 0
     retried: Counter[str] = field(default_factory=Counter)  # failed jobs by their error: retried, as its words advise
     violations: list[str] = field(default_factory=list)
@@ -76,6 +79,8 @@ class Campaign:
     def __init__(self, stage: Stage, report: Report, chance: random.Random) -> None:
         self.stage, self.report, self.chance = stage, report, chance
         self._steps: dict[str, int] = {}  # of the counting jobs
+        self._trainings: list[str] = []
+        self._weights = ""  # those of an undisturbed training
         self._done: set[str] = set()
         self._fences: dict[str, int] = {}
         self._text = stage.folder / "text.jsonl"
@@ -83,14 +88,23 @@ class Campaign:
 
     def run(self, names: Iterator[str], until: float, most: int) -> None:
         """Strikes until the time is over or `most` faults have struck; then everything must end and be right."""
-        self.stage.keep_running()
-        self._submit()
+        self._prepare()
         for name in names:
             if time.monotonic() > until or self.report.faults.total() >= most:
                 break
             self._strike(name)
         self._require(self._wait_for_all(RECOVERY_SECONDS), "not every job ended after the last fault")
         self._check_results()
+
+    def _prepare(self) -> None:
+        """Runs an undisturbed training, and what it needs."""
+        self.stage.keep_running()
+        for spec in [*preparations(self.stage.folder), training("undisturbed")]:
+            self.report.num_jobs += 1
+            job_id = submit.submit(spec)
+            assert self._wait_for_all(RECOVERY_SECONDS), f"{spec.kind} did not end before the first fault"
+        self._weights = weights_of(self.stage.settings, job_id)
+        self._submit()
 
     def _strike(self, name: str) -> None:
         while len(self._unfinished()) < WAITING:
@@ -120,13 +134,17 @@ class Campaign:
         number = self.report.num_jobs = self.report.num_jobs + 1
         steps = self.chance.randrange(100, 250)
         spec: Any = job_spec(steps, self.chance.randrange(12, 36))
-        if number % TEXT_EVERY == 1:
+        if number % TRAINING_EVERY == 0:
+            spec = training(f"training-{number}")
+        elif number % TEXT_EVERY == 1:
             spec = ImportCorpus(name=f"text-{number}", path=str(self._text))
         with transaction() as session:  # as `submit` does, without what the counting kind does not need
             job_id = rows.create_job(session, spec, priority=self.chance.randrange(3))
         submit.call_workers(self.stage.settings, [job_id])
-        if number % TEXT_EVERY != 1:
+        if spec.kind == "evaluate":
             self._steps[job_id] = steps
+        elif spec.kind == "train-joint":
+            self._trainings.append(job_id)
 
     # what must hold throughout
 
@@ -140,7 +158,9 @@ class Campaign:
             with reading() as session:
                 jobs = list(session.scalars(select(Job).order_by(Job.created_at)))
                 session.expunge_all()
-                effects = Counter(session.scalars(select(Corpus.job_id)))
+                effects = Counter(
+                    job_id for table in (Corpus, SeedModel, Expert) for job_id in session.scalars(select(table.job_id))
+                )
         except Problem:
             return False
         for job in jobs:
@@ -199,10 +219,15 @@ class Campaign:
         self._require(self.report.num_done == self.report.num_jobs == len(jobs), "not every submitted job is done")
         with reading() as session:
             chains = dict(session.execute(select(Corpus.name, Corpus.source)).tuples().all())
-            texts = session.execute(select(func.count(), Domain.data_sha256).group_by(Domain.data_sha256)).all()
+            imported = select(func.count(), Domain.data_sha256).where(Domain.name != TEXT)
+            texts = session.execute(imported.group_by(Domain.data_sha256)).all()
         for id, steps in self._steps.items():
             self._require(chains.get(made_by(id)) == chain_after(steps), f"the result of {id} is another one")
+        for id in self._trainings:
+            weights = weights_of(self.stage.settings, id)
+            self._require(weights == self._weights, f"the weights of {id} are not those of an undisturbed training")
         self._require(len(texts) == 1, f"one text was imported in {len(texts)} different ways")
+        self.report.num_trainings = len(self._trainings)
         self.stage.stop()
         garbage_collection.SMALL_FILE_SECONDS = -1.0
         garbage_collection.remove_all_leftovers(self.stage.settings)

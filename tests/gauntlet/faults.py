@@ -17,7 +17,7 @@ import psutil
 from sqlalchemy import select
 
 from jobs.queue.submit import send
-from tests.gauntlet.stage import Stage
+from tests.gauntlet.stage import PROGRAMS, Stage
 from workbench.registry.database import reading
 from workbench.tables import Job
 
@@ -136,6 +136,17 @@ def flip_statistics(stage: Stage, chance: random.Random) -> bool:
     return _damage(stage, chance, "throughput.json", _flip)
 
 
+def set_clock(stage: Stage, chance: random.Random) -> bool:
+    """A clock goes wrong by up to a minute, and is set right again: that of a host, or of the one machine of SQLite."""
+    names = [chance.choice(sorted(PROGRAMS))] if stage.control else sorted(PROGRAMS)
+    seconds = chance.choice([-60, -15, 15, 60])
+    for wrong in (seconds, 0):
+        for name in names:
+            stage.set_clock(name, wrong)
+        time.sleep(LONGER_THAN_A_LEASE)
+    return True
+
+
 FAULTS: dict[str, Fault] = {
     "kill a runner": kill_runner,
     "kill a worker": kill_worker,
@@ -152,6 +163,7 @@ FAULTS: dict[str, Fault] = {
     "flip a bit of a checkpoint": flip_checkpoint,
     "cut a checkpoint": cut_checkpoint,
     "flip a bit of statistics": flip_statistics,
+    "set a clock": set_clock,
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.gauntlet import clock
 from tests.workbench.postgres import find_initdb
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -34,7 +35,7 @@ TIMES = {
 PROGRAMS = {
     "worker 1": ("tests.gauntlet.worker",),
     "worker 2": ("tests.gauntlet.worker",),
-    "scheduler": ("jobs.queue.scheduler",),
+    "scheduler": ("tests.gauntlet.scheduler",),
 }
 
 
@@ -58,8 +59,20 @@ class Stage:
             if name not in self.processes or self.processes[name].poll() is not None:
                 with (self.folder / "servers.log").open("ab") as log:
                     self.processes[name] = subprocess.Popen(
-                        [sys.executable, "-m", *program], cwd=ROOT, start_new_session=True, stdout=log, stderr=log
+                        [sys.executable, "-m", *program],
+                        cwd=ROOT,
+                        start_new_session=True,
+                        stdout=log,
+                        stderr=log,
+                        env=os.environ | {clock.FILE: str(self._clock_of(name))},
                     )
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Sets the clock of a program and of the runners it starts so far ahead of the machine's."""
+        clock.set_clock(self._clock_of(name), seconds)
+
+    def _clock_of(self, name: str) -> Path:
+        return self.folder / f"clock of {name}"
 
     def runners(self) -> list[psutil.Process]:
         """The living processes that run jobs of this home, by their job's id."""
