@@ -66,6 +66,11 @@ MORE: dict[str, dict[str, Any]] = {  # slower ones, and those that need others b
     "train-mode": _MODE,
     "compose-mode": {"name": "duo", "experts": ["parts/court", "more/sea"], "domains": ["sea"], "training": TRAINING},
     "certify-addition": {"expert": "sailor", "mixture": "small", "block_size": 32, "max_tokens": 128},
+    "certify-removal": {
+        **{"expert": "small/court", "mixture": "small", "block_size": 32, "max_tokens": 128},
+        **{"num_blocks": 5, "num_prefixes": 10, "prefix_length": 8, "continuation_length": 8},
+    },
+    "classify": {"mixture": "small", "path": "NEAR/tasks", "num_shots": 1, "num_validation": 4, "num_seeds": 1},
     "unpack-expert": {"file": "NEAR/court.expert", "name": "again"},
     "import-expert": {"source": "NEAR/model", "seed_model": "seed", "name": "back"},
     "make-domain": {"clustering": "topics", "name": "picked", "clusters": ["0"]},
@@ -76,8 +81,6 @@ MORE: dict[str, dict[str, Any]] = {  # slower ones, and those that need others b
     "cluster-part": SPECS["find-clusters"],
 }
 LEFT_OUT = {  # kinds that are not tried, and why
-    "certify-removal": "not tried yet",
-    "classify": "not tried yet",
     "push-expert": "it writes to a hub, which answers over the network",
     "selfcheck": "it stores nothing, and its result holds times",
     "replicate-demix": "it reads the results of all jobs of a replication, and stores one report",
@@ -244,6 +247,14 @@ def first_document(path: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def write_task(folder: Path) -> None:
+    """A task of two labels."""
+    folder.mkdir(parents=True)
+    for split in ("train", "test"):
+        examples = [{"text": f"{split} {number}", "label": ("odd", "even")[number % 2]} for number in range(9)]
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, examples)), encoding="utf-8")
+
+
 def test_every_kind_of_job_is_tried_or_left_out_for_a_reason() -> None:
     kinds = {name for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}
     assert kinds == {*SPECS, *MORE, *LEFT_OUT}
@@ -258,6 +269,7 @@ def start(
     ready = tmp_path / "ready"
     shutil.copytree(trained_home, home, dirs_exist_ok=True)
     shutil.copy(trained_home / "sea.jsonl", tmp_path / "sea.jsonl")
+    write_task(tmp_path / "tasks" / "parity")
     for before in BEFORE.get(request.param, ()):
         card = work(json.loads(json.dumps(before).replace("NEAR", str(tmp_path))))
         assert card.state == "done", card.error
