@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,32 @@ def test_a_copy_that_fails_leaves_the_database_empty_and_no_home(
         assert not has_rows(session.connection())
     assert not there.root.exists()
     assert restore(there, tmp_path / "copy").check.ok
+
+
+LONG = "x" * 500
+UNFIT = {  # what SQLite keeps, and what is said of it
+    "a long name": ("UPDATE mixtures SET name = :value", LONG, "mixtures", "column name"),
+    "a character": ("UPDATE mixtures SET name = :value", "a\0b", "mixtures", "column name"),
+    "a number that JSON does not have": ("UPDATE mixtures SET gate = :value", '{"a": NaN}', "mixtures", "json"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_row_that_does_not_fit_is_named_and_nothing_is_left(what: str, server: Settings, tmp_path: Path) -> None:
+    file = Settings(home=tmp_path / "file", database_url="")
+    database.migrate(file)
+    fill(file)
+    statement, value, table, said = UNFIT[what]
+    with closing(sqlite3.connect(file.root / "registry.db")) as connection, connection:
+        connection.execute(statement, {"value": value})
+    back_up(file, tmp_path / "copy")
+    there = server.model_copy(update={"home": tmp_path / "there"})
+    with pytest.raises(StorageError, match=f"table {table} does not fit") as refused:
+        restore(there, tmp_path / "copy")
+    assert said in str(refused.value)
+    with database.reading(server) as session:
+        assert not has_rows(session.connection())
+    assert not there.root.exists()
 
 
 def test_no_password_is_in_a_backup(server: Settings, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ one side and all or nothing on the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,9 +25,12 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import DataError, IntegrityError
 
+from workbench.errors import StorageError
 from workbench.tables import Base, RegistryIdentity
 
+_SHOWN = 80  # characters of a key in an error
 _BATCH_ROWS = 1000  # rows in memory, but for tables that refer to themselves
 Row = dict[str, Any]
 
@@ -38,17 +42,55 @@ def has_rows(connection: Connection) -> bool:
 
 
 def copy_rows(source: Connection, target: Connection) -> int:
-    """Copies every row and its identity, and returns their number. The target has no rows yet."""
+    """Copies every row and its identity, and returns their number. The target has no rows yet.
+
+    Raises StorageError for a row that its database refuses: SQLite keeps texts and numbers of any length.
+    """
     target.execute(RegistryIdentity.__table__.delete())  # type: ignore[attr-defined]
     copied = 0
     for table in Base.metadata.sorted_tables:
         statement, rows = _insertion(table, target), iter(_ordered(table, _rows(source, table)))
         while some := list(islice(rows, _BATCH_ROWS)):
-            target.execute(statement, some)
+            if not _fit(target, statement, some):
+                _name_unfit(target, statement, table, some)
             copied += len(some)
     if target.dialect.name == "postgresql":
         _count_on(target)
     return copied
+
+
+def _fit(target: Connection, statement: Insert, rows: Sequence[Row]) -> bool:
+    """Inserts all rows, or none where the database refuses one."""
+    try:
+        with target.begin_nested():
+            target.execute(statement, rows)
+    except (DataError, IntegrityError):
+        return False
+    return True
+
+
+def _name_unfit(target: Connection, statement: Insert, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts rows one by one; raises StorageError for the first that is refused, with what the database says."""
+    for row in rows:
+        try:
+            with target.begin_nested():
+                target.execute(statement, row)
+        except (DataError, IntegrityError) as refused:
+            keys = ", ".join(f"{column.name} {str(row[column.name])[:_SHOWN]}" for column in table.primary_key)
+            said = str(refused.orig).partition("\n")[0]
+            problem = f"The row with {keys} of the table {table.name} does not fit into {target.dialect.name}"
+            problem += f" ({', '.join(_too_long(table, row)) or 'see its answer'}): {said}."
+            raise StorageError(problem, "Correct or delete it in the workbench, and take another backup.") from refused
+
+
+def _too_long(table: Table, row: Row) -> list[str]:
+    """The columns whose texts are longer than they may be, or hold the character that PostgreSQL does not take."""
+    texts = {column: row[column.name] for column in table.columns if isinstance(row[column.name], str)}
+    return [
+        f"column {column.name}"
+        for column, value in texts.items()
+        if len(value) > (getattr(column.type, "length", None) or math.inf) or "\0" in value
+    ]
 
 
 def _rows(source: Connection, table: Table) -> Iterator[Row]:
