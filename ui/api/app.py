@@ -18,6 +18,7 @@ from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
 from ui.generation.model_host import Host, ModelHost
 from ui.generation.worker_pool import WorkerPool
+from ui.serving import heap
 from ui.serving.security import Guard, api_rules
 from workbench.settings import Settings, get_settings
 
@@ -55,6 +56,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    heap.settle()
     yield
     app.state.workbench.close()
 

@@ -67,9 +67,11 @@ def _serve() -> None:
 
     settings = get_settings()
     prepare_process(settings.threads)
+    import plotly.graph_objects  # noqa: F401  # here, not while the first page with a chart draws
     from starlette.middleware import Middleware
     from streamlit.starlette import App
 
+    from ui.serving import heap
     from ui.serving.security import Guard, studio_rules
     from ui.serving.studio_actor import studio_actor
     from workbench.access.actor import set_source
@@ -77,6 +79,7 @@ def _serve() -> None:
     # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
     set_source(studio_actor(settings))
+    heap.settle()
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
 
 
