@@ -22,7 +22,7 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 
 ROOT = Path(__file__).parents[2]
-DISK_BYTES = 64 << 20
+DISK_BYTES = 256 << 20  # for an hour of trainings
 TIMES = {
     "LEASE_SECONDS": "4",
     "HEARTBEAT_SECONDS": "1",
