@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -18,17 +19,19 @@ from engine.errors import CorpusError
 
 BATCH_BYTES = 4 << 20  # of memory for the rows of one row group
 MAX_RUNS = 256  # files merged at once; a process may open some thousand
+RUN_BYTES = 1 << 16  # of a page of such a file, and read of each of its columns at once: all of them are in memory
+RUN_ROWS = 16
 SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "text", "source", "group")])
 CHAT_SCHEMA = SCHEMA.append(pa.field("messages", pa.string()))  # of a domain of conversations, as JSON
 
 Row = dict[str, Any]
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a table, in order."""
+def read_rows(path: Path, *, buffer_bytes: int = 1 << 20, batch_rows: int = 64) -> Iterator[Row]:
+    """The rows of a table, in order; the buffer is for each column."""
     try:
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
-            for batch in table.iter_batches(batch_size=64, use_threads=False):
+        with pq.ParquetFile(path, buffer_size=buffer_bytes, pre_buffer=False) as table:
+            for batch in table.iter_batches(batch_size=batch_rows, use_threads=False):
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
@@ -101,11 +104,11 @@ def _damaged(path: Path, error: Exception) -> CorpusError:
 
 
 class Table:
-    """A parquet file written in row groups of bounded size."""
+    """A parquet file written in row groups of bounded size, with further options of pyarrow's writer."""
 
-    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
+    def __init__(self, path: Path, schema: pa.Schema = SCHEMA, **options: Any) -> None:
         self._schema = schema
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", **options)
         self._rows: list[Row] = []
         self._size = 0
 
@@ -175,11 +178,14 @@ class SortedRows:
         self._folder.rmdir()
 
     def _merge(self) -> Iterator[Row]:
-        return heapq.merge(*map(read_rows, self._runs), key=itemgetter("id"))
+        read = partial(read_rows, buffer_bytes=RUN_BYTES, batch_rows=RUN_ROWS)
+        return heapq.merge(*map(read, self._runs), key=itemgetter("id"))
 
     def _write(self, rows: Iterable[Row]) -> None:
         path = self._folder / f"{self._num_written}.parquet"
-        with Table(path, self._schema) as table:
+        # pyarrow looks at the size of a page only after so many rows.
+        options = {"data_page_size": RUN_BYTES, "write_batch_size": RUN_ROWS, "use_dictionary": False}
+        with Table(path, self._schema, **options) as table:
             for row in rows:
                 table.add(row)
         self._num_written += 1
