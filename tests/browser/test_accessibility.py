@@ -27,6 +27,7 @@ FITS = """() => {
   return main.scrollWidth <= main.clientWidth + 1;
 }"""
 POPOVERS = ("", "experts", "experts?experts.chosen=first/code", "mixtures?mixture=first", "jobs")  # pages with some
+POPOVERS += ("corpora?part=Imports+%26+what+was+refused",)
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 WIDE, TABLET, PHONE = (
     {"width": 1440, "height": 900},
@@ -119,6 +120,18 @@ def faults_of(servers: RunningWorkbench, chromium: Browser) -> str:
             page.set_viewport_size(WIDE)
         context.close()
     return "\n".join(faults)
+
+
+def popover_faults(page: Page, name: str) -> list[str]:
+    """What axe finds in an open popover, in the theme of the page; it is closed again."""
+    button = page.get_by_test_id("stPopover").locator("button").filter(has_text=name)
+    button.click()
+    expect(page.get_by_test_id("stPopoverBody")).to_be_visible()
+    expect(page.locator(SETTLED)).to_be_visible()
+    faults = serious(page)
+    page.keyboard.press("Escape")
+    expect(page.get_by_test_id("stPopoverBody")).to_have_count(0)
+    return faults
 
 
 def open_page(page: Page, address: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_accessibility import popover_faults
 from workbench.registry.clusters.cluster_documents import map_points
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import close_engines, reading
@@ -71,6 +72,7 @@ def read_one(page: Page) -> None:
     page.mouse.down()
     page.mouse.up()
     expect(page.get_by_text("Strongest words:")).to_be_visible()
+    assert popover_faults(page, "Move to another cluster …") == []
 
 
 def choose_all(page: Page) -> None:

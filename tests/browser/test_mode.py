@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import run_all
+from tests.browser.test_accessibility import popover_faults
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 DONE = 120_000  # milliseconds in which a job ends
@@ -24,7 +25,8 @@ def test_two_experts_are_trained_composed_and_viewed(own_servers: Any, page: Pag
     run_all(own_servers.settings, SECOND)
     compose(page)
     look_at_its_parts(page)
-    run_all(own_servers.settings, *SCORES)
+    run_all(own_servers.settings, *SCORES, SECOND.replace("mode l", "mode m"))
+    look_at_what_it_could_join(page, own_servers)
     compare_what_was_kept(page, own_servers)
 
 
@@ -65,6 +67,12 @@ def look_at_its_parts(page: Page) -> None:
     page.get_by_role("tab", name="Lineage").click()
     for part in ("c/code", "l/law"):
         expect(page.get_by_text(f"expert {part} → expert both/composed")).to_be_visible()
+
+
+def look_at_what_it_could_join(page: Page, servers: Any) -> None:
+    page.goto(f"{servers.studio}/experts?experts.chosen=m/law")
+    expect(page.get_by_role("heading", name="m/law")).to_be_visible()
+    assert popover_faults(page, "Add to a composition") == []
 
 
 def compare_what_was_kept(page: Page, servers: Any) -> None:

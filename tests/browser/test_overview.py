@@ -101,5 +101,6 @@ def test_a_toggle_changes_the_numbers_in_place(servers: RunningWorkbench, page: 
     assert page.evaluate("window.table.isConnected")
     page.get_by_role("button", name="Discard changes").click()
     expect(row.get_by_text("unchanged")).to_be_visible()
+    expect(page.get_by_role("switch", name="law")).to_be_checked()
     page.get_by_role("link", name="Open in playground").click()
     expect(page.locator("iframe[src*='left=first']")).to_be_visible()

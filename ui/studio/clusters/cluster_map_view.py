@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,6 @@ _KEY = "cluster_map"
 _CHARACTERS = 3000
 _LEGEND = 130  # pixels of the legend at most
 _HEIGHT = 320  # of a text, in pixels
-_SHORT, _LINES = 400, 8  # characters and lines that need no such height
 _MOST_BOXES = 200  # clusters with a box to tick
 _HOW = (
     "Click a point to read its document; scroll to zoom. To make a domain or an expert of an area, draw around it with "
@@ -247,8 +247,8 @@ def show_text(document: ClusteredDocument) -> None:
     origin = [document.domain, document.source, document.split, f"id {document.id[:12]}"]
     st.caption(plain(" · ".join(filter(None, [*origin, *marks]))))
     text = document.text[:_CHARACTERS] + ("…" if len(document.text) > _CHARACTERS else "")
-    with st.container(border=True, height=_HEIGHT if len(text) > _SHORT or text.count("\n") > _LINES else "content"):
-        st.text(text)
+    with st.container(border=True):
+        scroll_box(f'<div style="white-space:pre-wrap">{html.escape(text)}</div>', "Text of the document", _HEIGHT)
 
 
 def _offer_pin(card: ClusteringCard, document: ClusteredDocument) -> None:

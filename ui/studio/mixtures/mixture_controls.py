@@ -119,9 +119,10 @@ def base_of(mixture: MixtureCard) -> MixtureCard:
 
 
 def reset(mixture: MixtureCard) -> None:
-    """Resets the controls to the saved choice."""
+    """Resets the controls to the saved choice. They are new ones: a browser goes on showing those that it knows."""
     for key in [key for key in st.session_state if str(key).startswith(f"{_form_key(mixture)}.")]:
         del st.session_state[key]
+    st.session_state[_times_key(mixture)] = st.session_state.get(_times_key(mixture), 0) + 1
 
 
 def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
@@ -133,4 +134,9 @@ def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
 
 
 def _form_key(mixture: MixtureCard) -> str:
-    return f"mixture_controls.{mixture.id}"
+    return f"mixture_controls.{mixture.id}.{st.session_state.get(_times_key(mixture), 0)}"
+
+
+def _times_key(mixture: MixtureCard) -> str:
+    """Where it is kept how often the controls were reset."""
+    return f"mixture_controls.{mixture.id}#resets"
