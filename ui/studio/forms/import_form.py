@@ -21,6 +21,7 @@ from workbench.settings import get_settings
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
 _NAME = "import-corpus.name"
 _PLACES = ("path", "dataset", "local_source")
+_OF_A_SOURCE = (*_PLACES, "dataset_split")  # asked for above the form, each with its source
 _NOTHING = {
     "path": "path: give the path of a file or a folder.",
     "dataset": "data set: give its name on the Hugging Face hub.",
@@ -42,12 +43,18 @@ def show_import() -> None:
     if given is None:
         show_last("import-corpus")
         return
-    absent: Answers = {(place,): "" for place in _PLACES}
+    absent: Answers = {**{(place,): "" for place in _PLACES}, ("dataset_split",): "train"}
     with explained():
         complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
         given = {**absent, **given}
         show_form_and_job(
-            "import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM, complaints=complaints
+            "import-corpus",
+            {},
+            "Import the text",
+            skip=_OF_A_SOURCE,
+            given=given,
+            tucked=_SELDOM,
+            complaints=complaints,
         )
 
 
