@@ -71,7 +71,7 @@ def one_pass(model: MultiExpertModel, ids: list[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def whole_pass(model: MultiExpertModel, ids: list[int]) -> Tensor:
+def pass_with_all_logits(model: MultiExpertModel, ids: list[int]) -> Tensor:
     """One batched forward pass with the logits of all positions."""
     return model(torch.tensor([ids] * len(model.keys)), Rows.one_each(model.keys), model.new_cache())
 
@@ -109,10 +109,10 @@ def main() -> None:
     gates = {"fixed": FixedGate([1.0] * 8), "posterior": PosteriorGate([1.0] * 8)}
     over_before: dict[str, list[float]] = {name: [] for name in gates}
     over_pass: dict[str, list[float]] = {name: [] for name in gates}
-    over_whole: dict[str, list[float]] = {name: [] for name in gates if given.all_logits}
+    over_all_logits: dict[str, list[float]] = {name: [] for name in gates if given.all_logits}
     for number in range(given.rounds + 1):
         batched = seconds(lambda: one_pass(model, ids))
-        whole = seconds(lambda: whole_pass(model, ids)) if given.all_logits else 0.0
+        all_logits = seconds(lambda: pass_with_all_logits(model, ids)) if given.all_logits else 0.0
         for name, gate in gates.items():
             ours = seconds(lambda gate=gate: now(model, ids, gate))  # type: ignore[misc]
             theirs = seconds(lambda gate=gate: before(model, ids, gate))  # type: ignore[misc]
@@ -120,7 +120,7 @@ def main() -> None:
                 over_before[name].append(theirs / ours)
                 over_pass[name].append(ours / batched)
                 if given.all_logits:
-                    over_whole[name].append(ours / whole)
+                    over_all_logits[name].append(ours / all_logits)
             else:
                 torch.testing.assert_close(now(model, ids, gate), before(model, ids, gate), atol=1e-3, rtol=1e-4)
     answer = {
@@ -129,7 +129,7 @@ def main() -> None:
         for what, ratios in (
             ("speed_over_before", over_before),
             ("time_over_one_pass", over_pass),
-            ("time_over_all_logits", over_whole),
+            ("time_over_all_logits", over_all_logits),
         )
         if ratios
     }

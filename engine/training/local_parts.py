@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
-    from typing_extensions import TypeIs
 
 
-def is_divided(tensor: Tensor) -> TypeIs[DTensor]:
+def is_divided(tensor: Tensor) -> TypeGuard[DTensor]:
     """Whether this process holds only a part. Imports nothing: half a second, for every undivided training."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)

@@ -23,8 +23,9 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
 
     There may be none in a process whose experts are all in other processes.
     """
-    parts = [parameter for parameter in parameters.values() if is_divided(parameter)]
-    wholes = [parameter for parameter in parameters.values() if not is_divided(parameter)]
+    divided = {name for name, parameter in parameters.items() if is_divided(parameter)}
+    parts = [parameter for name, parameter in parameters.items() if name in divided]
+    wholes = [parameter for name, parameter in parameters.items() if name not in divided]
     if config.optimizer == "adamw_8bit":
         return adamw_8bit([parts, wholes], config)
     return torch.optim.AdamW(

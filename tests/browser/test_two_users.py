@@ -1,4 +1,4 @@
-"""Two people with a browser of their own change one mixture: who saves second is told, and loses nothing."""
+"""Two people with a browser of their own change one mixture: the second save is refused, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.registry.mixtures import get_mixture
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_who_saves_second_is_told_and_keeps_the_own_choice(own_servers: Any, chromium: Browser) -> None:
+def test_a_second_save_is_refused_and_the_choice_stays(own_servers: Any, chromium: Browser) -> None:
     anna, ben = (mixture_in_a_browser(own_servers, chromium) for _ in range(2))
     toggle(anna, "law")
     toggle(ben, "code")
@@ -24,7 +24,7 @@ def test_who_saves_second_is_told_and_keeps_the_own_choice(own_servers: Any, chr
     expect(anna.get_by_text("first is saved.")).to_be_visible()
 
     save = ben.get_by_role("button", name="Save to the mixture")
-    save.click()  # the page was drawn before: nothing told Ben yet
+    save.click()  # the page was drawn before Anna saved
     expect(ben.get_by_text("saved elsewhere meanwhile")).to_be_visible()
     expect(save).to_be_disabled()
     expect(ben.get_by_role("switch", name="code")).not_to_be_checked()

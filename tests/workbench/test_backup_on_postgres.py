@@ -182,7 +182,7 @@ def test_a_copy_that_fails_leaves_the_database_empty_and_no_home(
 
 
 LONG = "x" * 500
-UNFIT = {  # what SQLite keeps, and what is said of it
+UNFIT = {  # what SQLite keeps, and words of the refusal
     "a long name": ("UPDATE mixtures SET name = :value", LONG, "mixtures", "column name"),
     "a character": ("UPDATE mixtures SET name = :value", "a\0b", "mixtures", "column name"),
     "a number that JSON does not have": ("UPDATE mixtures SET gate = :value", '{"a": NaN}', "mixtures", "json"),
@@ -194,14 +194,14 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_is_left(what: str, server:
     file = Settings(home=tmp_path / "file", database_url="")
     database.migrate(file)
     fill(file)
-    statement, value, table, said = UNFIT[what]
+    statement, value, table, words = UNFIT[what]
     with closing(sqlite3.connect(file.root / "registry.db")) as connection, connection:
         connection.execute(statement, {"value": value})
     back_up(file, tmp_path / "copy")
     there = server.model_copy(update={"home": tmp_path / "there"})
     with pytest.raises(StorageError, match=f"table {table} does not fit") as refused:
         restore(there, tmp_path / "copy")
-    assert said in str(refused.value)
+    assert words in str(refused.value)
     with database.reading(server) as session:
         assert not has_rows(session.connection())
     assert not there.root.exists()

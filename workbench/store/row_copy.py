@@ -77,9 +77,9 @@ def _name_unfit(target: Connection, statement: Insert, table: Table, rows: Seque
                 target.execute(statement, row)
         except (DataError, IntegrityError) as refused:
             keys = ", ".join(f"{column.name} {str(row[column.name])[:_SHOWN]}" for column in table.primary_key)
-            said = str(refused.orig).partition("\n")[0]
+            message = str(refused.orig).partition("\n")[0]
             problem = f"The row with {keys} of the table {table.name} does not fit into {target.dialect.name}"
-            problem += f" ({', '.join(_too_long(table, row)) or 'see its answer'}): {said}."
+            problem += f" ({', '.join(_too_long(table, row)) or 'see its message'}): {message}."
             raise StorageError(problem, "Correct or delete it in the workbench, and take another backup.") from refused
 
 
