@@ -16,7 +16,7 @@ from engine.text.tokenizer import Tokenizer, train_tokenizer
 from tests.engine.conftest import model_with
 from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.test_studio_addresses import visit
-from tests.ui.studio.test_studio_clusters import card, chart, everything, page, select
+from tests.ui.studio.test_studio_clusters import card, chart, everything, page, select, shown_documents
 from tests.ui.studio.visits import named, read
 from ui.present.charts.cluster_map import (
     MOST_DRAWN,
@@ -230,7 +230,9 @@ def test_the_page_lists_matches_and_a_click_opens_the_text() -> None:
     until_done(app)
     listed = named(app.radio, "Matches")
     listed.set_value(read(first_match)).run()
-    assert any("amber" in one.value and "birch" in one.value for one in app.text)
+    (document,) = shown_documents(app)
+    assert "amber" in document
+    assert "birch" in document
     assert "Clusters with such words: " in everything(app)
 
 
