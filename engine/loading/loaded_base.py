@@ -37,7 +37,11 @@ class LoadedBase:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
         for method, chosen in self._by_method(experts):
             if method.host_key not in self._hosts:
-                self._hosts[method.host_key] = method.open(self._base, self._device)
+                opened = method.open(self._base, self._device)
+                self._hosts = {
+                    **self._hosts,
+                    method.host_key: opened,
+                }  # others may iterate over the old one
             host = self._hosts[method.host_key]
             try:
                 host.add(chosen)

@@ -22,6 +22,7 @@ from engine.loading.loaded_base import LoadedBase
 class _Loaded:
     model: LoadedBase
     num_bytes: int
+    keys: tuple[str, ...]  # experts that may be used: while others are read, the model's own keys are ahead of these
 
 
 class ModelCache:
@@ -70,7 +71,7 @@ class ModelCache:
     def _ready(self, name: str, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
         """The base, if it has all of these experts. The caller holds the lock."""
         cached = self._models.get(name)
-        if cached is None or not set(experts) <= set(cached.model.keys):
+        if cached is None or not set(experts) <= set(cached.keys):
             return None
         self._models.move_to_end(name)
         return cached.model
@@ -95,14 +96,14 @@ class ModelCache:
         finally:
             if model.keys:
                 with self._lock:
-                    self._models[name] = _Loaded(model, model.num_bytes())
+                    self._models[name] = _Loaded(model, model.num_bytes(), tuple(model.keys))
                     self._models.move_to_end(name)
                 self._evict(name)
 
     def loaded(self) -> dict[str, list[str]]:
         """Bases in memory (by their SHA-256) and the experts loaded on each."""
         with self._lock:
-            return {base: list(cached.model.keys) for base, cached in self._models.items()}
+            return {base: list(cached.keys) for base, cached in self._models.items()}
 
     def num_bytes(self) -> int:
         """The bytes of all cached parameters."""

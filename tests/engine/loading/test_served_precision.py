@@ -6,17 +6,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.config import ServePrecision
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import Mixing
+from engine.loading import loaded_base
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache
+from engine.loading.served_precision import hold_in
 from engine.methods.registry import get_method
+from engine.methods.row_registry import new_placement
 from engine.mixing.posterior import PosteriorGate
+from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from tests.engine.conftest import VOCAB, small_shape
+from tests.engine.models.test_demix_files import save
 from tests.engine.training.test_precision import IDS, kept, seed_in
 
 METHODS = ["demix", "dense", "domain-token", "lora", "mode"]
@@ -89,3 +96,25 @@ def test_weights_of_experts_and_the_mixture_are_not_in_bf16(tmp_path: Path) -> N
     for log_weights_E, logprobs_E in mixing.read([3, 4, 5]):
         assert log_weights_E.dtype == torch.float64
         assert logprobs_E.dtype == torch.float32
+
+
+def test_an_expert_is_used_only_after_its_weights_are_in_the_served_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, experts = save(
+        MultiExpertModel(fresh_model(small_shape(), VOCAB, 0), ["law", "code"], new_placement()), tmp_path
+    )
+    cache, meanwhile = ModelCache(1 << 30, precision="bf16"), list[LoadedBase | None]()
+    first = cache.get(base, {"code": experts["code"]})
+
+    def look(modules: list[nn.Module], precision: ServePrecision) -> None:
+        assert "law" in first.keys  # read, and still in float32
+        with cache._lock:
+            meanwhile.append(cache._ready(str(base.sha256), experts))
+        hold_in(modules, precision)
+
+    monkeypatch.setattr(loaded_base, "hold_in", look)
+    assert cache.get(base, experts) is first
+    assert meanwhile == [None]
+    assert cache.get(base, experts) is first
+    assert len(meanwhile) == 1
