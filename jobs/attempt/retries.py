@@ -1,4 +1,4 @@
-"""Transactions that are tried again while the registry does not respond."""
+"""Calls that are repeated while the registry does not respond."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ T = TypeVar("T")
 
 def with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
     """Runs one transaction; retries while the registry does not respond, up to the length of a lease."""
+
+    def run() -> T:
+        with database.transaction(settings) as session:
+            return write(session)
+
+    return retried(settings, run)
+
+
+def retried(settings: Settings, call: Callable[[], T]) -> T:
+    """The result of a call, which is repeated while the registry does not respond, up to the length of a lease."""
     until = time.monotonic() + settings.lease_seconds
     while True:
         try:
-            with database.transaction(settings) as session:
-                return write(session)
+            return call()
         except (RegistryUnavailable, DiskFull):
             if time.monotonic() >= until:
                 raise

@@ -6,13 +6,16 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 
 from engine.device import prepare_process
+from jobs.attempt.retries import retried
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.submit import ENDED
 from jobs.queue.tasks import run_most_urgent, stop_runners
+from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.registry.cards import JobCard
@@ -25,12 +28,14 @@ POLL_SHARE = 0.05  # of the time, at most, that reading the cards of many jobs t
 def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
     """Yields the cards of jobs every half second until each has ended, is paused, or waits for a paused one.
 
-    Hundreds of jobs are read less often, since their reading takes time from those that run.
+    Hundreds of jobs are read less often, since their reading takes time from those that run. A registry that does not
+    respond is waited for as long as a lease lasts.
     """
+    settings = settings or get_settings()
     pause = threading.Event()
     while True:
         began = time.monotonic()
-        cards = cards_of(ids, settings)
+        cards = retried(settings, lambda: cards_of(ids, settings))
         seconds = time.monotonic() - began
         yield cards
         if not _unfinished(cards):
@@ -69,9 +74,12 @@ def _run(ids: Sequence[str], settings: Settings) -> Iterator[list[JobCard]]:
 
 
 def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) -> None:
-    """Runs jobs one after another until `over` is set."""
+    """Runs jobs one after another until `over` is set, also after a registry that did not respond for a while."""
     while not over.is_set():
-        if not run_most_urgent(settings, ids):  # waiting jobs depend on one that runs, here or elsewhere
+        has_run = False
+        with suppress(RegistryUnavailable):  # `watch` raises where it stays away
+            has_run = run_most_urgent(settings, ids)
+        if not has_run:  # waiting jobs depend on one that runs, here or elsewhere
             over.wait(POLL_SECONDS)
 
 
@@ -81,7 +89,8 @@ def _reap_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iter
     for cards in stream:
         yield cards
         if time.monotonic() - reaped_at >= settings.reconcile_seconds:
-            reaper.reap()
+            with suppress(RegistryUnavailable):
+                reaper.reap()
             reaped_at = time.monotonic()
 
 

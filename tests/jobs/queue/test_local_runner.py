@@ -12,9 +12,10 @@ from sqlalchemy import Engine, event
 from tiny_kind import job_spec
 from world import HERE, RunningWorkbench
 
-from jobs.queue import tasks
+from jobs.queue import local_runner, tasks
 from jobs.queue.local_runner import cards_of, run_jobs
 from jobs.queue.scheduler import LeaseReaper
+from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -116,3 +117,38 @@ def test_a_machine_that_slept_lets_its_jobs_show_that_they_live(
     quick = Settings(**{**servers.settings.model_dump(), "reconcile_seconds": 0.01})
     list(run_jobs([create(steps=150)], quick))
     assert evaluated
+
+
+def test_a_registry_that_is_away_for_a_moment_ends_nothing(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = {"run_most_urgent": 2, "cards_of": 2}
+
+    def away_at_first(name: str) -> None:
+        call = getattr(local_runner, name)
+
+        def calling(*given: Any) -> Any:
+            if failures[name]:
+                failures[name] -= 1
+                raise RegistryUnavailable("The registry does not respond.", "Try again in a moment.")
+            return call(*given)
+
+        monkeypatch.setattr(local_runner, name, calling)
+
+    for name in failures:
+        away_at_first(name)
+    *_, last = run_jobs([create(), create()], servers.settings)
+    assert [card.state for card in last] == ["done", "done"]
+    assert failures == {"run_most_urgent": 0, "cards_of": 0}
+
+
+def test_a_registry_that_stays_away_ends_the_command(
+    servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        raise RegistryUnavailable("The registry does not respond.", "Try again in a moment.")
+
+    monkeypatch.setattr(local_runner, "cards_of", away)
+    short = Settings(**{**servers.settings.model_dump(), "lease_seconds": 1.0})
+    with pytest.raises(RegistryUnavailable):
+        list(run_jobs([create()], short))
