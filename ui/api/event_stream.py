@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import suppress
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -20,7 +19,7 @@ WAITING = ": waiting\n\n"  # a comment, which clients skip
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot at once.
+    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot at the next token.
 
     `ended` is called then, also where the generator never started.
     """
@@ -64,9 +63,10 @@ async def events(
 async def let_go(first: asyncio.Task[Piece], rest: AsyncGenerator[Piece, None]) -> None:
     """Ends a stream, whether its first piece has come or not."""
     first.cancel()
-    with suppress(BaseException):
-        await asyncio.wait({first})
-    await rest.aclose()
+    try:
+        await asyncio.gather(first, return_exceptions=True)
+    finally:
+        await rest.aclose()
 
 
 async def _chained(first: asyncio.Task[Piece], rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:

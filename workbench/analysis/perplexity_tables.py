@@ -46,7 +46,7 @@ def register_evaluation(
     `num_correct` counts those of them that it found the most probable ones; None where that is not known.
     """
     if num_counted == 0:
-        raise BadSpec(["No token of an answer was scored.", "Score more tokens."])
+        raise BadSpec(["No token of an answer was scored."], "Score more tokens.")
     if num_tokens < 1 or not math.isfinite(log_likelihood):
         raise BadSpec(
             [f"Scores need tokens and a finite log-likelihood, not {num_tokens} tokens with {log_likelihood} nats."]

@@ -100,7 +100,7 @@ CBTM = Paper(
 MODE = Paper(
     "mode",
     "MoDE",
-    "anonymous, 2024",
+    "Schafhalter et al., 2024",
     "replicate-mode",
     mode.SIZES,
     _roles,

@@ -136,7 +136,7 @@ def mode(
     as_plan: Plan = False,
     as_json: Json = False,
 ) -> None:
-    """Replicate MoDE (anonymous, 2024) on your text. Run again with the same name, it continues."""
+    """Replicate MoDE (Schafhalter et al., 2024) on your text. Run again with the same name, it continues."""
     spec = spec_of("mode", folder, name, size, seeds, split_commas(domains), split_commas(novel))
     _start(_with_roles(spec, targets, retention), in_process, wait, as_plan, as_json)
 

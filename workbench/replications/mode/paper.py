@@ -1,4 +1,4 @@
-"""MoDE's numbers (anonymous, 2024), as printed, and where the paper does not agree with itself.
+"""MoDE's numbers (Schafhalter et al., 2024), as printed, and where the paper does not agree with itself.
 
 Accuracies are of the next token, in %. Of figures 3 to 5 the paper prints no numbers but two step times.
 """

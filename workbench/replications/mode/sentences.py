@@ -1,4 +1,4 @@
-"""The comparative sentences of the MoDE paper (anonymous, 2024)."""
+"""The comparative sentences of the MoDE paper (Schafhalter et al., 2024)."""
 
 from __future__ import annotations
 
