@@ -135,3 +135,12 @@ class ScoresError(EngineError):
 def first_of(names: Sequence[str]) -> str:
     """The first of these names, and how many more there are: `x`, `x (and 3 more)`."""
     return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """True when an error means that memory ran out, on this machine or on an accelerator."""
+    # Compared by name: this must not import torch. On CPU torch raises a bare RuntimeError.
+    names = {cls.__name__ for cls in type(error).__mro__}
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    has_message = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or has_message

@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize
 import torch
 from torch import Tensor
 
+from engine.errors import is_out_of_memory
 from engine.models.composite import CompositeModel
 from engine.models.discovery import keeps_other_states
 from engine.models.expert_model import ExpertModel
@@ -451,6 +452,8 @@ def can_share(model: MultiExpertModel) -> bool:
                 slot.length += one.shape[1]
                 if not torch.allclose(ours, model.read(one, Rows.one_each(keys), cache), _CLOSE, _CLOSE):
                     return False
-    except Exception:  # its code takes no such positions or masks
+    except Exception as error:  # its code takes no such positions or masks
+        if is_out_of_memory(error):
+            raise
         return False
     return all(len(slot._layers) == config.num_hidden_layers for slot in slots)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import Problem, code_of
+from engine.errors import Problem, code_of, is_out_of_memory
 from workbench.errors import DiskFull, StoreFailed
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
@@ -56,15 +56,6 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         f"The job raised an unexpected error: {type(error).__name__}: {_first_line(error)}",
         f"The traceback is in the log {log}. Try again, or report the error with this log.",
     )
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """True when an error means that memory ran out, on this machine or on an accelerator."""
-    # Compared by name: this must not import torch. On CPU torch raises a bare RuntimeError.
-    names = {cls.__name__ for cls in type(error).__mro__}
-    words = ("can't allocate memory", "not enough memory", "out of memory")
-    has_message = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or has_message
 
 
 def _first_line(error: Exception) -> str:

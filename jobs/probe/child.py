@@ -18,13 +18,13 @@ from typing import Any, NoReturn
 
 import psutil
 
-from engine.errors import Problem
+from engine.errors import Problem, is_out_of_memory
 from engine.events import Event, Progress, Step
 from engine.files import folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
 from jobs.attempt.load_runner import load_runner
-from jobs.attempt.outcomes import is_out_of_memory, outcome_of
+from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.probe.measuring import Contents, GpuMemory, Stopwatch, peak_bytes, resident_bytes
 from jobs.probe.probe_work import CLAIM, ProbeWork

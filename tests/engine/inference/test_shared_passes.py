@@ -254,3 +254,16 @@ def test_many_streams_take_turns_in_any_order_of_threads(tokenizer) -> None:
     with ThreadPoolExecutor(len(requests)) as threads:
         together = list(threads.map(lambda one: tokens_of(sharing(model, KEYS, shared), one, tokenizer), requests))
     assert [[token for token, _ in one] for one in together] == [[token for token, _ in one] for one in solo]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_ran_out_does_not_separate_a_models_streams_for_good(monkeypatch, error) -> None:
+    model, passes = model_with(KEYS), SharedPasses()
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as short, pytest.raises(type(error)):
+        short.setattr(shared_passes, "read_together", fail)
+        passes.view(model)
+    assert isinstance(passes.view(model), shared_passes.SharedModel)
