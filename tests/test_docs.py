@@ -283,6 +283,7 @@ def test_a_figure_is_an_image_with_a_title_and_a_description(path: Path) -> None
 
 def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `WORKBENCH_(\w+)` \|", text, re.M) == [name.upper() for name in Settings.model_fields]
     for name, field in Settings.model_fields.items():
         default = field.get_default()
         shown = default.get_secret_value() if name == "token" else default

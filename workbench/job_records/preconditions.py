@@ -65,11 +65,14 @@ class RegistryForecast:
     def validate(self, spec: Spec) -> None:
         """Raises BadSpec with all complaints of `validate_against_registry`."""
         kind = kind_of(spec)
-        complaints = [*self._taken(kind, spec), *self._unknown(kind, spec)]
+        taken = self._taken(kind, spec)
+        complaints = [*taken, *self._unknown(kind, spec)]
         if (path := kind.reads(spec)) and not os.path.exists(path):
             complaints.append(f"There is no file or folder at {printable(path)}.")
         if not complaints and kind.complaints is not None:
             complaints = kind.complaints(self._session, spec)
+        if complaints and complaints == taken:
+            raise BadSpec(complaints, "Choose another name, or continue with what exists.")
         if complaints:
             raise BadSpec(complaints)
 

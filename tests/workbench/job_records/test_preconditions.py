@@ -103,8 +103,9 @@ def test_all_complaints_come_together(session: Session) -> None:
 def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session: Session) -> None:
     session.add(Corpus(name="law", source=""))
     session.flush()
-    with pytest.raises(BadSpec, match="A corpus called “law” exists already"):
+    with pytest.raises(BadSpec, match="A corpus called “law” exists already") as refused:
         validate_against_registry(session, ImportCorpus(name="law", path=HERE))
+    assert refused.value.next_step == "Choose another name, or continue with what exists."
     validate_against_registry(session, ImportCorpus(name="sea", path=HERE))
 
 
