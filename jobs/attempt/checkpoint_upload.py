@@ -110,12 +110,16 @@ class CheckpointUpload:
 
 def _link_files(folder: Path, snapshot: Path) -> None:
     """Links the files of a folder into another one, without those that are being written; copies where links fail."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if path.is_file() and not any(part.startswith(".") for part in name.parts):
-            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+    for parent, folders, files in os.walk(folder):
+        # Hidden folders are not entered: the thread removes snapshots meanwhile.
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        place = snapshot / Path(parent).relative_to(folder)
+        for name in files:
+            if name.startswith("."):
+                continue
+            place.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):  # another process of the training has just replaced it
-                _link(path, snapshot / name)
+                _link(Path(parent, name), place / name)
     snapshot.mkdir(parents=True, exist_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -208,3 +209,23 @@ def test_an_upload_that_fails_pauses_the_job_with_cause_and_next_step(
     submit.resume(job_id)
     run_until(job_id, lambda event: getattr(event, "step", 0) > 10)  # the local checkpoint was not lost
     assert servers.card(job_id).state == "paused"
+
+
+def test_a_snapshot_that_is_removed_meanwhile_is_not_looked_into(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, scandir = upload_of(store, tmp_path / "work"), os.scandir
+    (tmp_path / "work" / ".upload-0.new").mkdir()
+
+    def vanished(path: Any = ".") -> Any:
+        if ".upload-0.new" in str(path):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return scandir(path)
+
+    saved = write(tmp_path / "work", 1)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(os, "scandir", vanished)
+        upload.add(saved)
+    upload.wait()
+    upload.stop()
+    assert restored(store, tmp_path / "other") == {"weights": "weights 1", "moments": "moments 1"}
