@@ -211,9 +211,7 @@ def test_an_upload_that_fails_pauses_the_job_with_cause_and_next_step(
     assert servers.card(job_id).state == "paused"
 
 
-def test_a_snapshot_that_is_removed_meanwhile_is_not_looked_into(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removed_snapshots_are_not_entered(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upload, scandir = upload_of(store, tmp_path / "work"), os.scandir
     (tmp_path / "work" / ".upload-0.new").mkdir()
 
