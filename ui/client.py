@@ -93,7 +93,7 @@ class Client:
         return self._post(Completion, "/v1/completions", {**request, "stream": False})
 
     def stream(self, **request: Unpack[CompletionFields]) -> Generator[CompletionChunk, None, None]:
-        """The chunks of a completion as they come; closing the iterator ends the answer at its next token."""
+        """The chunks of a completion as they come; closing the iterator ends the answer within one step."""
         with (
             _explained(self._http),
             self._http.stream("POST", "/v1/completions", json={**request, "stream": True}) as response,

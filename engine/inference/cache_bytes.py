@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any
 
+from engine.inference.cancellation import check_cancelled
+
 _BYTES = 4  # of a number, as if all were float32
+_CHECK_SECONDS = 0.1  # between two looks whether a stream that waits is still wanted
 
 
 class CacheBytes:
@@ -31,14 +34,13 @@ class CacheBytes:
 
     @contextmanager
     def reserved(self, num_bytes: int) -> Iterator[None]:
-        """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other."""
-        turn = object()
+        """Waits for this many bytes and holds them: all at once, so that no two streams wait for each other.
+
+        Raises Cancelled, and leaves its place, once nobody waits for the stream.
+        """
         with self._changed:
-            self._turns.append(turn)
-            self._changed.wait_for(lambda: self._turns[0] is turn and self._fits(num_bytes))
-            self._turns.popleft()
+            self._wait_for(num_bytes)
             self._reserved += num_bytes
-            self._changed.notify_all()
         try:
             yield
         finally:
@@ -49,6 +51,19 @@ class CacheBytes:
     def retry(self) -> None:
         """Has streams that wait look again: what else counts toward the capacity may be idle now."""
         with self._changed:
+            self._changed.notify_all()
+
+    def _wait_for(self, num_bytes: int) -> None:
+        """Returns when it is this stream's turn and its bytes fit. The caller holds the lock."""
+        turn = object()
+        self._turns.append(turn)
+        try:
+            while not self._changed.wait_for(
+                lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=_CHECK_SECONDS
+            ):
+                check_cancelled()
+        finally:
+            self._turns.remove(turn)
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:

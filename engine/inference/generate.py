@@ -24,6 +24,7 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, MixtureError
 from engine.events import Candidate, Done, Echo, GateWeights, Token
+from engine.inference.cancellation import check_cancelled
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
 from engine.inference.sampling import StopPhrases, make_generator, most_probable, sample_token
@@ -61,12 +62,16 @@ class Mixing:
         return self._ids
 
     def feed(self, ids: Sequence[int]) -> None:
-        """Appends tokens, computing only what the weights after them need."""
+        """Appends tokens, computing only what the weights after them need.
+
+        Raises Cancelled between two passes once nobody waits for the answer.
+        """
         if ids and list(ids) == self._ahead[:1]:
             del self._ahead[0]
         else:
             self._forget_ahead()
         for start in range(0, len(ids), _CHUNK_POSITIONS):
+            check_cancelled()
             self._feed_chunk(ids[start : start + _CHUNK_POSITIONS])
 
     def _feed_chunk(self, ids: Sequence[int]) -> None:
@@ -121,6 +126,7 @@ class Mixing:
         The log-probability of an expert that is not run is NaN.
         """
         for start in range(0, len(ids), _CHUNK_POSITIONS):
+            check_cancelled()
             yield from self._read_chunk(ids[start : start + _CHUNK_POSITIONS])
 
     def _read_chunk(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -129,6 +135,7 @@ class Mixing:
             for reader in self._readers:
                 reader.read(self._ids)
         for token in ids:
+            check_cancelled()
             observed_E = torch.full((len(self._keys),), torch.nan)
             if self._position:
                 log_weights_E = self._stream.log_weights()

@@ -19,7 +19,7 @@ WAITING = ": waiting\n\n"  # a comment, which clients skip
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot at the next token.
+    """Server-sent events; the generator is closed in any case: a client that leaves frees its slot within one step.
 
     `ended` is called then, also where the generator never started.
     """

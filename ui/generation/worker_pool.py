@@ -17,6 +17,7 @@ from functools import partial
 from threading import Event, Lock
 from typing import Any, TypeVar
 
+from engine.inference.cancellation import cancel_scope
 from ui.errors import RateLimitExceeded, ServiceUnavailable
 
 T = TypeVar("T")
@@ -88,16 +89,18 @@ class WorkerPool:
             raise ServiceUnavailable
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The result of a function that needs a slot."""
-        [turn] = self._enter(partial(function, *arguments))
+        """The result of a function that needs a slot; a caller that is cancelled frees it at the next step."""
+        given_up = Event()
+        [turn] = self._enter(partial(_run, function, arguments, given_up))
         try:
             result: T = await asyncio.wrap_future(turn.result)
             return result
         finally:
+            given_up.set()
             self._leave([turn])
 
     async def stream(self, *makes: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-        """What a generator yields, as it comes; closing this closes it at its next item and frees the slot.
+        """What a generator yields, as it comes; closing this ends it at its next step and frees the slot.
 
         Several generators begin in their order, and run side by side in slots for which nobody waits.
         """
@@ -199,8 +202,13 @@ def _end_of(result: Future[Any]) -> Any:
 
 
 def _pump(make: Callable[[], Generator[Any, None, None]], put: Callable[[Any], None], given_up: Event) -> None:
-    with closing(make()) as items:
+    with cancel_scope(given_up.is_set), closing(make()) as items:
         for item in items:
             if given_up.is_set():
                 return
             put(item)
+
+
+def _run(function: Callable[..., T], arguments: Sequence[Any], given_up: Event) -> T:
+    with cancel_scope(given_up.is_set):
+        return function(*arguments)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 from engine.inference.cache_bytes import CacheBytes, bytes_per_position
+from engine.inference.cancellation import Cancelled, cancel_scope
 from engine.models.families import fresh_model
 from tests.engine.conftest import VOCAB, small_shape
 
@@ -88,3 +89,24 @@ def test_bytes_are_those_of_a_cache_that_was_filled() -> None:
     lm(input_ids=torch.ones(1, 5, dtype=torch.long), past_key_values=cache, use_cache=True)
     filled = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert filled == 5 * bytes_per_position(lm.config)
+
+
+def test_a_stream_that_nobody_wants_any_more_leaves_its_place_to_the_next() -> None:
+    cache, gave_up, waits = CacheBytes(10), Event(), Event()
+
+    def unwanted() -> None:
+        def is_cancelled() -> bool:
+            waits.set()
+            return gave_up.is_set()
+
+        with cancel_scope(is_cancelled), cache.reserved(8):
+            raise AssertionError("it does not fit")
+
+    with ThreadPoolExecutor(1) as threads, cache.reserved(6):
+        stream = threads.submit(unwanted)
+        assert waits.wait(60)
+        gave_up.set()
+        assert isinstance(stream.exception(60), Cancelled)
+        with cache.reserved(4):  # would wait behind it
+            assert cache.num_reserved == 10
+    assert cache.num_reserved == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
+from engine.inference.cancellation import check_cancelled
 from ui.addresses import registry_id
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
@@ -52,20 +55,47 @@ def test_a_reader_that_leaves_frees_its_slot(client: Client, host: Any, wait_unt
     wait_until(lambda: busy(client) == 0 and host.open == 0)
 
 
-def test_one_who_waits_for_the_full_answer_and_leaves_frees_his_slot(
-    client: Client, settings: Settings, host: Any, wait_until: WaitUntil
-) -> None:
-    host.seconds = 0.005
-    body = b'{"model": "both", "prompt": "the sea", "max_tokens": 100000}'
+def connect_and_ask(settings: Settings, **request: Any) -> socket.socket:
+    """A connection on which a completion is requested, and nothing is read."""
+    body = json.dumps({**ENDLESS, **request}).encode()
     head = (
         "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer s3cret\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", settings.api_port)) as line:
-        line.sendall(head.encode() + body)
+    line = socket.create_connection(("127.0.0.1", settings.api_port))
+    line.sendall(head.encode() + body)
+    return line
+
+
+def test_one_who_waits_for_the_full_answer_and_leaves_frees_his_slot(
+    client: Client, settings: Settings, host: Any, wait_until: WaitUntil
+) -> None:
+    host.seconds = 0.005
+    with connect_and_ask(settings):
         wait_until(lambda: busy(client) == 1)
 
     wait_until(lambda: busy(client) == 0 and host.open == 0)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_one_who_leaves_while_the_prompt_is_read_frees_the_slot_before_the_first_token(
+    client: Client, settings: Settings, host: Any, monkeypatch: Any, wait_until: WaitUntil, streamed: bool
+) -> None:
+    reading = threading.Event()
+
+    def read_without_end(*_: Any) -> Iterator[Any]:
+        reading.set()
+        while True:
+            check_cancelled()
+            time.sleep(0.002)
+        yield
+
+    monkeypatch.setattr(host, "stream", read_without_end)
+    with connect_and_ask(settings, stream=streamed):
+        assert reading.wait(60)
+        assert busy(client) == 1
+
+    wait_until(lambda: busy(client) == 0)
 
 
 def test_one_who_leaves_the_queue_never_begins(client: Client, host: Any, wait_until: WaitUntil) -> None:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 import pytest
 
+from engine.inference.cancellation import Cancelled, check_cancelled
 from ui.errors import RateLimitExceeded, ServiceUnavailable
 from ui.generation.worker_pool import WorkerPool
 
@@ -97,6 +98,52 @@ def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) 
 
     assert closed.wait(60)
     wait_until(lambda: slots.num_busy == 0)
+
+
+def computing(started: threading.Event, ended: list[str]) -> None:
+    started.set()
+    try:
+        while True:
+            check_cancelled()
+            time.sleep(0.002)
+    except Cancelled:
+        ended.append("cancelled")
+        raise
+
+
+def test_leaving_before_the_first_item_frees_the_slot(wait_until: WaitUntil) -> None:
+    started, ended, slots = threading.Event(), list[str](), WorkerPool(1)
+
+    def silent() -> Iterator[int]:
+        computing(started, ended)
+        yield 1
+
+    async def leave() -> None:
+        async with aclosing(slots.stream(silent)) as numbers:
+            first = asyncio.ensure_future(anext(numbers))
+            assert await asyncio.to_thread(started.wait, 60)
+            first.cancel()
+            await asyncio.wait({first})
+
+    asyncio.run(leave())
+    wait_until(lambda: slots.num_busy == 0)
+
+    assert ended == ["cancelled"]
+
+
+def test_who_is_cancelled_while_a_function_runs_frees_the_slot(wait_until: WaitUntil) -> None:
+    started, ended, slots = threading.Event(), list[str](), WorkerPool(1)
+
+    async def leave() -> None:
+        result = asyncio.ensure_future(slots.call(computing, started, ended))
+        assert await asyncio.to_thread(started.wait, 60)
+        result.cancel()
+        await asyncio.wait({result})
+
+    asyncio.run(leave())
+    wait_until(lambda: slots.num_busy == 0)
+
+    assert ended == ["cancelled"]
 
 
 def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
