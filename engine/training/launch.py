@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -94,7 +94,7 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
 def _events(
     task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
 ) -> Iterator[Event]:
-    workers = WorkerPool(task, worker, num_processes, environment, log)
+    workers = TorchrunProcesses(task, worker, num_processes, environment, log)
     try:
         yield from workers.events()
     except (GeneratorExit, KeyboardInterrupt):
@@ -104,7 +104,7 @@ def _events(
         workers.end()
 
 
-class WorkerPool:
+class TorchrunProcesses:
     """torchrun, its processes, and the pipes to them."""
 
     def __init__(
@@ -116,12 +116,18 @@ class WorkerPool:
         task.write(self.folder / INPUT)
         for name in (EVENTS, COMMANDS, LIFELINE):
             os.mkfifo(self.folder / name, 0o600)
-        # Opened for both, so that no open waits for the other end.
-        self.event_pipe, self.command_pipe, self.lifeline_pipe = (
-            os.open(self.folder / n, os.O_RDWR) for n in (EVENTS, COMMANDS, LIFELINE)
-        )
         self.started = False
-        self.torchrun = self._start(worker, environment, log)
+        with ExitStack() as pipes:  # closed again if torchrun cannot start
+            self.event_pipe, self.command_pipe, self.lifeline_pipe = (
+                self._open(name, pipes) for name in (EVENTS, COMMANDS, LIFELINE)
+            )
+            self.torchrun = self._start(worker, environment, log)
+            pipes.pop_all()
+
+    def _open(self, name: str, pipes: ExitStack) -> int:
+        pipe = os.open(self.folder / name, os.O_RDWR)  # for both, so that no open waits for the other end
+        pipes.callback(os.close, pipe)
+        return pipe
 
     def _start(self, worker: str, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
         command = python_command("engine.training.elastic_launcher", str(self.folder), str(self.num_processes), worker)
