@@ -17,7 +17,7 @@ from functools import partial
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from engine.inference.cancellation import cancel_scope
+from engine.inference.cancellation import Cancelled, cancel_scope
 from ui.errors import RateLimitExceeded, ServiceUnavailable
 
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class _Turn:
             return lambda: None
         try:
             result = self.work()
+        except Cancelled as error:  # nobody looks at it: without its traceback, which holds caches of the stream
+            return partial(self.result.set_exception, error.with_traceback(None))
         except BaseException as error:  # raised where the result is awaited
             return partial(self.result.set_exception, error)
         return partial(self.result.set_result, result)

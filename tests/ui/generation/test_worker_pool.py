@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 
@@ -129,6 +130,37 @@ def test_leaving_before_the_first_item_frees_the_slot(wait_until: WaitUntil) -> 
     wait_until(lambda: slots.num_busy == 0)
 
     assert ended == ["cancelled"]
+
+
+def test_nothing_of_a_stream_that_was_left_stays_in_memory_while_the_next_one_runs(wait_until: WaitUntil) -> None:
+    class Cache:
+        pass
+
+    started, next_started, slots = threading.Event(), threading.Event(), WorkerPool(1)
+    caches: list[weakref.ref[Cache]] = []
+
+    def silent() -> Iterator[int]:
+        cache = Cache()
+        caches.append(weakref.ref(cache))
+        computing(started, [])
+        yield 1
+
+    def following() -> Iterator[int]:
+        computing(next_started, [])
+        yield 1
+
+    async def leave() -> None:
+        async with aclosing(slots.stream(silent)) as numbers, aclosing(slots.stream(following)) as others:
+            first, other = asyncio.ensure_future(anext(numbers)), asyncio.ensure_future(anext(others))
+            assert await asyncio.to_thread(started.wait, 60)
+            first.cancel()
+            await asyncio.wait({first})
+            assert await asyncio.to_thread(next_started.wait, 60)
+            wait_until(lambda: caches[0]() is None)
+            other.cancel()
+            await asyncio.wait({other})
+
+    asyncio.run(leave())
 
 
 def test_who_is_cancelled_while_a_function_runs_frees_the_slot(wait_until: WaitUntil) -> None:
