@@ -15,7 +15,7 @@ width, S positions in a cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import is_out_of_memory
+from engine.inference.cancellation import Cancelled, current_scope
 from engine.models.composite import CompositeModel
 from engine.models.discovery import keeps_other_states
 from engine.models.expert_model import ExpertModel
@@ -93,6 +94,7 @@ class _Request:
     slot: Slot
     keys: tuple[str, ...]
     ids_ET: Tensor
+    is_cancelled: Callable[[], bool] = field(default_factory=current_scope)
     num_read: int = 0
     hidden: list[Tensor] = field(default_factory=list)
     turn: Condition = field(default_factory=Condition)  # the queue's: it is over, or its thread computes the next pass
@@ -106,6 +108,11 @@ class _Request:
     @property
     def is_over(self) -> bool:
         return self.error is not None or not self.num_left
+
+    def end_if_cancelled(self) -> bool:
+        if self.is_cancelled():
+            self.error = Cancelled()
+        return self.error is not None
 
 
 @dataclass(eq=False)
@@ -336,14 +343,15 @@ class _Queue:
     def _compute_unlocked(self, model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:
         self._lock.release()
         try:
-            _compute(model, taken)
+            if taken:
+                _compute(model, taken)
         finally:
             self._lock.acquire()
-            over = [one for one, _ in taken if one.is_over]
+            self._returning = WeakSet(one.slot for one, _ in taken if not one.num_left and len(taken) > 1)
+            for one in self._waiting:
+                if one.is_over:
+                    one.turn.notify()
             self._waiting = [one for one in self._waiting if not one.is_over]
-            self._returning = WeakSet(one.slot for one in over if len(taken) > 1)
-            for one in over:
-                one.turn.notify()
 
     def _call_next(self) -> None:
         """Has another thread compute, where none does and some wait."""
@@ -366,11 +374,15 @@ class _Queue:
             self._complete.notify()
 
     def _take(self) -> list[tuple[_Request, int]]:
-        """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts."""
-        if len(self._waiting) == 1 and not [*self._returning]:
-            return [(one, one.num_left) for one in self._waiting]
-        prompts = sum(len(one.keys) for one in self._waiting if one.num_left > 1)
-        return [(one, min(one.num_left, max(1, _PROMPT_ROWS // max(1, prompts)))) for one in self._waiting]
+        """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts.
+
+        Cancelled requests are over: their streams wait for the rest of a prompt no longer.
+        """
+        wanted = [one for one in self._waiting if not one.end_if_cancelled()]
+        if len(wanted) == 1 and not [*self._returning]:
+            return [(one, one.num_left) for one in wanted]
+        prompts = sum(len(one.keys) for one in wanted if one.num_left > 1)
+        return [(one, min(one.num_left, max(1, _PROMPT_ROWS // max(1, prompts)))) for one in wanted]
 
 
 def _compute(model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.inference import generate as generate_module
 from engine.inference import shared_passes
+from engine.inference.cancellation import Cancelled, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.shared_passes import SharedPasses, Slot, can_share
@@ -242,6 +244,41 @@ def test_a_stream_stopped_within_a_pass_leaves_no_request_behind(monkeypatch: py
     torch.testing.assert_close(read, expected, atol=1e-4, rtol=1e-4)
     assert passes == [1]
     assert stopped.length == 0
+
+
+def test_a_cancelled_prompt_that_is_read_in_pieces_beside_another_ends_after_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_passes, "_PROMPT_ROWS", 4)  # two positions of each
+    monkeypatch.setattr(shared_passes, "_PATIENCE", 60)  # so that nobody may wait for who was cancelled
+    model, shared, left, stayed, is_cancelled = model_with(KEYS), SharedPasses(), Slot(), Slot(), Event()
+    (expected,) = at_a_time(SharedPasses(), model, [Slot()], [[*range(3, 23)]])
+    num_read: list[int] = []
+    compute, take = shared_passes._compute_together, shared_passes._Queue._take
+
+    def leave_after_three(model: Any, taken: Any) -> None:
+        compute(model, taken)
+        num_read.append(left.length)
+        if len(num_read) == 3:
+            is_cancelled.set()
+
+    def both_first(queue: Any) -> Any:
+        if not num_read:
+            assert queue._complete.wait_for(lambda: len(queue._waiting) == 2, 30)
+        return take(queue)
+
+    def read(slot: Slot, cancelled: Callable[[], bool]) -> Any:
+        with cancel_scope(cancelled):
+            return shared.view(model).read(torch.tensor([[*range(3, 23)]]), Rows.one_each(["law"]), slot)
+
+    monkeypatch.setattr(shared_passes, "_compute_together", leave_after_three)
+    monkeypatch.setattr(shared_passes._Queue, "_take", both_first)
+    with ThreadPoolExecutor(2) as threads:
+        leaving, staying = threads.submit(read, left, is_cancelled.is_set), threads.submit(read, stayed, lambda: False)
+        with pytest.raises(Cancelled):
+            leaving.result(30)
+        torch.testing.assert_close(staying.result(30), expected, atol=1e-4, rtol=1e-4)
+    assert num_read == [2, 4, 6, 6]  # the rest of the other is read in one piece
 
 
 def test_many_streams_take_turns_in_any_order_of_threads(tokenizer) -> None:
