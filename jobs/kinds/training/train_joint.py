@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.device import choose_device
+from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.inference.text_samples import TextSampler
@@ -26,7 +26,6 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
 from jobs.attempt.work import Register, Work
