@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.headlines import NONE
 from ui.present.picture import look_data
@@ -159,7 +160,7 @@ def changes_words(saved: MixtureRequest, choice: MixtureRequest) -> str:
     return ", ".join(parts)
 
 
-def command_of(saved: MixtureRequest, choice: MixtureRequest, split: str) -> str:
+def command_of(saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSplit) -> str:
     """The command that prints the same numbers; empty where the gate is changed: that is saved first."""
     if dict(saved.gate) != dict(choice.gate):
         return ""

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
 from workbench.requests.generation import GenerationPlan, gate_of, plan
@@ -33,7 +34,12 @@ TEMPERATURES: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.
 
 
 def cluster_grid(
-    session: Session, storage: Storage, mixture: str, *, split: str = "test", temperatures: Sequence[float] = ()
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    split: HeldOutSplit = "test",
+    temperatures: Sequence[float] = (),
 ) -> ClusterGrid:
     """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
 
@@ -119,7 +125,7 @@ def _rows(
     session: Session,
     storage: Storage,
     planned: GenerationPlan,
-    split: str,
+    split: HeldOutSplit,
     temperatures: Sequence[float],
     top_ks: Sequence[int],
     only: Collection[str] | None = None,

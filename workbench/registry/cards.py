@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.answers.posteriors import PriorSource
 
@@ -304,7 +305,7 @@ class MetricPoint(Card):
 class EvaluationCard(Card):
     expert: str
     domain: str
-    split: str
+    split: HeldOutSplit
     block_size: int
     num_tokens: int
     perplexity: float

@@ -21,7 +21,7 @@ from ui.cli.mix_options import (
     SlowPower,
     evidence_of,
 )
-from ui.cli.options import Json, RunOptions, split_commas, takes
+from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
@@ -52,7 +52,6 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Estimate = Literal["updating", "mean"]
 Mixture = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
-Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 
 
 @app.command("run")
@@ -65,7 +64,7 @@ def run(spec: Evaluate, run_options: RunOptions) -> None:
 @app.command("show")
 def show(
     mixture: Mixture,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
@@ -98,7 +97,7 @@ def show(
 @app.command("grid")
 def grid(
     mixture: Mixture,
-    split: Split = "test",
+    split: HeldOut = "test",
     temperatures: Annotated[
         list[float],
         typer.Option("--temperature", help="Temperature; may be repeated. Default: a standard grid."),
@@ -139,7 +138,7 @@ def forgetting(
             help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert", "alias")
         ),
     ],
-    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
@@ -173,7 +172,7 @@ def retention(
             help="Experts to compare. Default: all with scores on the domain.", autocompletion=names_of("expert")
         ),
     ] = [],  # noqa: B006
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
@@ -211,7 +210,7 @@ def removal(
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
@@ -269,7 +268,7 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
 
 
 @app.command("affinity")
-def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> None:
+def affinity(mixture: Mixture, split: HeldOut = "test", as_json: Json = False) -> None:
     """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
     from workbench.analysis.affinity import affinity as find
     from workbench.registry.database import reading
@@ -290,7 +289,7 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
 @app.command("posteriors")
 def posteriors(
     mixture: Mixture,
-    split: Split = "dev",
+    split: HeldOut = "dev",
     blocks: Annotated[
         int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
     ] = 100,
@@ -343,7 +342,7 @@ def contrast(
             help="Name of the expert to compare with, such as the in-domain expert.", autocompletion=names_of("expert")
         ),
     ],
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""

@@ -11,7 +11,7 @@ from engine.config import MOST
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
+from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
@@ -132,7 +132,7 @@ def nearest(
         ),
     ],
     blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")] = 100,
-    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "dev",
+    split: HeldOut = "dev",
     as_json: Json = False,
 ) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""

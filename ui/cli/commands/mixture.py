@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import MOST, MOST_TOKENS
+from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
@@ -33,7 +34,7 @@ from ui.cli.mix_options import (
     takes_gate,
     weight_of,
 )
-from ui.cli.options import Json, RunOptions, split_commas, takes
+from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
@@ -68,7 +69,6 @@ IfVersion = Annotated[
     ),
 ]
 NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
-Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 _COLUMNS = (
     name_column(),
     Column("Active experts", lambda mixture: [member.expert for member in mixture.members if member.active]),
@@ -242,7 +242,7 @@ def perplexity(
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
     gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
@@ -265,7 +265,7 @@ def inference_modes(
     evidence_slow_power: SlowPower = None,
     newest_weight: NewestWeight = 0.7,
     blocks: Blocks = 100,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
@@ -449,7 +449,7 @@ def _print_members(card: MixtureCard) -> None:
         say(words)
 
 
-def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:
+def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
     from ui.present.missing_scores import gap_words
 
     if not answer.domains:
@@ -466,5 +466,5 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     say(measure_words(answer.domains))
 
 
-def _flag(split: str) -> str:
+def _flag(split: HeldOutSplit) -> str:
     return "" if split == "test" else f" --split {split}"

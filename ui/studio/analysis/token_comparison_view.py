@@ -7,6 +7,7 @@ import shlex
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
@@ -88,7 +89,7 @@ def _draw_steps(cells: list[Cell], cell: Cell) -> None:
             )
 
 
-def show_passages(shown: Scores, cell: Cell, split: str) -> None:
+def show_passages(shown: Scores, cell: Cell, split: HeldOutSplit) -> None:
     """The third part: one passage, token by token."""
     expert, domain = cell
     home = shown.own_expert(domain)

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import table_of
 from workbench.answers.comparisons import (
@@ -34,7 +35,12 @@ from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 
 def retention(
-    session: Session, retain: str, *, targets: Sequence[str] = (), experts: Sequence[str] = (), split: str = "test"
+    session: Session,
+    retain: str,
+    *,
+    targets: Sequence[str] = (),
+    experts: Sequence[str] = (),
+    split: HeldOutSplit = "test",
 ) -> Retention:
     """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
@@ -97,7 +103,7 @@ def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
 class _Scores:
     """The table of evaluations by names."""
 
-    def __init__(self, table: PerplexityTable, split: str) -> None:
+    def __init__(self, table: PerplexityTable, split: HeldOutSplit) -> None:
         self.split = split
         self.measures: dict[str, Measure] = dict(zip(table.domains, table.measures, strict=True))
         cells: dict[Metric, list[list[float | None]]] = {"accuracy": table.accuracy, "perplexity": table.perplexity}
@@ -112,7 +118,7 @@ class _Scores:
         return self._cells.get((metric, expert, domain))
 
 
-def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
+def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
     scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
     return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
 
