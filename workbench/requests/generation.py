@@ -372,7 +372,7 @@ class Host:
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """Scores a prompt: its tokens, with the mixture's log-probability of each (nats) and the most probable ones."""
-        from engine.inference.generate import read_prompt
+        from engine.inference.read_text import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
         with self._using(plan):
@@ -380,7 +380,7 @@ class Host:
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
-        from engine.inference.generate import read_text
+        from engine.inference.read_text import read_text
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         with self._using(plan):
