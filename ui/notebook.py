@@ -45,6 +45,7 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.job_records import jobs
+from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.catalog import kind_named
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, seeds
@@ -348,7 +349,7 @@ class Job(Shown):
         """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
-        if card.state in ("failed", "cancelled"):
+        if card.state in UNSUCCESSFUL:
             raise failure_of(card)
         return self
 

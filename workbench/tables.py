@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from engine.text.split_names import HeldOutSplit
+from workbench.job_states import JobState
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -375,7 +376,7 @@ class Job(Base):
     kind: Mapped[str] = mapped_column(String(32))
     title: Mapped[str] = mapped_column(String(300))
     spec: Mapped[dict[str, Any]]
-    state: Mapped[str] = mapped_column(String(16), default="queued")
+    state: Mapped[JobState] = mapped_column(String(16), default="queued")
     priority: Mapped[int] = mapped_column(default=0)
     attempt: Mapped[int] = mapped_column(default=0)
     fence: Mapped[int] = mapped_column(default=0)

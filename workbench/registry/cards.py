@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.answers.posteriors import PriorSource
+from workbench.job_states import ShownState
 
 
 class Card(BaseModel):
@@ -238,7 +239,7 @@ class JobCard(Card):
     kind: str
     title: str
     spec: JsonObject
-    state: str  # queued, running, interrupted, paused, done, failed, cancelled
+    state: ShownState
     priority: int = 0  # of the jobs that wait, the highest starts first
     attempt: int
     stop_requested: str
