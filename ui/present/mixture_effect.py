@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.perplexities import MixedDomain
 from workbench.formatting.number_format import change, perplexity
+from workbench.formatting.shell_command import shell_command, split_options
 from workbench.mixture_request import MixtureRequest
 
 LITTLE = 1.0  # percent: a smaller change is called none
@@ -164,8 +164,8 @@ def command_of(saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSpli
     """The command that prints the same numbers; empty where the gate is changed: that is saved first."""
     if dict(saved.gate) != dict(choice.gate):
         return ""
-    words = ["workbench", "mixture", "perplexity", choice.model]
+    words = ["mixture", "perplexity", choice.model]
     if choice != saved:
         weights = choice.weights or {}
         words += ["--experts", ",".join(f"{name}={weights.get(name, 1.0):g}" for name in choice.active or ())]
-    return shlex.join([*words, *(["--split", split] if split != "test" else [])])
+    return shell_command(*words, *split_options(split))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS, adapting_rate
@@ -12,6 +10,7 @@ from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, shared_scores
 from workbench.answers.posteriors import ParentProposal
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
@@ -88,7 +87,7 @@ def _possible(row: Mixture) -> list[Expert]:
 
 def score_line(mixture: str, domain: str, split: HeldOutSplit = "dev") -> str:
     """The command that scores what a proposal needs."""
-    return f"workbench evaluate run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
+    return evaluate_command(mixture, split, "--domains", domain)
 
 
 def _scores(session: Session, row: Mixture, domain: str, split: HeldOutSplit) -> dict[str, Evaluation] | None:

@@ -30,6 +30,7 @@ from workbench.answers.perplexities import (
     MixedScores,
 )
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
+from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
@@ -296,7 +297,7 @@ def _same_text(
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
             f"“{planned.model}” are not measured.",
-            f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
+            f"Save the gate in the mixture and evaluate it again: {evaluate_command(planned.model)}.",
         )
     kept = storage.kept(artifact)
     _require_same_text(kept, storage.kept(evaluation.artifact))
@@ -335,7 +336,7 @@ def estimate_shares(
     if evaluations is None:
         raise ScoresError(
             f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”.",
-            f"Score it: workbench evaluate run {mixture} --split {split}.",
+            f"Score it: {evaluate_command(mixture, split)}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)
     shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))

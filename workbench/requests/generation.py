@@ -28,6 +28,7 @@ from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import CacheUse, DraftUse, LoadedBase
 from workbench.clustering_cache import ClusteringCache
 from workbench.errors import NotFound
+from workbench.formatting.shell_command import shell_command
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.aliases import model_row
@@ -259,7 +260,8 @@ def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, f
 def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     if disabled == [model]:
         problem = f"The expert “{model}” is disabled in the registry."
-        return MixtureError(problem, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
+        command = shell_command("expert", "enable", model)
+        return MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
     of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
     return MixtureError(
         f"“{model}” has no active expert with a weight above 0.{of_these}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Literal
 
 import typer
 
 from engine.config import MOST
 from engine.mixing.gates.cluster import DistanceConfig
+from engine.text.split_names import HeldOutSplit
 from ui.cli.commands.mixture import Blocks
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
@@ -44,6 +44,7 @@ from ui.present.text.retention import (
 from ui.present.text.token_comparison import contrast_words
 from workbench.answers.perplexities import PerplexityTable
 from workbench.formatting.number_format import weight
+from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
@@ -77,9 +78,7 @@ def show(
         print_json(answer)
         return
     if not answer.domains:
-        flag = "" if split == "test" else f" --split {split}"
-        command = f"workbench evaluate run {shlex.quote(mixture)}{flag}"
-        say(f"There are no scores of “{mixture}” yet. Create them with: {command}")
+        say(f"There are no scores of “{mixture}” yet. Create them with: {evaluate_command(mixture, split)}")
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
     if words := table_measure_words(answer):
@@ -117,7 +116,7 @@ def grid(
         print_json(answer)
         return
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
-    print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
+    print_rows(rows, empty=_no_scores(mixture, split))
     if rows:
         say(grid_words(answer, answer.perplexity))
     if answer.proposed:
@@ -236,9 +235,8 @@ def removal(
         if row.why:
             say(f"{row.domain}: {row.why}")
     if any(row.why for row in answer.rows):
-        command = f"workbench evaluate run {shlex.quote(mixture)}"
         options = f"--split dev --max-tokens of at least {blocks} x the block size"
-        say(f"Score what is missing with: {command}, and for the priors with {options}.")
+        say(f"Score what is missing with: {evaluate_command(mixture)}, and for the priors with {options}.")
     for sentence in not_removed(answer.rows):
         say(sentence)
 
@@ -280,7 +278,7 @@ def affinity(mixture: Mixture, split: HeldOut = "test", as_json: Json = False) -
         return
     rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
-    print_table(columns, rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {mixture}")
+    print_table(columns, rows, empty=_no_scores(mixture, split))
     say("")
     for sentence in affinity_words(answer):
         say(sentence)
@@ -328,8 +326,7 @@ def posteriors(
     rows = [
         (row.domain, row.role, stable_words(row), *(weight(share) for share in row.posterior)) for row in answer.domains
     ]
-    empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
-    print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=empty)
+    print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=_no_scores(mixture, split))
 
 
 @app.command("contrast")
@@ -371,13 +368,17 @@ def contrast(
     say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
 
 
+def _no_scores(mixture: str, split: HeldOutSplit) -> str:
+    return f"There are no scores yet. Create them with: {evaluate_command(mixture, split)}"
+
+
 def _show_accuracy(mixture: str, answer: PerplexityTable) -> None:
     """The accuracy table, and how to measure what is missing."""
     if any(value is not None for row in answer.accuracy for value in row):
         say("")
         shares = [[*map(in_percent, row)] for row in answer.accuracy]
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
-    if words := unknown_accuracy_words(answer, shlex.quote(mixture)):
+    if words := unknown_accuracy_words(answer, mixture):
         say(words)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -17,6 +16,7 @@ from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
@@ -172,7 +172,7 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
     elif certificates:
         print_addition(certificates[0], len(certificates) - 1)
     else:
-        line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
+        line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
         say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
 
 
@@ -283,7 +283,7 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
 
 
 def _certify_line(name: str, mixture: str) -> str:
-    return f"workbench expert certify-removal {shlex.quote(name)} --mixture {shlex.quote(mixture)}"
+    return shell_command("expert", "certify-removal", name, "--mixture", mixture)
 
 
 def _switch(names: list[str], enabled: bool, as_json: bool) -> None:

@@ -44,6 +44,7 @@ from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_wo
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
+from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture
 from workbench.registry.cards import MixtureCard
@@ -335,7 +336,8 @@ def calibrate(
     for sentence in (HOW_TO_READ, text_words(answer), verdict_words(answer)):
         say(sentence)
     if not answer.keeps:
-        say(f"Saved in “{name}”." if save else f"Not saved: workbench mixture calibrate {shlex.quote(name)} saves it.")
+        command = shell_command("mixture", "calibrate", name)
+        say(f"Saved in “{name}”." if save else f"Not saved: {command} saves it.")
 
 
 @app.command("cost")
@@ -453,9 +455,7 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     from ui.present.missing_scores import gap_words
 
     if not answer.domains:
-        say(
-            f"{gap_words(experts, split)} Create them with: workbench evaluate run {shlex.quote(mixture)}{_flag(split)}"
-        )
+        say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")
         return
     rows = [
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
@@ -464,7 +464,3 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
     say(measure_words(answer.domains))
-
-
-def _flag(split: HeldOutSplit) -> str:
-    return "" if split == "test" else f" --split {split}"

@@ -21,6 +21,7 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
 from ui.widgets.split_choice import choose_split
 from workbench.answers.posteriors import PosteriorMap
+from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
@@ -79,4 +80,4 @@ def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap 
 
 
 def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture} --split {split}`."
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."

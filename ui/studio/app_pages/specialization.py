@@ -28,6 +28,7 @@ from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
 from workbench.analysis import perplexity_tables
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
@@ -204,13 +205,15 @@ def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Score
     """Why a row is empty, and which experts take part in no answer."""
     if unscored := scores.unscored():
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
-        empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
+        empty_until_scored(
+            "An evaluation computes only what is missing.", _how_to_score(mixture, split), mixture, split
+        )
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
 
 
-def _how_to_score(mixture: str | None) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture or 'MIXTURE'}`."
+def _how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
 def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, HeldOutSplit]:

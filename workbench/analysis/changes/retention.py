@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from workbench.answers.comparisons import (
     SuggestedEvaluation,
 )
 from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
+from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
@@ -264,12 +264,11 @@ def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _S
 
 
 def _command(spec: Evaluate) -> str:
-    command = ["workbench", "evaluate", "run", spec.mixture]
-    command += ["--experts", ",".join(spec.experts)] if spec.experts else []
-    command += ["--domains", ",".join(spec.domains), "--split", spec.split]
+    options = ["--experts", ",".join(spec.experts)] if spec.experts else []
+    options += ["--domains", ",".join(spec.domains)]
     if spec.max_tokens:
-        command += ["--block-size", str(spec.block_size), "--max-tokens", str(spec.max_tokens)]
-    return shlex.join([*command, *(["--again"] if spec.again else [])])
+        options += ["--block-size", str(spec.block_size), "--max-tokens", str(spec.max_tokens)]
+    return evaluate_command(spec.mixture, spec.split, *options, *(["--again"] if spec.again else []))
 
 
 def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
