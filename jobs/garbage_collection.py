@@ -17,6 +17,7 @@ from engine.files import MANIFEST
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
+from workbench.job_states import UNFINISHED
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
@@ -182,7 +183,7 @@ def _old(folder: Path, seconds: float) -> Iterator[Path]:
 
 def _waiting_paths(session: Session) -> set[Path]:
     """The paths that unfinished jobs will read, or may read if their kind is not installed."""
-    unfinished = select(Job.spec).where(Job.state.in_(["queued", "running", "paused"]))
+    unfinished = select(Job.spec).where(Job.state.in_(UNFINISHED))
     return {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
 
 

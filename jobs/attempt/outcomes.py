@@ -9,6 +9,7 @@ from typing import Literal
 
 from engine.errors import Problem, code_of, is_out_of_memory
 from workbench.errors import DiskFull, StoreFailed
+from workbench.job_states import Ending
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
@@ -24,7 +25,7 @@ RESUME = "Free some space, then resume the job: it continues from its last check
 class Outcome:
     """A final state of an attempt, with one sentence for the cause and one for what to do."""
 
-    state: Literal["queued", "paused", "failed", "cancelled"]
+    state: Literal["queued", Ending]
     problem: str = ""
     next_step: str = ""
     attempt_counts: bool = True  # towards the maximum of attempts without a new checkpoint

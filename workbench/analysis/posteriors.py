@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS
 from engine.mixing.evidence import AnyEvidence
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.requests.generation import plan
@@ -26,7 +27,7 @@ def posterior_map(
     storage: Storage,
     mixture: str,
     *,
-    split: str = "dev",
+    split: HeldOutSplit = "dev",
     num_blocks: int = PAPER_BLOCKS,
     evidence: AnyEvidence = "prefix",
     newest_weight: float = 0.7,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
@@ -17,11 +17,10 @@ from sqlalchemy.orm import Session, aliased
 from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.job_states import UNSUCCESSFUL, Ending, JobState
 from workbench.registry.cards import Failure
 from workbench.registry.valid_text import plain
 from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
-
-Ending = Literal["done", "failed", "cancelled", "paused"]
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
@@ -168,12 +167,12 @@ def _lost(job_id: str, fence: int) -> LeaseLost:
     return LeaseLost(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
-def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool:
+def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:
     is_same = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
     return session.scalar(is_same) is not None
 
 
-def _ended(session: Session, state: str) -> dict[str, Any]:
+def _ended(session: Session, state: JobState) -> dict[str, Any]:
     """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
@@ -225,7 +224,7 @@ def end_waiting(session: Session) -> None:
         select(Job, before.title, before.state)
         .join(JobDependency, JobDependency.job_id == Job.id)
         .join(before, before.id == JobDependency.after_id)
-        .where(Job.state == "queued", before.state.in_(["failed", "cancelled"]))
+        .where(Job.state == "queued", before.state.in_(UNSUCCESSFUL))
         .order_by(Job.id, before.state.desc())
     )
     while rows := session.execute(_for_update(hopeless, of=Job)).all():
@@ -245,7 +244,7 @@ def waits() -> ColumnElement[bool]:
 
 def _take_back(session: Session, job: Job, max_attempts: int) -> None:
     if job.stop_requested:
-        state = "cancelled" if job.stop_requested == "cancel" else "paused"
+        state: Ending = "cancelled" if job.stop_requested == "cancel" else "paused"
         _set(job, _ended(session, state))
         add_event(session, job.id, f"{state.capitalize()}: its worker stopped responding after the stop request.")
     elif not (restarts_count := has_progressed(session, job.id)) and job.attempt >= max_attempts:
@@ -259,7 +258,7 @@ def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
     _end(session, job, "failed", error, next_step)
 
 
-def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
+def _end(session: Session, job: Job, state: JobState, error: str, next_step: str) -> None:
     _set(job, _ended(session, state) | {"error": error, "next_step": next_step, "failure": None})
     add_event(session, job.id, f"{state.capitalize()}: {error}")
 

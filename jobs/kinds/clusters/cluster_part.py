@@ -27,7 +27,8 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.models.families import load_model
-from engine.text.split import SPLITS, count_documents
+from engine.text.split import count_documents
+from engine.text.split_names import SPLITS
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact

@@ -12,6 +12,7 @@ from engine.clusters.distances import measure_distances
 from engine.events import Event
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
+from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -22,7 +23,7 @@ from workbench.tables import Domain
 
 
 def measure_missing(
-    work: Work, mixture: str, domains: Sequence[str] | None, split: str, block_size: int, max_tokens: int
+    work: Work, mixture: str, domains: Sequence[str] | None, split: HeldOutSplit, block_size: int, max_tokens: int
 ) -> Generator[Event, None, int]:
     """Measures missing distances on the domains (None: all). Returns the number of texts, 0 without a cluster gate.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
+from workbench.formatting.shell_command import shell_command
 from workbench.hub_names import HUB
 from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.names import clean_name, ensure_free, free_name
@@ -129,7 +129,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
     other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
-    add = shlex.join(["workbench", "seed", "add", free, "--hub", seed.source.removeprefix(HUB)])
+    add = shell_command("seed", "add", free, "--hub", seed.source.removeprefix(HUB))
     where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
     return ModelError(
         f"The expert needs the seed model “{seed.name}” (SHA-256 {seed.sha256[:12]}…), which is not here{other}.",
