@@ -38,7 +38,7 @@ from ui.cli.output import day, print_done, print_json, print_rows, print_table, 
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.text.calibration import HOW_TO_READ, proposal_words, surface_rows, text_words, verdict_words
+from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
@@ -332,7 +332,7 @@ def calibrate(
         print_json(answer)
         return
     print_rows(surface_rows(answer), empty="")
-    for sentence in (HOW_TO_READ, text_words(answer), verdict_words(answer)):
+    for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
         say(sentence)
     if not answer.keeps:
         say(f"Saved in “{name}”." if save else f"Not saved: workbench mixture calibrate {shlex.quote(name)} saves it.")
