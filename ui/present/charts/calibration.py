@@ -32,10 +32,8 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
     if answer.now.decay in answer.decays and answer.now.power in answer.powers:
         frame_cell(figure, answer.decays.index(answer.now.decay), answer.powers.index(answer.now.power), dash="dot")
     title = f"Change of perplexity by decay and power: {_where(answer)}"
-    words = (
-        f"{how_to_read(answer)} {verdict_words(answer)} The solid frame is the lowest cell, the dotted one the setting of now."
-    )
-    return Chart(figure, title, words, surface_rows(answer))
+    frames = "The solid frame is the lowest cell, the dotted one the setting of now."
+    return Chart(figure, title, f"{how_to_read(answer)} {verdict_words(answer)} {frames}", surface_rows(answer))
 
 
 def _where(answer: EvidenceCalibration) -> str:
