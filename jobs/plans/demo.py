@@ -17,6 +17,11 @@ from workbench.spec_base import Spec
 from workbench.store.storage import get_storage
 
 NAME = "demo"
+DESCRIPTION = (
+    "The demo begins: it imports text that this machine has, trains five experts on it and scores them.\n"
+    "That takes some ten minutes on two processor cores; the page Overview shows how far it is.\n"
+    "Ctrl-C stops it, and the next start continues it."
+)
 _DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training
 SHAPE = ModelConfig(family="llama", num_layers=4, width=128, num_heads=4, ffn_width=384, max_positions=512)
 TRAINING = TrainingConfig(

@@ -207,7 +207,11 @@ def test_the_command_line_shows_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     assert "Mean of 2 domains that trained its experts" in out
     assert "Of these, its experts were trained on court, kitchen." in out
     assert "Oracle: the best single expert of each block" in out
-    assert "A dash: fewer than 5 dev blocks are scored, or no expert is the domain's own." in " ".join(out.split())
+    assert "A dash under label: there is no expert of the domain's own." in " ".join(out.split())
+    assert main(["mixture", "inference-modes", "small"]) == 0
+    out = capsys.readouterr().out
+    assert "Not shown: cached, since on every domain fewer than 100 dev blocks are scored." in " ".join(out.split())
+    assert "Cached" not in out
     assert main(["evaluate", "contrast", "sea", *EXPERTS]) == 0
     out = capsys.readouterr().out
     assert "Gain in nats per token" in out

@@ -79,4 +79,4 @@ def test_the_overview_shows_what_the_commands_print(
     assert kept.calibration == edited.calibration == saved.calibration  # neither a note nor a proposal changes it
     shown = last_headline([], [edited])
     assert (shown.value, shown.state) == (f"{signed(fitted.gain.value)} %", {"mixture": "small"})
-    assert shown.label.startswith("Last change, ")
+    assert shown.label.startswith("Last measured change, ")

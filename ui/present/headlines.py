@@ -10,9 +10,10 @@ from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
 from workbench.answers.perplexities import MixedDomain
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard, ReportCard
+from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
 
 NONE = "—"
+_LAST = "Last measured change"
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,19 @@ class MixtureMean:
         return sum(row.perplexity for row in self.rows) / len(self.rows)
 
 
+def takes_part(member: MemberCard) -> bool:
+    """Whether an expert has weight in a mixture: it is switched on in both places."""
+    return member.active and member.enabled and member.weight > 0
+
+
+def trained_domains(mixture: MixtureCard) -> frozenset[str]:
+    """The domains that trained an expert that takes part."""
+    return frozenset(name for one in mixture.members if takes_part(one) for name in one.domains)
+
+
 def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain]) -> MixtureMean | None:
     """Of the rows of a mixture those that trained an expert that takes part; None without one."""
-    trained = {name for one in mixture.members if one.active and one.enabled and one.weight > 0 for name in one.domains}
+    trained = trained_domains(mixture)
     kept = tuple(row for row in rows if row.domain in trained)
     return MixtureMean(mixture.name, kept) if kept else None
 
@@ -95,23 +106,35 @@ def best_headline(best: MixtureMean | None, models: Mapping[str, float | None], 
     return Headline(label, perplexity_text(best.mean), beside, change < 0, words, **chosen)
 
 
-def coverage_headline(domains: Sequence[DomainCard], experts: Sequence[ExpertCard]) -> Headline:
-    """How many domains have an enabled expert that was trained on them alone."""
+def coverage_headline(
+    domains: Sequence[DomainCard], experts: Sequence[ExpertCard], mixture: MixtureCard | None = None
+) -> Headline:
+    """How many domains have an enabled expert that was trained on them alone, and how many in the page's mixture."""
     own = {one.domain for one in experts if one.enabled and one.domain}
     without = [one.name for one in domains if one.name not in own]
     value = f"{len(domains) - len(without)} of {len(domains)}"
+    words = f"without one: {listed(without, 3)}" if without else "Every domain has one."
+    if mixture is not None:
+        here = {one.domain for one in mixture.members if takes_part(one)}
+        elsewhere = [one.name for one in domains if one.name in own - here]
+        if elsewhere:
+            words = f"{words.rstrip('.')}; not in {mixture.name}: {listed(elsewhere, 3)}"
     if not without:
-        return Headline("Coverage", value, "domains have an expert", True, "Every domain has one.", "see them", EXPERTS)
-    words = f"without one: {listed(without, 3)}"
+        return Headline("Coverage", value, "domains have an expert", True, words, "see them", EXPERTS)
     return Headline("Coverage", value, "domains have an expert", None, words, "train one more", TRAIN)
 
 
-def last_headline(additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard]) -> Headline:
-    """The newest change of a perplexity that was measured: a calibration, or the certificate of an addition."""
-    changes = [*_calibrations(mixtures), *_additions(additions)]
+def last_headline(
+    additions: Sequence[ReportCard], mixtures: Sequence[MixtureCard], removals: Sequence[ReportCard] = ()
+) -> Headline:
+    """The newest change of a perplexity that was measured: a calibration, or a certified addition or removal.
+
+    A switch is not measured: the sentence says where the expert of the change is off since.
+    """
+    changes = [*_calibrations(mixtures), *_additions(additions, mixtures), *_removals(removals)]
     if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
-        return Headline("Last change", NONE, words=words)
+        return Headline(_LAST, NONE, words=words)
     return max(changes, key=lambda one: one[0])[1]
 
 
@@ -121,26 +144,44 @@ def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headli
         if gain := one.calibration:
             words = f"perplexity of {one.name} after calibration"
             interval = f"95 %: {signed(gain.low)} to {signed(gain.high)}"
-            label = f"Last change, {ago(gain.at)}" if gain.at else "Last change"
+            label = f"{_LAST}, {ago(gain.at)}" if gain.at else _LAST
             value, mixture = f"{signed(gain.value)} %", {"mixture": one.name}
             headline = Headline(label, value, interval, gain.value < 0, words, "what changed", MIXTURES, mixture)
             changes.append((gain.at or 0.0, headline))
     return changes
 
 
-def _additions(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
+def _additions(reports: Sequence[ReportCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
+    at_work = {member.expert for mixture in mixtures for member in mixture.members if takes_part(member)}
     changes = []
     for one in reports:
         rows = [row for row in one.findings.get("domains", ()) if row.get("is_new")]
         if rows:
-            value = float(rows[0]["change_percent"])
-            words = f"perplexity on {rows[0]['domain']} with {one.findings['expert']}"
-            label, expert = f"Last change, {ago(one.created_at)}", {"experts.chosen": str(one.findings["expert"])}
-            headline = Headline(
-                label, f"{signed(value)} %", "no interval", value < 0, words, "what changed", EXPERTS, expert
-            )
-            changes.append((one.created_at, headline))
+            expert = str(one.findings["expert"])
+            off = "" if expert in at_work else ", which takes part in no mixture now"
+            words = f"perplexity on {rows[0]['domain']} with {expert}{off}"
+            changes.append(_certified(one, float(rows[0]["change_percent"]), words, {"experts.chosen": expert}))
     return changes
+
+
+def _removals(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
+    changes = []
+    for one in reports:
+        row: Mapping[str, Any] = next(iter(one.findings.get("perplexity", ())), {})
+        if (before := row.get("with_expert")) and (after := row.get("without_expert")):
+            words = f"perplexity on {row['domain']} without {one.findings['expert']}"
+            mixture = {"mixture": str(one.findings["mixture"])}
+            changes.append(_certified(one, 100 * (after / before - 1), words, mixture, MIXTURES))
+    return changes
+
+
+def _certified(
+    report: ReportCard, percent: float, words: str, chosen: Mapping[str, str], page: Page = EXPERTS
+) -> tuple[float, Headline]:
+    """The headline of a certificate, which has no interval, and when it was made."""
+    label, value = f"{_LAST}, {ago(report.created_at)}", f"{signed(percent)} %"
+    headline = Headline(label, value, "no interval", percent < 0, words, "what changed", page, chosen)
+    return report.created_at, headline
 
 
 def perplexity_text(value: float) -> str:

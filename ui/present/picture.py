@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from ui.present.charts.colours import NO_LOOK, Looks
-from ui.present.headlines import NONE, perplexity_text
+from ui.present.headlines import NONE, perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import pluralize
 from workbench.formatting.palette import Look
@@ -50,12 +50,13 @@ def picture_of(
     """The data of `show_picture`. `state` says how the mixture is served."""
     shown = _shown(experts, mixture)
     hidden = len(experts) - len(shown)
-    names = [one.name for one in shown]
-    rows = [_domain(one, shown, names, scores) for one in domains]
+    on = _active_names(mixture) if mixture else {one.name for one in shown}
+    leaders = [one for one in shown if one.name in on]  # who is off leads nowhere
+    names = [one.name for one in leaders]
+    rows = [_domain(one, leaders, names, scores) for one in domains]
     rows.sort(key=lambda row: (row["expert"] is None, not row["own"], row["expert"]))  # few bands cross
     left_out = rows[MOST_DOMAINS:]
-    weighed = {one.expert: one.active and one.weight > 0 for one in mixture.members} if mixture else {}
-    items = [_expert(one, weighed.get(one.name, False), scores, looks) for one in shown]
+    items = [_expert(one, one.name in on if mixture else None, scores, looks) for one in shown]
     if hidden:
         items.append(_box("experts", pluralize(hidden, "other"), EXPERTS, {}) | {"look": look_data(NO_LOOK)} | _AWAY)
     return {
@@ -63,6 +64,16 @@ def picture_of(
         "experts": items,
         "mixture": _mixture(mixture, state) if mixture else None,
     }
+
+
+def picture_legend(mixture: MixtureCard | None) -> str:
+    """What solid and dashed bands mean."""
+    where = f" in {mixture.name}" if mixture else ""
+    return f"Solid: an expert of this text leads{where}. Dashed: text without an expert{where}, led by the nearest."
+
+
+def _active_names(mixture: MixtureCard) -> set[str]:
+    return {one.expert for one in mixture.members if takes_part(one)}
 
 
 _AWAY = {"active": False, "words": ""}
@@ -73,7 +84,7 @@ def _shown(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[E
     if mixture is None:
         return sorted((one for one in experts if one.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
     by_name = {one.name: one for one in experts}
-    members = sorted(mixture.members, key=lambda one: -one.weight * one.active * one.enabled)
+    members = sorted(mixture.members, key=lambda one: -one.weight * takes_part(one))
     return [by_name[one.expert] for one in members if one.expert in by_name][:MOST_EXPERTS]
 
 
@@ -88,11 +99,13 @@ def _more(count: int) -> dict[str, Any]:
     return _box("domains", f"{pluralize(count, 'more domain')}", CORPORA, {}) | {"expert": None, "own": False}
 
 
-def _expert(one: ExpertCard, active: bool, scores: Scores, looks: Looks) -> dict[str, Any]:
+def _expert(one: ExpertCard, active: bool | None, scores: Scores, looks: Looks) -> dict[str, Any]:
+    """The box of an expert. `active` says whether it takes part in the mixture; None without a mixture."""
     value = scores.own(one)
     words = f"perplexity {perplexity_text(value)}" if value is not None else "not scored"
     box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
-    return box | {"look": look_data(looks.expert(one.name)), "words": words, "active": active and one.enabled}
+    words = f"{words}, off" if active is False else words
+    return box | {"look": look_data(looks.expert(one.name)), "words": words, "active": bool(active)}
 
 
 def _mixture(one: MixtureCard, state: str) -> dict[str, Any]:
@@ -124,16 +137,31 @@ _PLACES = {
 
 
 def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
-    """The experts of the mixture first, then the newest: at most twelve."""
+    """The experts that take part in the mixture first, then the newest, those that are off last: at most twelve."""
     members = {one.expert: place for place, one in enumerate(mixture.members)} if mixture else {}
-    others = len(members)
-    return sorted(experts, key=lambda one: (members.get(one.name, others), -one.created_at))[:MOST_CARDS]
+    off = {one.expert for one in mixture.members if not takes_part(one)} if mixture else set()
+
+    def place(one: ExpertCard) -> tuple[bool, int, float]:
+        return not one.enabled or one.name in off, members.get(one.name, len(members)), -one.created_at
+
+    return sorted(experts, key=place)[:MOST_CARDS]
+
+
+def switched_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
+    """The experts that are members of a mixture without taking part, each with the mixture's name."""
+    return {(one.expert, mixture.name) for mixture in mixtures for one in mixture.members if not takes_part(one)}
 
 
 def card_of(
-    one: ExpertCard, domain: DomainCard | None, scores: Scores, looks: Looks, curve: Sequence[float], is_certified: bool
+    one: ExpertCard,
+    domain: DomainCard | None,
+    scores: Scores,
+    looks: Looks,
+    curve: Sequence[float],
+    is_certified: bool,
+    off: Collection[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """A card of `show_cards`: `curve` are the losses on dev text while it was trained."""
+    """A card of `show_cards`: `curve` are the losses on dev text while it was trained, `off` as of `switched_off`."""
     value = scores.own(one)
     origin = f"copy of {one.parent}" if one.parent else f"from seed model {one.seed}" if one.seed else ""
     size = parameters_text(one.num_parameters)
@@ -141,7 +169,7 @@ def card_of(
     box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
     return box | {
         "look": look_data(looks.expert(one.name)),
-        "badges": [*_badges(one, value, is_certified), *([f"in {name}", ""] for name in one.mixtures[:2])],
+        "badges": [*_badges(one, value, is_certified), *_memberships(one, off)],
         "value": NONE if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
@@ -157,6 +185,10 @@ def _badges(one: ExpertCard, value: float | None, is_certified: bool) -> list[li
     if value is None:
         return [["not scored", ""]]
     return [["certified", "good"]] if is_certified else []
+
+
+def _memberships(one: ExpertCard, off: Collection[tuple[str, str]]) -> list[list[str]]:
+    return [[f"off in {name}" if (one.name, name) in off else f"in {name}", ""] for name in one.mixtures[:2]]
 
 
 def parameters_text(count: int) -> str:

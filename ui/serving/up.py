@@ -6,9 +6,10 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import IO, Any
 
 from engine.device import process_environment
@@ -24,7 +25,7 @@ from ui.addresses import (
 )
 from ui.errors import BadUsage, UiError
 from ui.present.terminal import harmless
-from ui.serving.browser import can_browse
+from ui.serving.browser import can_browse, studio_answers
 from ui.serving.login import login_link
 from workbench.access.home_token import needs_token
 from workbench.job_states import ACTIVE
@@ -33,6 +34,7 @@ from workbench.store.private_folder import make_private
 
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
 LOCK = "up.lock"  # in the home folder
+_LOOK_SECONDS = 0.5  # between two looks whether the studio answers
 EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 
 
@@ -97,10 +99,11 @@ def prepare(settings: Settings, demo: bool) -> None:
     migrate(settings)
     if not demo:
         return
-    from jobs.plans.demo import is_fresh, submit_demo
+    from jobs.plans.demo import DESCRIPTION, is_fresh, submit_demo
 
     if is_fresh(settings):
         submit_demo(settings)
+        print(DESCRIPTION, file=sys.stderr)
     else:
         print(_unfinished_jobs(settings) or "The registry is not empty: the demo is left out.", file=sys.stderr)
 
@@ -122,25 +125,47 @@ def _unfinished_jobs(settings: Settings) -> str:
 
 def addresses(settings: Settings) -> dict[str, str]:
     """The URLs of all servers, and a login link if a login is needed."""
-    urls = {
+    return _server_urls(settings) | ({"login": login_link(settings)} if needs_token(settings) else {})
+
+
+def _server_urls(settings: Settings) -> dict[str, str]:
+    return {
         "studio": studio_address(settings),
         "playground": playground_address(settings),
         "api": api_address(settings) + "/v1",
     }
-    return urls | ({"login": login_link(settings)} if needs_token(settings) else {})
 
 
 def greeting(settings: Settings) -> str:
-    """The text that `workbench up` prints first."""
-    lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
+    """The text that `workbench up` prints first. The login link follows: its ten minutes begin when it is made."""
+    lines = [f"  {name:<11} {url}" for name, url in _server_urls(settings).items()]
     if needs_token(settings):
-        lines.append("  The login link works once, within ten minutes. `workbench login-link` prints a new one.")
+        lines.append("  A login link is printed as soon as the studio answers.")
         lines.append("  Programs send the token that `workbench token` prints.")
     else:
         lines.append("  No login is needed: every user and every program of this machine can use the servers.")
     if not is_loopback(settings.host):
         lines.append("  The studio can be reached only from this machine.")
     return "\n".join(["Expert Workbench is starting. Press Ctrl-C to stop all servers.", *lines, ""])
+
+
+def ready_words(settings: Settings) -> str:
+    """The text that `workbench up` prints once the studio answers, with a new login link if a login is needed."""
+    if not needs_token(settings):
+        return f"\nThe studio is ready: {studio_address(settings)}\n\n"
+    return (
+        f"\nThe studio is ready. Log in: {login_link(settings)}\n"
+        "  The link works once, within ten minutes. `workbench login-link` prints a new one.\n\n"
+    )
+
+
+def announce(settings: Settings, output: IO[str], is_over: Event, answers: Callable[[Settings], bool]) -> None:
+    """Prints that the studio is ready once it answers, unless the servers are over before."""
+    while not is_over.wait(_LOOK_SECONDS):
+        if answers(settings):
+            output.write(ready_words(settings))
+            output.flush()
+            return
 
 
 def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -173,7 +198,10 @@ def _serve(settings: Settings, output: IO[str]) -> int:
     servers = manager.Manager(printer(output))
     for name, command in processes().items():
         servers.add_process(name, command, env=environment(settings))
+    is_over = Event()
+    Thread(target=announce, args=(settings, output, is_over, studio_answers), daemon=True).start()
     servers.loop()
+    is_over.set()
     return int(servers.returncode or 0)
 
 

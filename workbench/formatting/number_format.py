@@ -5,6 +5,8 @@ What programs read (JSON, CSV, the API) stays plain.
 
 from __future__ import annotations
 
+import math
+
 MINUS, DASH = "\N{MINUS SIGN}", "—"
 
 
@@ -38,9 +40,14 @@ def change(value: float | None, low: float | None = None, high: float | None = N
     return f"{percent(value, signed=True)} [{number(low, 1, signed=True)}, {number(high, 1, signed=True)}]"
 
 
+def ratio_number(value: float) -> str:
+    """`3.64`; `0.998` just below 1, cut and not rounded, since `1.00` would say that it is not below."""
+    return number(math.floor(value * 1000) / 1000, 3) if 0.995 <= value < 1.0 else number(value, 2)
+
+
 def ratio(value: float | None) -> str:
     """`3.64 ×`."""
-    return DASH if value is None else f"{number(value, 2)} ×"
+    return DASH if value is None else f"{ratio_number(value)} ×"
 
 
 def weight(value: float | None) -> str:

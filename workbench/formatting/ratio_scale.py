@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.formatting.number_format import ratio_number
+
 Cells = Sequence[Sequence[float | None]]
 _MOST_TICKS = 7
 
@@ -17,7 +19,7 @@ def logs(ratios: Cells) -> list[list[float | None]]:
 
 def as_text(ratios: Cells) -> list[list[str]]:
     """The text of each cell; empty for None."""
-    return [["" if ratio is None else f"{ratio:.2f}" for ratio in row] for row in ratios]
+    return [["" if ratio is None else ratio_number(ratio) for ratio in row] for row in ratios]
 
 
 @dataclass(frozen=True)

@@ -351,17 +351,36 @@ def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list
 
 
 def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard]) -> dict[str, str]:
-    """For which machine's worker and for which GPUs queued jobs wait, by id."""
+    """For which jobs, for which machine's worker and for which GPUs queued jobs wait, by id.
+
+    One that waits for other jobs does not wait for a worker or a GPU yet.
+    """
     settings, hosts = get_settings(), _upload_hosts(session, queued)
-    reasons: dict[str, str] = {}
+    reasons = _dependency_reasons(session, [job.id for job in queued])
     for job in queued:
+        if job.id in reasons:
+            continue
         host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
         if reason := f"{host} {waits_for(need_of(job.kind, job.spec, settings), devices)}".strip():
             reasons[job.id] = reason
-    if reasons:  # those that depend on others do not wait for anything else yet
-        for job_id in session.scalars(select(Job.id).where(Job.id.in_(list(reasons)), waits())):
-            del reasons[job_id]
     return reasons
+
+
+def _dependency_reasons(session: Session, queued: Sequence[str]) -> dict[str, str]:
+    """The titles of the jobs that these wait for, as a sentence by id; nothing for those that wait for none."""
+    if not queued:
+        return {}
+    statement = select(JobDependency.job_id, Job.title).join(Job, JobDependency.after_id == Job.id)
+    statement = statement.where(JobDependency.job_id.in_(queued), Job.state != "done")
+    titles: dict[str, list[str]] = {}
+    for job_id, title in session.execute(statement.order_by(Job.created_at, Job.id)):
+        titles.setdefault(job_id, []).append(title)
+    return {job_id: f"Waits for {_quoted(names)}." for job_id, names in titles.items()}
+
+
+def _quoted(titles: Sequence[str]) -> str:
+    more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
+    return ", ".join(f"“{title}”" for title in titles[:3]) + more
 
 
 def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:

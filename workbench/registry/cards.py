@@ -255,7 +255,7 @@ class JobCard(Card):
     after: list[str]
     owner: str
     gpus: list[str] = []  # HOST/NUMBER of those that it has leased
-    waits_for: str = ""  # why a queued job does not start although no other job is before it; empty if nothing is known
+    waits_for: str = ""  # why a queued job does not start yet, as a sentence; empty if nothing is known
     created_at: float
     started_at: float | None
     finished_at: float | None

@@ -67,12 +67,9 @@ def test_with_a_shared_store_a_job_that_reads_an_upload_says_which_machine_it_wa
     elsewhere = submit.submit(ImportCorpus(name="e", path=str(tmp_path)))
     reason = "Waits for a worker on “ada”, which received its file."
     cards = [servers.card(one) for one in (job_id, after, elsewhere)]
-    assert [card.waits_for for card in cards] == [reason, "", ""]
-    assert [sentence_of(card) for card in cards] == [
-        reason,
-        "Waiting for a job that it depends on.",
-        "Waiting for a free worker.",
-    ]
+    behind = f"Waits for “{cards[0].title}”."
+    assert [card.waits_for for card in cards] == [reason, behind, ""]
+    assert [sentence_of(card) for card in cards] == [reason, behind, "Waiting for a free worker."]
     monkeypatch.delenv("WORKBENCH_STORE")
     get_settings.cache_clear()
     assert servers.card(job_id).waits_for == ""

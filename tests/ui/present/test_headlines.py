@@ -18,7 +18,16 @@ from ui.present.headlines import (
     last_headline,
     mean_of_model,
 )
-from ui.present.picture import MOST_CARDS, MOST_EXPERTS, card_of, cards_to_show, picture_of, place_of, scores_of
+from ui.present.picture import (
+    MOST_CARDS,
+    MOST_EXPERTS,
+    card_of,
+    cards_to_show,
+    picture_of,
+    place_of,
+    scores_of,
+    switched_off,
+)
 from ui.studio.overview.contents import Contents, read_contents
 from workbench.answers.perplexities import MixedDomain
 from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
@@ -69,18 +78,41 @@ def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
     assert coverage_headline(have.domains, off).value == "2 of 4"
 
 
+def test_coverage_names_what_the_mixture_of_the_picture_lacks(have: Contents) -> None:
+    assert have.mixture is not None
+    full = coverage_headline(have.domains, have.experts, have.mixture)
+    assert full.words == "without one: poems"
+    members = [one.model_copy(update={"active": one.domain != "code"}) for one in have.mixture.members]
+    less = have.mixture.model_copy(update={"members": members})
+    shown = coverage_headline(have.domains, have.experts, less)
+    assert (shown.value, shown.words) == ("3 of 4", "without one: poems; not in first: code")
+
+
 def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None:
     assert last_headline([], have.mixtures).value == "—"
     gain = CalibratedGain(value=-4.9, low=-6.0, high=-3.8, at=None)
     tuned = [one.model_copy(update={"calibration": gain}) for one in have.mixtures]
     shown = last_headline([], tuned)
-    assert (shown.label, shown.value, shown.beside) == ("Last change", "−4.9 %", "95 %: −6.0 to −3.8")
+    assert (shown.label, shown.value, shown.beside) == ("Last measured change", "−4.9 %", "95 %: −6.0 to −3.8")
     assert shown.is_good
     findings = {"expert": "e", "domains": [{"domain": "sea", "is_new": True, "change_percent": 3.21}]}
     empty: dict[str, Any] = dict.fromkeys(("about_id", "artifact_id", "job_id"))
     report = ReportCard(id="r", kind="addition", title="t", findings=findings, created_at=9.0, **empty)
     newer = last_headline([report], tuned)
     assert (newer.value, newer.is_good, newer.state) == ("+3.2 %", False, {"experts.chosen": "e"})
+    assert newer.words == "perplexity on sea with e, which takes part in no mixture now"
+
+
+def test_a_certified_removal_is_a_change_and_an_expert_at_work_is_not_called_off(have: Contents) -> None:
+    empty: dict[str, Any] = dict.fromkeys(("about_id", "artifact_id", "job_id"))
+    added = {"expert": "first/code", "domains": [{"domain": "code", "is_new": True, "change_percent": -2.0}]}
+    addition = ReportCard(id="r", kind="addition", title="t", findings=added, created_at=9.0, **empty)
+    assert last_headline([addition], have.mixtures).words == "perplexity on code with first/code"
+    row = {"domain": "code", "with_expert": 10.0, "without_expert": 12.5}
+    gone = {"expert": "first/code", "mixture": "first", "perplexity": [row]}
+    removal = ReportCard(id="s", kind="removal", title="t", findings=gone, created_at=10.0, **empty)
+    shown = last_headline([addition], have.mixtures, [removal])
+    assert (shown.value, shown.is_good, shown.words) == ("+25.0 %", False, "perplexity on code without first/code")
 
 
 def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: Contents) -> None:
@@ -95,6 +127,24 @@ def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: C
     assert data["mixture"]["words"] == ["posterior gate"]
     colours = {one["name"]: one["look"]["colour"] for one in data["experts"]}
     assert colours["first/code"] == looks.expert("first/code").colour
+
+
+def test_an_expert_that_is_off_leads_nowhere_and_stands_last(have: Contents) -> None:
+    assert have.mixture is not None
+    members = [one.model_copy(update={"active": one.domain != "code"}) for one in have.mixture.members]
+    mixture = have.mixture.model_copy(update={"members": members})
+    scores, looks = scores_of(have.evaluations), looks_of(have.experts)
+    data = picture_of(have.domains, have.experts, mixture, scores, looks)
+    names = [one["name"] for one in data["experts"]]
+    code = next(one for one in data["domains"] if one["name"] == "code")
+    assert not code["own"]
+    assert names[code["expert"]] != "first/code"
+    box = data["experts"][names.index("first/code")]
+    assert (box["active"], box["words"]) == (False, "perplexity 3.0, off")
+    shown = cards_to_show(have.experts, mixture)
+    assert shown[-1].name == "first/code"
+    card = card_of(shown[-1], None, scores, looks, [], False, switched_off([mixture]))
+    assert ["off in first", ""] in card["badges"]
 
 
 def test_what_is_clicked_opens_the_same_as_its_address(have: Contents) -> None:

@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
+from threading import Event
 
 import httpx
 import psutil
@@ -143,8 +145,36 @@ def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
     address = up.addresses(settings)["login"]
     assert address.startswith("http://127.0.0.1:8777/login?link=")
     assert "s3cret" not in address
-    assert "/login?link=" in up.greeting(settings)
-    assert "/login" not in up.greeting(Settings(home=tmp_path))
+    assert "/login?link=" in up.ready_words(settings)
+    assert "/login" not in up.ready_words(Settings(home=tmp_path))
+
+
+def test_the_login_link_is_made_when_the_studio_answers(tmp_path: Path) -> None:
+    settings, output, looks = Settings(home=tmp_path, token="s3cret"), StringIO(), iter([False, False, True])
+    printed: list[str] = []
+
+    def answers(_settings: Settings) -> bool:
+        printed.append(output.getvalue())
+        return next(looks)
+
+    assert "?link=" not in up.greeting(settings)
+    up.announce(settings, output, Event(), answers)
+    assert printed == ["", "", ""]
+    assert output.getvalue().count("/login?link=") == 1
+
+
+def test_nothing_is_announced_once_the_servers_are_over(tmp_path: Path) -> None:
+    is_over, output = Event(), StringIO()
+    is_over.set()
+    up.announce(Settings(home=tmp_path), output, is_over, lambda _: True)
+    assert output.getvalue() == ""
+
+
+def test_the_demo_says_what_it_does_and_how_long(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up.prepare(Settings(home=home), demo=True)
+    words = capsys.readouterr().err
+    assert "trains five experts" in words
+    assert "ten minutes" in words
 
 
 def test_the_procfile_names_every_process() -> None:

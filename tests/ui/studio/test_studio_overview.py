@@ -13,6 +13,8 @@ from tests.ui.studio.test_studio_clicks import mixed
 from tests.ui.studio.visits import STUDIO, named, open_page, output
 from ui.client import Client
 from ui.studio.overview import first_visit
+from ui.studio.overview.contents import read_contents
+from ui.widgets.elements import living_picture
 from workbench.answers.perplexities import MixedDomain, MixedScores
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.job_records import leases
@@ -20,6 +22,8 @@ from workbench.job_records.jobs import create_job
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import transaction
+from workbench.registry.mixtures import create_mixture
+from workbench.request_specs import MixtureSpec
 from workbench.settings import get_settings
 
 
@@ -108,8 +112,42 @@ def test_a_text_that_is_not_read_changes_nothing_until_the_button_is_pressed(mon
 def test_the_three_numbers_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)  # of one domain, perplexity 3
     app = measured(overview())
-    assert values(app) == {"Best mixture against dense": "3.0", "Coverage": "3 of 4", "Last change": "—"}
+    assert values(app) == {"Best mixture against dense": "3.0", "Coverage": "3 of 4", "Last measured change": "—"}
     assert "first, mean perplexity of 1 training domain. Train a dense model to compare" in output(app)
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_numbers_picture_and_reading_are_about_the_best_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    with transaction() as session:  # the newest mixture, of fewer domains
+        create_mixture(session, MixtureSpec(name="newest", experts=["first/code", "first/prose"]))
+    pictures: list[dict[str, Any]] = []
+
+    def keep_picture(data: dict[str, Any], _key: str) -> str:
+        pictures.append(data)
+        return ""
+
+    monkeypatch.setattr(living_picture, "show_picture", keep_picture)
+    monkeypatch.setattr(Client, "mix", mixed)
+    monkeypatch.setattr(Client, "posterior", read_text)
+    app = measured(overview())
+    app.text_area(key="overview.text").set_value("x")
+    named(app.button, "Read this text").click().run()
+    words = output(app)
+    [best] = {name for name in ("first", "newest") if f"{name}, mean perplexity of" in words}
+    assert pictures[-1]["mixture"]["name"] == best
+    assert f"by {best}." in words
+    assert f"Dashed: text without an expert in {best}" in words
+
+
+@pytest.mark.usefixtures("home")
+def test_before_it_is_measured_the_page_is_about_the_mixture_of_most_domains() -> None:
+    fill(get_settings())
+    with transaction() as session:
+        create_mixture(session, MixtureSpec(name="newest", experts=["first/code", "first/prose"]))
+    have = read_contents()
+    assert have.mixtures[0].name == "newest"
+    assert have.mixture is not None
+    assert have.mixture.name == "first"
 
 
 @pytest.mark.usefixtures("filled_home")
@@ -132,9 +170,6 @@ def by_experts(_self: Client, **request: Any) -> MixedScores:
 def test_two_mixtures_are_compared_in_numbers_and_in_what_they_are_made_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from workbench.registry.mixtures import create_mixture
-    from workbench.request_specs import MixtureSpec
-
     assert tmp_path
     with transaction() as session:
         create_mixture(session, MixtureSpec(name="pair", experts=["first/code", "first/prose"]))

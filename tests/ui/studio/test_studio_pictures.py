@@ -55,6 +55,14 @@ def test_the_title_praises_the_experts_only_when_it_is_true() -> None:
     assert specialization(scores(at_home=4.0), LOOKS).title.startswith("1 of 2 domains")
 
 
+def test_a_cell_that_the_title_counts_as_below_one_reads_below_one() -> None:
+    near = replace(scores(), ratios=[[1.0, 0.997, None], [2.0, 1.0, None]])
+    chart = specialization(near, LOOKS)
+    assert "below 1.0 an out-of-domain expert is better" in chart.title
+    assert chart.figure.data[0].text[0][1] == "0.997"
+    assert "(0.997 × the own expert's perplexity)" in chart.words
+
+
 def test_the_hover_shows_the_absolute_perplexity() -> None:
     hover = specialization(scores(), LOOKS).figure.data[0].customdata
     assert "perplexity 30.0 per token" in hover[0][1]

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.plans import clusterings
 from tests.ui.clusterings import fill_clustering
-from tests.ui.studio.conftest import HOSTILE
+from tests.ui.studio.conftest import CONFIG, HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
@@ -23,11 +23,14 @@ from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.catalog import known_kinds
 from workbench.kinds.probe import training_probe
+from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.request_specs import TrainClusters
 from workbench.settings import get_settings
 from workbench.specs import parse_as, parse_spec
-from workbench.store.storage import get_storage
+from workbench.store import artifacts
+from workbench.store.storage import Storage, get_storage
+from workbench.tables import new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -194,6 +197,55 @@ def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[st
     first = table.iloc[0]
     costs = [first[name].replace("\\", "") for name in ("Time", "Memory", "Disk", "Cost per token", "Other experts")]
     assert costs == ["2 min 0 s", "310.0 MB", "9.5 MB", "7.67 MFLOPs", "bit-identical"]
+
+
+def other_seeds() -> None:
+    """Two seed models more, one before and one after that of the mixture by name."""
+    with transaction() as session:
+        storage = get_storage(get_settings())
+        for name in ("alpha", "zeta"):
+            seeds.register_seed(
+                session,
+                name=name,
+                source="fresh",
+                family="llama",
+                config=CONFIG,
+                num_parameters=9,
+                tokenizer_sha256="cd" * 32,
+                artifact=artifacts.register_artifact(session, storage, _stored(storage), "seed"),
+            )
+
+
+def _stored(storage: Storage) -> str:
+    id = new_id()
+    with storage.new(id) as folder:
+        (folder / "data.txt").write_text("seed", encoding="utf-8")
+    return id
+
+
+def test_the_rows_start_from_the_seed_model_of_the_mixture_that_one_more_expert_joins(quick: dict[str, Any]) -> None:
+    assert quick == {}
+    other_seeds()
+    rows = {row.outcome.title: row for row in rows_for(["poems"], offers_now(), train_forms())}
+    cheaper = rows["A cheaper expert"].spec
+    assert cheaper is not None
+    assert getattr(cheaper, "seed_model", "") == "tiny"
+    app = open_page("train")
+    named(app.button, "Continue with").click().run()
+    table = settled(app).table[0].value
+    assert set(table["Seed model"][:2]) == {"tiny"}
+    assert "do not compare" not in output(app)
+
+
+def test_rows_of_different_seed_models_have_a_note_that_they_do_not_compare(
+    quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quick == {}
+    other_seeds()
+    monkeypatch.setattr("ui.studio.training.want_view._from_one_seed", lambda offers: offers)
+    app = open_page("train")
+    named(app.button, "Continue with").click().run()
+    assert "so their costs do not compare" in output(settled(app))
 
 
 def test_a_form_says_what_its_job_will_take_and_shows_its_first_batch(quick: dict[str, Any]) -> None:

@@ -30,6 +30,10 @@ def test_what_was_not_measured_has_no_colour_and_no_words() -> None:
     assert as_text([[None, 1.0]]) == [["", "1.00"]]
 
 
+def test_a_ratio_just_below_one_does_not_read_as_one() -> None:
+    assert as_text([[0.994, 0.998, 0.99999, 1.0, 1.004]]) == [["0.99", "0.998", "0.999", "1.00", "1.00"]]
+
+
 def test_a_report_colours_ratios_by_their_logarithm_and_writes_the_ratios() -> None:
     (cells,) = ratio_heatmap([[1.0, 0.5], [50.0, 1.0]], ["a", "b"], ["a", "b"], "domain", "expert").data
     assert [list(row) for row in cells.z] == [[0.0, math.log(0.5)], [math.log(50), 0.0]]

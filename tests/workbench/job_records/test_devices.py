@@ -213,7 +213,7 @@ def test_without_any_gpu_only_a_job_that_requires_some_waits() -> None:
     assert [card.waits_for for card in cards] == [
         "",
         "It needs 1 GPU, but no worker has any: start a worker that has, or submit it with fewer.",
-        "",
+        f"Waits for “{cards[0].title}”.",
     ]
 
 

@@ -108,6 +108,17 @@ def test_a_job_waits_for_all_of_them(session: Session) -> None:
     assert sorted(jobs.get_job(session, last).after) == sorted(before)
 
 
+def test_a_job_names_those_that_it_still_waits_for(session: Session) -> None:
+    before = [new_job(session, title=f"Import {name}") for name in ("law", "sea", "sky", "soil")]
+    last = new_job(session, after=before)
+    assert jobs.get_job(session, last).waits_for == "Waits for “Import law”, “Import sea”, “Import sky” and 1 more."
+    for one in before[:3]:
+        end(session, one)
+    assert jobs.get_job(session, last).waits_for == "Waits for “Import soil”."
+    end(session, before[3])
+    assert jobs.get_job(session, last).waits_for == ""
+
+
 @pytest.mark.parametrize("ending", ["failed", "cancelled"])
 def test_those_that_wait_end_alike_with_the_cause(session: Session, ending: str) -> None:
     first = new_job(session, title="Import law")

@@ -78,6 +78,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents."""
+    from ui.present.text.splits import split_words  # here, because it needs Arrow
     from workbench.registry import corpora
     from workbench.registry.database import reading
     from workbench.settings import get_settings
@@ -90,6 +91,7 @@ def show(
         print_json({"domain": card, "documents": list(preview)})
         return
     print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
+    say(split_words(card))
     for document in preview:
         say(f"\n— {document.source}\n{document.text[:400]}")
 

@@ -39,8 +39,8 @@ from ui.cli.output import day, print_done, print_json, print_rows, print_table, 
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
 from ui.present.jobs.throughput import cost_words, counted_as
-from ui.present.text.calibration import HOW_TO_READ, proposal_words, surface_rows, text_words, verdict_words
-from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
+from ui.present.text.calibration import how_to_read, proposal_words, surface_rows, text_words, verdict_words
+from ui.present.text.inference_modes import legend, means, missing_words, mode_title, shown_modes, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
@@ -290,20 +290,17 @@ def inference_modes(
     if as_json:
         print_json(answer)
         return
-    rows = [(row.domain, row.num_tokens, *row.by_mode().values()) for row in answer.domains]
-    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in INFERENCE_MODES)) for mean in means(answer)]
-    columns = [
-        "Domain",
-        "Tokens",
-        *("As saved" if mode == "mixture" else mode.capitalize() for mode in INFERENCE_MODES),
-    ]
+    modes = [mode for mode in INFERENCE_MODES if mode in shown_modes(answer)]
+    rows = [(row.domain, row.num_tokens, *(row.by_mode()[mode] for mode in modes)) for row in answer.domains]
+    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in modes)) for mean in means(answer)]
+    columns = ["Domain", "Tokens", *(mode_title(mode).capitalize() for mode in modes)]
     print_table(columns, rows, empty=NO_SCORES)
-    for sentence in [*legend(), trained_words(answer)] if rows else []:
+    for sentence in [*legend(modes), trained_words(answer)] if rows else []:
         say(sentence)
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    if any(None in (row.label, row.cached) for row in answer.domains):
-        say(NO_CACHED.format(num_blocks=blocks))
+    if words := missing_words(answer, blocks):
+        say(words)
 
 
 @app.command("calibrate")
@@ -333,7 +330,7 @@ def calibrate(
         print_json(answer)
         return
     print_rows(surface_rows(answer), empty="")
-    for sentence in (HOW_TO_READ, text_words(answer), verdict_words(answer)):
+    for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
         say(sentence)
     if not answer.keeps:
         command = shell_command("mixture", "calibrate", name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.mixing.evidence import EvidenceRule
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart
-from ui.present.text.calibration import HOW_TO_READ, setting_words, surface_rows, verdict_words
+from ui.present.text.calibration import how_to_read, setting_words, surface_rows, verdict_words
 from workbench.answers.calibrations import EvidenceCalibration
 
 _NAMES = {0.0: "0 (last token)", 1.0: "1 (prefix)"}
@@ -32,10 +32,8 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
     if answer.now.decay in answer.decays and answer.now.power in answer.powers:
         frame_cell(figure, answer.decays.index(answer.now.decay), answer.powers.index(answer.now.power), dash="dot")
     title = f"Change of perplexity by decay and power: {_where(answer)}"
-    words = (
-        f"{HOW_TO_READ} {verdict_words(answer)} The solid frame is the lowest cell, the dotted one the setting of now."
-    )
-    return Chart(figure, title, words, surface_rows(answer))
+    frames = "The solid frame is the lowest cell, the dotted one the setting of now."
+    return Chart(figure, title, f"{how_to_read(answer)} {verdict_words(answer)} {frames}", surface_rows(answer))
 
 
 def _where(answer: EvidenceCalibration) -> str:

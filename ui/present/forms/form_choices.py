@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from engine.models.flops import Shape
@@ -51,6 +51,20 @@ def offers_for_expert(mixture: str) -> dict[str, list[str]]:
         "parent": [member.name for member in members if experts.can_be_parent(member)],
         "domain": sorted(domains, key=lambda domain: domain in taken),
     }
+
+
+def seed_of_mixture(mixture: str) -> str:
+    """The seed model that all experts of a mixture descend from; empty where there are several or none is known."""
+    with reading() as session:
+        by_name = {card.name: card for card in experts.list_experts(session)}
+        members = [by_name[member.expert] for member in mixtures.get_mixture(session, mixture).members]
+    names = {_first_of_line(card, by_name).seed for card in members}
+    return (names.pop() or "") if len(names) == 1 else ""
+
+
+def _first_of_line(card: ExpertCard, by_name: Mapping[str, ExpertCard]) -> ExpertCard:
+    parent = by_name.get(card.parent or "")
+    return card if card.seed is not None or parent is None else _first_of_line(parent, by_name)
 
 
 def with_clusterings(questions: Iterable[Question]) -> list[Question]:

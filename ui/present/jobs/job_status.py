@@ -78,7 +78,7 @@ def percent_of(job: JobCard) -> int:
 def sentence_of(job: JobCard) -> str:
     """The job's status as a sentence, with the time left if known."""
     if job.state == "queued":
-        return job.waits_for or ("Waiting for a job that it depends on." if job.after else "Waiting for a free worker.")
+        return job.waits_for or "Waiting for a free worker."
     if job.state == "interrupted":
         return "Its process sends no heartbeat; the job returns to the queue and restarts from its last checkpoint."
     if job.state == "running" and job.stop_requested:

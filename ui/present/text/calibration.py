@@ -12,11 +12,17 @@ from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.number_format import change as formatted
 from workbench.formatting.shell_command import shell_command
 
-HOW_TO_READ = (
-    "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains: the "
-    "mean of reading it with all experts and without its own. Below 0 is better. "
-    "Slow evidence, which the proposal may add, is not in these cells."
-)
+_CELLS = "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains"
+
+
+def how_to_read(answer: EvidenceCalibration) -> str:
+    """What the cells of the table mean; which views they average depends on the number of experts."""
+    if answer.gain_left_out is None:
+        return f"{_CELLS} with all experts. Below 0 is better."
+    return (
+        f"{_CELLS}: the mean of reading it with all experts and without its own. Below 0 is better. "
+        "Slow evidence, which the proposal may add, is not in these cells."
+    )
 
 
 def verdict_words(answer: EvidenceCalibration) -> str:
@@ -25,8 +31,10 @@ def verdict_words(answer: EvidenceCalibration) -> str:
     if not answer.keeps:
         return f"Proposed: {best}, instead of {now}. {gain_words(answer)}"
     if answer.best == answer.now:
-        return f"Keep {now}: no other setting is better on this text."
-    return f"Keep {now}: {best} is lowest, but its gain may be chance. {gain_words(answer)}"
+        return f"Keep {now}: no other setting is clearly better on this text."
+    if answer.gain.value >= 0:
+        return f"Keep {now}: a setting chosen on other domains, such as {best}, is not better. {gain_words(answer)}"
+    return f"Keep {now}: the gain of {best} is too small, or may be chance. {gain_words(answer)}"
 
 
 def proposal_words(made: NewMixture) -> str:
@@ -49,10 +57,10 @@ def setting_words(rule: EvidenceRule) -> str:
 
 def gain_words(answer: EvidenceCalibration) -> str:
     """How much perplexity changes, for each domain by the setting that is best on the others."""
-    views = [f"{_change(answer.gain_present)} with all experts"]
-    if answer.gain_left_out:
-        views.append(f"{_change(answer.gain_left_out)} without a domain's own, as on novel text")
-    return f"Perplexity changes by {_change(answer.gain)}: {listed(views)}."
+    if answer.gain_left_out is None:
+        return f"Perplexity changes by {_change(answer.gain_present)} with all experts."
+    views = f"{_change(answer.gain_present)} with all experts, {_change(answer.gain_left_out)} without a domain's own"
+    return f"Perplexity changes by {_change(answer.gain)}: {views}, as on novel text."
 
 
 def _change(gain: Change) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ui.present.text.formatting import listed, pluralize
@@ -22,7 +22,10 @@ MODE_WORDS: dict[InferenceMode, str] = {
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: the limit of choosing one expert"
 ALL_WORDS: dict[InferenceMode, str] = {**MODE_WORDS, "oracle": ORACLE}
-NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
+_MISSING: dict[InferenceMode, str] = {
+    "label": "there is no expert of the domain's own",
+    "cached": "fewer than {num_blocks} dev blocks are scored",
+}
 _ROLES = {"train": "training", "novel": "novel"}  # of a domain, whichever model it may train
 _GROUPS = {True: "that trained its experts", False: "that did not"}
 
@@ -51,9 +54,31 @@ def trained_words(answer: InferenceModeComparison) -> str:
     return f"Of these, its experts were trained on {listed(names)}." if names else "None of these trained its experts."
 
 
-def legend() -> list[str]:
-    """What each inference mode is, a line each."""
-    return [f"{'As saved' if mode == 'mixture' else mode.capitalize()}: {words}." for mode, words in ALL_WORDS.items()]
+def shown_modes(answer: InferenceModeComparison) -> list[InferenceMode]:
+    """The inference modes that have a number on any domain."""
+    numbers = [row.by_mode() for row in answer.domains]
+    return [mode for mode in ALL_WORDS if any(row[mode] is not None for row in numbers)]
+
+
+def missing_words(answer: InferenceModeComparison, num_blocks: int) -> str:
+    """Which inference modes have no number on some domain or on any, and why; empty where none is missing."""
+    shown, sentences = shown_modes(answer), []
+    for mode, reason in _MISSING.items():
+        if mode not in shown:
+            sentences.append(f"Not shown: {mode}, since on every domain {reason.format(num_blocks=num_blocks)}.")
+        elif any(row.by_mode()[mode] is None for row in answer.domains):
+            sentences.append(f"A dash under {mode}: {reason.format(num_blocks=num_blocks)}.")
+    return " ".join(sentences)
+
+
+def mode_title(mode: InferenceMode) -> str:
+    """The name of an inference mode as the title of a column."""
+    return "as saved" if mode == "mixture" else mode
+
+
+def legend(modes: Collection[InferenceMode]) -> list[str]:
+    """What each of these inference modes is, a line each."""
+    return [f"{mode_title(mode).capitalize()}: {words}." for mode, words in ALL_WORDS.items() if mode in modes]
 
 
 def best_mode(by_mode: ByMode) -> InferenceMode | None:
@@ -76,4 +101,4 @@ def table_rows(answer: InferenceModeComparison) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(by_mode: ByMode) -> dict[str, Any]:
-    return {("as saved" if mode == "mixture" else mode): by_mode[mode] for mode in ALL_WORDS}
+    return {mode_title(mode): by_mode[mode] for mode in ALL_WORDS}

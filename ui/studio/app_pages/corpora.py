@@ -8,6 +8,7 @@ from engine.text.split_names import SPLITS, Split
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain, short, size
+from ui.present.text.splits import SPLIT_RULE, split_rows
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until
@@ -73,8 +74,10 @@ def _domain_row(domain: DomainCard) -> dict[str, object]:
 
 
 def _show_domain(domain: DomainCard) -> None:
-    rows = [{"split": split, **sizes} for split, sizes in domain.splits.items()]
-    show_table(rows, f"splits_{domain.id}", f"How {domain.name} is split into training and held-out text")
+    show_table(
+        list(split_rows(domain)), f"splits_{domain.id}", f"How {domain.name} is split into training and held-out text"
+    )
+    st.caption(plain(SPLIT_RULE))
     st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
     split = choose_one(st.segmented_control, "Documents of", SPLITS, default="train", key="split", required=True)
     number = st.number_input(

@@ -9,19 +9,28 @@ import streamlit as st
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.next_steps import Holdings, Suggestion, suggestions
 from ui.present.pages import EXPERTS, OVERVIEW
-from ui.present.picture import card_of, cards_to_show, picture_of, place_of, scores_of
+from ui.present.picture import (
+    card_of,
+    cards_to_show,
+    picture_legend,
+    picture_of,
+    place_of,
+    scores_of,
+    switched_off,
+)
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.overview.at_work import show_health, show_recent, show_unfinished
 from ui.studio.overview.contents import Contents, is_fresh_failure, read_contents
 from ui.studio.overview.curves import curves_of
 from ui.studio.overview.first_visit import show_first_visit
-from ui.studio.overview.numbers import show_numbers
+from ui.studio.overview.numbers import mixture_of_page, show_numbers
 from ui.studio.overview.own_text import show_own_text
 from ui.studio.shared.glossary import show_glossary
 from ui.widgets.elements.expert_cards import show_cards
 from ui.widgets.elements.living_picture import show_picture
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
+from workbench.registry.cards import MixtureCard
 
 __all__ = ["holdings", "is_fresh_failure", "show"]
 _LOOK_AGAIN = 2.0  # seconds
@@ -62,34 +71,35 @@ def _show_other_step(steps: Sequence[Suggestion]) -> None:
 
 
 def _show_all(have: Contents) -> None:
-    looks = looks_of(have.experts)
-    show_numbers(have)
+    looks, mixture = looks_of(have.experts), mixture_of_page(have)
+    show_numbers(have, mixture)
     left, right = st.columns([2, 1])
     with left:
-        _show_picture(have, looks)
+        _show_picture(have, mixture, looks)
     with right:
         show_unfinished(have.unfinished, have.num_unfinished)
         title = "While it trains: which expert reads your text?" if have.unfinished else "Which expert reads your text?"
-        show_own_text(title, have.mixture, looks, is_first=False)
+        show_own_text(title, mixture, looks, is_first=False)
         show_recent(have.over)
-    _show_experts(have, looks)
+    _show_experts(have, mixture, looks)
 
 
-def _show_picture(have: Contents, looks: Looks) -> None:
+def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
     with st.container(border=True, key="picture"):
         st.header("What is here: text, experts, and what they are mixed into", anchor=False)
-        st.caption("Solid: an expert of this text leads. Dashed: text without an expert, led by the nearest.")
-        data = picture_of(have.domains, have.experts, have.mixture, scores_of(have.evaluations), looks)
+        st.caption(plain(picture_legend(mixture)))
+        data = picture_of(have.domains, have.experts, mixture, scores_of(have.evaluations), looks)
         _open(show_picture(data, "living_picture"))
 
 
-def _show_experts(have: Contents, looks: Looks) -> None:
-    shown = cards_to_show(have.experts, have.mixture)
+def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
+    shown = cards_to_show(have.experts, mixture)
+    off = switched_off(have.mixtures)
     domains = {one.name: one for one in have.domains}
     certified = {one.about_id for one in have.additions if one.findings.get("ok")}
     scores, curves = scores_of(have.evaluations), curves_of(shown)
     cards = [
-        card_of(one, domains.get(one.domain), scores, looks, curves.get(one.id, ()), one.id in certified)
+        card_of(one, domains.get(one.domain), scores, looks, curves.get(one.id, ()), one.id in certified, off)
         for one in shown
     ]
     _open(show_cards(cards, "expert_cards"))

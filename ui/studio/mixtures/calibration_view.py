@@ -8,7 +8,7 @@ from engine.mixing.gate_registry import gate_type
 from jobs.queue.submit import submit
 from ui.client import Client
 from ui.present.charts.calibration import calibration_picture
-from ui.present.text.calibration import HOW_TO_READ, setting_words, text_words, verdict_words
+from ui.present.text.calibration import how_to_read, setting_words, text_words, verdict_words
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import calibration_words
 from ui.studio.mixtures.mixture_controls import reset
@@ -93,7 +93,7 @@ def _fetch(saved: MixtureRequest) -> EvidenceCalibration | None:
 def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
     st.markdown(plain(verdict_words(answer)))
     show_chart(calibration_picture(answer), "calibration")
-    st.caption(plain(f"{HOW_TO_READ} {text_words(answer)}"))
+    st.caption(plain(f"{how_to_read(answer)} {text_words(answer)}"))
     if answer.keeps:
         return
     with st.container(horizontal=True):

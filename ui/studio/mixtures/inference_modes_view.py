@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,12 +17,13 @@ from ui.present.pages import CORPORA
 from ui.present.text.formatting import plain
 from ui.present.text.inference_modes import (
     ALL_WORDS,
-    MODE_WORDS,
-    NO_CACHED,
     ORACLE,
     ByMode,
     best_mode,
     means,
+    missing_words,
+    mode_title,
+    shown_modes,
     table_rows,
     trained_words,
 )
@@ -51,8 +53,9 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     answer = _fetch(saved, split, evidence, int(blocks))
     if answer is None or _is_empty(answer, saved.model, split):
         return
-    rows = [_row(_link(row.domain), row.by_mode()) for row in answer.domains]
-    st.table([*rows, *(_row(plain(mean.title), mean.by_mode) for mean in means(answer))])
+    modes = shown_modes(answer)
+    rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
+    st.table([*rows, *(_row(plain(mean.title), mean.by_mode, modes) for mean in means(answer))])
     st.download_button(
         "Download as CSV",
         as_csv(list(table_rows(answer))),
@@ -65,8 +68,8 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     )
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest but for naive, which uses the test text. "
-        + " ".join(f"*{'as saved' if mode == 'mixture' else mode}*: {words}." for mode, words in MODE_WORDS.items())
-        + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)} {plain(trained_words(answer))}"
+        + " ".join(f"*{mode_title(mode)}*: {ALL_WORDS[mode]}." for mode in modes)
+        + f" {plain(f'{missing_words(answer, int(blocks))} {trained_words(answer)}'.strip())}"
     )
 
 
@@ -100,7 +103,7 @@ def _link(domain: str) -> str:
     return f"[{plain(domain)}](/{CORPORA.address}?{urlencode({'domain': domain}, quote_via=quote)})"
 
 
-def _row(title: str, by_mode: ByMode) -> dict[str, str]:
+def _row(title: str, by_mode: ByMode, modes: Sequence[InferenceMode]) -> dict[str, str]:
     """One line of the table, as Markdown; so is its title."""
     best = best_mode(by_mode)
 
@@ -109,5 +112,4 @@ def _row(title: str, by_mode: ByMode) -> dict[str, str]:
         shown = perplexity(value)
         return f"**{shown}**" if mode == best else shown
 
-    names = {mode: "as saved" if mode == "mixture" else mode for mode in ALL_WORDS}
-    return {"domain": title, **{name: number(mode) for mode, name in names.items()}}
+    return {"domain": title, **{mode_title(mode): number(mode) for mode in modes}}

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from ui.present.headlines import takes_part, trained_domains
 from ui.present.next_steps import Holdings
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import KIND as ADDITION
+from workbench.analysis.changes.removal import KIND as REMOVAL
 from workbench.job_records import jobs as rows
 from workbench.job_states import FINISHED, UNFINISHED
 from workbench.registry import corpora, experts, mixtures, reports, seeds
@@ -36,11 +38,19 @@ class Contents:
     num_unfinished: int
     over: Sequence[JobCard]
     additions: Sequence[ReportCard]
+    removals: Sequence[ReportCard]
 
     @property
     def mixture(self) -> MixtureCard | None:
-        """The mixture that the page is about."""
-        return self.mixtures[0] if self.mixtures else None
+        """The mixture that the page is about until the best is measured: of most training domains, then the newest."""
+        candidates = [one for one in self.mixtures if self.can_be_measured(one)] or self.mixtures
+        return max(candidates, key=lambda one: len(trained_domains(one)), default=None)
+
+    def can_be_measured(self, mixture: MixtureCard) -> bool:
+        """Whether every expert that takes part is scored on test text."""
+        scored = {one.expert for one in self.evaluations if one.split == "test"}
+        active = [one.expert for one in mixture.members if takes_part(one)]
+        return bool(active) and scored.issuperset(active)
 
     @property
     def is_scored(self) -> bool:
@@ -78,6 +88,7 @@ def read_contents() -> Contents:
             num_unfinished=sum(rows.count_by_state(session).get(state, 0) for state in UNFINISHED),
             over=rows.list_jobs(session, state=FINISHED),
             additions=reports.list_reports(session, kind=ADDITION),
+            removals=reports.list_reports(session, kind=REMOVAL),
         )
 
 

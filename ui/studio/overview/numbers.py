@@ -19,12 +19,19 @@ MOST_MIXTURES = 8  # that are measured: the most useful
 _MEASURING = "The stored scores are being mixed."
 
 
-def show_numbers(have: Contents) -> None:
+def mixture_of_page(have: Contents) -> MixtureCard | None:
+    """The mixture that the numbers, the picture and the reading are about: the best one once it is measured."""
+    best = _best_mean(have)
+    known = {one.name: one for one in have.mixtures}
+    return known[best.mixture] if isinstance(best, MixtureMean) else have.mixture
+
+
+def show_numbers(have: Contents, mixture: MixtureCard | None) -> None:
     """The best mixture against dense, coverage, and the last change."""
     shown = (
         _best(have),
-        headlines.coverage_headline(have.domains, have.experts),
-        headlines.last_headline(have.additions, have.mixtures),
+        headlines.coverage_headline(have.domains, have.experts, mixture),
+        headlines.last_headline(have.additions, have.mixtures, have.removals),
     )
     for number, (column, one) in enumerate(zip(st.columns(3), shown, strict=True)):
         with column, st.container(border=True, key=f"headline_{number}", height="stretch"):
@@ -44,30 +51,27 @@ def _show(one: Headline, number: int) -> None:
 
 
 def _best(have: Contents) -> Headline:
-    mixtures = [one for one in have.mixtures if _is_scored(one, have)][:MOST_MIXTURES]
-    if not mixtures:
-        return headlines.best_headline(None, {})
-    newest = max((one.created_at for one in have.evaluations), default=0.0)
-    request = (tuple(one.model_dump_json() for one in mixtures), len(have.evaluations), newest)
-    call = poll("overview.best", request, lambda: _measure(mixtures))
-    if not call.is_done():
-        return headlines.best_headline(None, {}, _MEASURING)
-    if call.failure is not None:
-        return headlines.best_headline(None, {}, str(call.failure))
-    best = headlines.best_of(call.answer)
-    models = headlines.joint_models(have.experts) if best else []
+    best = _best_mean(have)
+    if isinstance(best, str):
+        return headlines.best_headline(None, {}, best)
     means = {
         model.name: headlines.mean_of_model(best, [one for one in have.evaluations if one.expert == model.name])
-        for model in models
-        if best
+        for model in headlines.joint_models(have.experts)
     }
     return headlines.best_headline(best, means)
 
 
-def _is_scored(mixture: MixtureCard, have: Contents) -> bool:
-    scored = {one.expert for one in have.evaluations if one.split == "test"}
-    active = [one.expert for one in mixture.members if one.active and one.enabled and one.weight > 0]
-    return bool(active) and scored.issuperset(active)
+def _best_mean(have: Contents) -> MixtureMean | str:
+    """The best of the measured mixtures, or why there is none (empty: none is scored)."""
+    mixtures = [one for one in have.mixtures if have.can_be_measured(one)][:MOST_MIXTURES]
+    if not mixtures:
+        return ""
+    newest = max((one.created_at for one in have.evaluations), default=0.0)
+    request = (tuple(one.model_dump_json() for one in mixtures), len(have.evaluations), newest)
+    call = poll("overview.best", request, lambda: _measure(mixtures))
+    if not call.is_done():
+        return _MEASURING
+    return str(call.failure) if call.failure is not None else headlines.best_of(call.answer) or ""
 
 
 def _measure(mixtures: Sequence[MixtureCard]) -> list[MixtureMean]:

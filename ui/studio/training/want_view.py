@@ -10,6 +10,7 @@ import streamlit as st
 
 from ui.kinds.screen import Answers, Need, Outcome, TrainForm
 from ui.kinds.train_form_parts import SEED_MODEL
+from ui.present.forms.form_choices import seed_of_mixture
 from ui.present.forms.questions import Offers, assemble
 from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
 from ui.present.jobs.throughput import operations
@@ -49,7 +50,11 @@ class Row:
 
 
 def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
-    """Every kind of training on these domains, also of other packages; those that are possible come first."""
+    """Every kind of training on these domains, also of other packages; those that are possible come first.
+
+    What starts from a seed model is proposed from that of the mixture that one more expert would join.
+    """
+    offers = _from_one_seed(offers)
     rows = [
         _row(kind, outcome, form, domains, offers)
         for kind, form in forms.items()
@@ -58,6 +63,12 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
     ]
     rows.append(_cluster_row(domains, offers))
     return sorted(rows, key=lambda row: (row.spec is None, row.outcome.position))
+
+
+def _from_one_seed(offers: Offers) -> Offers:
+    """The offers with that seed model first: the costs of two rows compare only where both start from the same one."""
+    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
+    return {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
 
 
 def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
@@ -143,16 +154,27 @@ def _measuring(rows: Sequence[Row]) -> None:
 
 
 def _table(rows: Sequence[Row]) -> None:
+    if len({seed for row in rows if (seed := _seed_of(row)) != _NOTHING}) > 1:
+        st.caption("These rows do not start from the same seed model, so their costs do not compare.")
     st.table([dict(_cells(row)) for row in rows], border="horizontal")
 
 
 def _cells(row: Row) -> Iterator[tuple[str, str]]:
     yield "You get", plain(row.outcome.title)
     yield "Method", plain(row.outcome.method)
+    yield "Seed model", plain(_seed_of(row))
     time, *others = _costs(row)
     yield "Time", plain(time)
     yield from zip(("Memory", "Disk", "Cost per token"), map(plain, others), strict=True)
     yield "Other experts", plain(row.outcome.others)
+
+
+def _seed_of(row: Row) -> str:
+    """The seed model that a row's training starts from, directly or as a copy of an expert of a mixture."""
+    if (seed := getattr(row.spec, "seed_model", None)) is not None:
+        return str(seed)
+    mixture = getattr(row.spec, "mixture", None)
+    return (seed_of_mixture(mixture) if mixture else "") or _NOTHING
 
 
 def _costs(row: Row) -> tuple[str, str, str, str]:

@@ -31,6 +31,7 @@ from workbench.registry.reports import list_reports
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert, Mixture
 
+KIND = "removal"
 COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain
 
 
@@ -176,7 +177,7 @@ def removal_row(
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
     """The certificates of an expert's removal, the newest first; a deleted expert is matched by name."""
     there = session.scalar(select(Expert.id).where(Expert.name == expert))
-    reports = list_reports(session, kind="removal", about_id=there)
+    reports = list_reports(session, kind=KIND, about_id=there)
     return reports if there else [one for one in reports if one.findings["expert"] == expert]
 
 
