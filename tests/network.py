@@ -1,6 +1,6 @@
 """Hosts that are network namespaces of this machine, each with a name and an address behind one bridge.
 
-Needs root and iproute2.
+Needs root, iproute2, and OpenSSH's client and server.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from pathlib import Path
 BRIDGE = f"wb{os.getpid()}"  # names of this process alone: several tests may run at once
 NETWORK = f"10.213.{os.getpid() % 255}"
 ADDRESS = f"{NETWORK}.1"  # of this machine
-REMOTE_SHELL = """#!/bin/sh
-# takes what ssh takes: a host and a command
-host=$1
-shift
-exec ip netns exec "$host" sh -c "$*"
-"""
+SSHD = "/usr/sbin/sshd"  # which must be called by its path
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,10 @@ class Host:
         """No packet reaches it, and none comes from it."""
         _run("link", "set", self.link, "down")
 
+    def connect(self) -> None:
+        """Ends what `cut_off` did."""
+        _run("link", "set", self.link, "up")
+
     def kill(self) -> None:
         """Ends all of its processes at once."""
         listed = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False)
@@ -47,8 +46,8 @@ class Host:
 
 def missing() -> str:
     """Why this machine can have no such hosts; empty if it can."""
-    if os.geteuid() or shutil.which("ip") is None:
-        return "needs root and iproute2"
+    if os.geteuid() or shutil.which("ip") is None or shutil.which("ssh") is None or not Path(SSHD).exists():
+        return "needs root, iproute2 and OpenSSH's client and server"
     tried = subprocess.run(["ip", "netns", "add", f"{BRIDGE}-tried"], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", f"{BRIDGE}-tried"], capture_output=True, check=False)
     return tried.stderr.strip()
@@ -73,12 +72,27 @@ def hosts(count: int) -> Iterator[list[Host]]:
         _run("link", "del", BRIDGE)
 
 
-def remote_shell(folder: Path) -> tuple[str, ...]:
-    """A program in this folder that runs a command on one of the hosts."""
-    program = folder / "remote_shell"
-    program.write_text(REMOTE_SHELL)
-    program.chmod(0o700)
-    return (str(program),)
+def remote_shell(hosts: list[Host], folder: Path) -> tuple[str, ...]:
+    """ssh to the hosts by their names: each gets a server with a key of this folder."""
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = {
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "user.pub",
+        "PidFile": "none",
+        "UsePAM": "no",
+        "StrictModes": "no",
+        "PermitRootLogin": "prohibit-password",
+    }
+    (folder / "sshd_config").write_text("".join(f'{name} "{value}"\n' for name, value in server.items()))
+    for host in hosts:
+        subprocess.run(["ip", "netns", "exec", host.name, SSHD, "-f", str(folder / "sshd_config")], check=True)
+    client = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts)
+    known = f'  UserKnownHostsFile "{folder / "known_hosts"}"\n  StrictHostKeyChecking accept-new\n'
+    options = f'  IdentityFile "{folder / "user"}"\n  BatchMode yes\n  ConnectTimeout 5\n  ServerAliveInterval 5\n'
+    (folder / "ssh_config").write_text(f"{client}Host *\n{known}{options}")
+    return ("ssh", "-F", str(folder / "ssh_config"))
 
 
 def _host(number: int) -> Host:

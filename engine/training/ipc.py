@@ -125,6 +125,11 @@ def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
         file.write(json.dumps(record))
 
 
+def has_failure(folder: Path) -> bool:
+    """Whether a process or torchrun has written why it failed."""
+    return (folder / FAILURE).exists() or any(folder.glob("error-*.json"))
+
+
 def read_failure(folder: Path, num_ranks: int) -> Exception:
     """The error that ended the processes: a Problem as it was raised, an OSError, or a LostRank with the process."""
     for rank in range(num_ranks):

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from engine.device import require_gpus
-from engine.errors import LostRank, NextStep, TrainingError
+from engine.errors import LostNode, NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
-from engine.training.ipc import GO, INPUT, STOP, Launch, from_line, read_failure
+from engine.training.ipc import GO, INPUT, STOP, Launch, from_line, has_failure, read_failure
 from engine.training.launchers.base import Launcher, Node
 from engine.training.launchers.local import LocalLauncher
 
@@ -180,13 +180,17 @@ class TorchrunProcesses:
         return any(statuses) or None not in statuses
 
     def _require_good_end(self) -> None:
+        failed = [number for number, program in enumerate(self._programs) if program.poll()]
         lost = self._lost()
+        if lost is None and failed and self._launcher.address and not has_failure(self.folder):
+            lost = failed[0]  # its remote shell gave up
         if lost is not None:
-            raise LostRank(
-                f"Node {lost + 1} of {len(self._nodes)} ({self._nodes[lost].name}) does not answer any more.",
-                "See whether it runs and its network works.",
+            name = f"Node {lost + 1} of {len(self._nodes)} ({self._nodes[lost].name})"
+            raise LostNode(
+                f"{name} does not answer: torchrun could not be started there, or the connection broke.",
+                "See the log, and whether the machine and its network work.",
             )
-        if any(program.poll() for program in self._programs):
+        if failed:
             raise read_failure(self.folder, self.num_processes)
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from engine.errors import TrainingError
 from engine.subprocesses import python_environment
 from engine.training.launchers.base import Node, node_command
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9_][\w.@-]*)(?:\s+slots=(?P<slots>[1-9]\d{0,3}))?\Z")
 
 
@@ -59,6 +62,37 @@ class RemoteShellLauncher:
             [*self.shell, node.name, shlex.join(["env", *variables, *node_command(folder, str(number))])]
             for number, node in enumerate(nodes)
         ]
+
+
+def slots_of(hosts: Sequence[Host]) -> list[str]:
+    """One name for each slot, such as gpu1/0."""
+    return [f"{host.name}/{number}" for host in hosts for number in range(host.slots)]
+
+
+def hosts_of(slots: Sequence[str]) -> tuple[Host, ...]:
+    """The hosts of slots, each with the GPUs of their numbers."""
+    gpus: dict[str, list[str]] = {}
+    for slot in slots:
+        name, _, number = slot.rpartition("/")
+        gpus.setdefault(name, []).append(number)
+    return tuple(Host(name, len(numbers), tuple(numbers)) for name, numbers in gpus.items())
+
+
+def answering(hosts: Iterable[str], shell: Sequence[str], seconds: float = 10.0) -> set[str]:
+    """The names of the hosts on which the remote shell runs a command within some seconds, all tried at once."""
+    null = subprocess.DEVNULL
+    tried = {
+        name: subprocess.Popen([*shell, name, "true"], stdin=null, stdout=null, stderr=null, process_group=0)
+        for name in set(hosts)
+    }
+    until, there = time.monotonic() + seconds, set()
+    for name, program in tried.items():
+        with suppress(subprocess.TimeoutExpired):
+            if program.wait(max(0.0, until - time.monotonic())) == 0:
+                there.add(name)
+        program.kill()
+        program.wait()
+    return there
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:

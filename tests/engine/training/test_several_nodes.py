@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import LostRank, TrainingError
+from engine.errors import LostNode, LostRank, TrainingError
 from engine.methods.joint_training import train_distributed
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher, read_hostfile
 from tests import network
@@ -33,7 +33,7 @@ def hosts() -> Iterator[list[network.Host]]:
 
 @pytest.fixture
 def launcher(hosts, tmp_path: Path) -> RemoteShellLauncher:
-    shell = network.remote_shell(tmp_path)
+    shell = network.remote_shell(hosts, tmp_path)
     return RemoteShellLauncher(tuple(Host(host.name, 2) for host in hosts), network.ADDRESS, shell)
 
 
@@ -60,7 +60,7 @@ def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, ho
     )
     up_to(events, 2)
     hosts[1].cut_off()
-    with pytest.raises(LostRank, match=rf"Node 2 of 2 \({hosts[1].name}\) does not answer any more"):
+    with pytest.raises(LostNode, match=rf"Node 2 of 2 \({hosts[1].name}\) does not answer"):
         up_to(events, 1_000_000)
     eventually(lambda: not processes(folder), 60)  # those of the lost host end by themselves
 
