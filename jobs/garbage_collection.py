@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.files import MANIFEST
+from engine.files import MANIFEST, former_pattern
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
@@ -52,7 +52,7 @@ def remove_all_leftovers(settings: Settings) -> list[Path]:
     storage, queue = get_storage(settings), settings.root / "queue"
     for folder in (storage.folder, storage.records.folder, queue):
         removed += remove_leftovers(folder, SMALL_FILE_SECONDS)
-    for taken in queue.glob(".*.taken"):  # read by a worker that died with it; the row brings the job back
+    for taken in queue.glob(former_pattern()):  # read by a worker that died with it; the row brings the job back
         with suppress(FileNotFoundError):
             if taken.stat().st_mtime < time.time() - SMALL_FILE_SECONDS:
                 taken.unlink()

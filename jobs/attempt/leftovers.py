@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
 from workbench.job_states import FINISHED
 from workbench.kinds.catalog import known_kinds
@@ -115,10 +116,10 @@ def _notes(folder: Path) -> list[Path]:
 
 
 def _asides(storage: Storage, artifact_id: str) -> list[Path]:
-    asides = sorted(storage.folder.glob(f".{artifact_id}.*.new"))
-    for aside in asides:
+    cut_off = sorted(storage.folder.glob(aside_pattern(artifact_id)))
+    for aside in cut_off:
         shutil.rmtree(aside, ignore_errors=True)
-    return asides
+    return cut_off
 
 
 def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:

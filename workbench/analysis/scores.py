@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.comparable import comparable
 from workbench.analysis.perplexity_tables import perplexity
@@ -84,7 +84,7 @@ def compare_modes(
     *,
     split: HeldOutSplit = "test",
     evidence: AnyEvidence = "prefix",
-    newest_weight: float = 0.7,
+    newest_weight: float = PAPER_NEWEST_WEIGHT,
     num_blocks: int = PAPER_BLOCKS,
 ) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's inference modes (tables 3 and 5).

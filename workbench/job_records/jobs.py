@@ -16,7 +16,7 @@ from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
 from workbench.job_records.event_kinds import UPLOAD
-from workbench.job_records.leases import add_event, end_waiting, waits
+from workbench.job_records.leases import add_event, end_waiting, has_expired, is_expired, stop_without_worker, waits
 from workbench.job_states import ACTIVE, UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, EventCard, JobCard, MetricPoint
@@ -87,8 +87,8 @@ def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", f"to {how} it")
     audit.record(session, how, job.kind, job.title)
-    if job.state != "running" or (job.lease_until or 0.0) < database_clock.now(session):
-        _stop_now(session, job, final)
+    if job.state != "running" or is_expired(job, database_clock.now(session)):
+        stop_without_worker(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
         job.stop_requested = how
         add_event(session, job_id, f"{how.capitalize()} requested.")
@@ -178,14 +178,6 @@ _ALTERNATIVES = {
 def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
     problem = f"The job is {job.state}; it must be {wanted} {purpose}."
     return JobError(problem, _ALTERNATIVES[job.state].format(id=job.id))
-
-
-def _stop_now(session: Session, job: Job, state: Ending) -> None:
-    job.state, job.stop_requested, job.owner = state, "", ""
-    job.lease_until = job.eta_seconds = job.eta_soonest = job.eta_latest = None
-    job.finished_at = database_clock.now(session) if state == "cancelled" else None
-    add_event(session, job.id, f"{state.capitalize()}.")
-    end_waiting(session)
 
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
@@ -325,8 +317,7 @@ def metrics(session: Session, job_id: str, name: str | None = None, after_step: 
 
 
 def _shown_state(now: float) -> ColumnElement[str]:
-    silent = and_(Job.state == "running", Job.lease_until < now)
-    return case((silent, literal("interrupted", String)), else_=Job.state)
+    return case((has_expired(now), literal("interrupted", String)), else_=Job.state)
 
 
 def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
@@ -395,6 +386,5 @@ _COMPUTED = ("state", "after", "gpus", "waits_for")
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    is_silent = job.state == "running" and (job.lease_until or 0.0) < now
     same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
-    return JobCard(**same, state="interrupted" if is_silent else job.state, **computed)
+    return JobCard(**same, state="interrupted" if is_expired(job, now) else job.state, **computed)

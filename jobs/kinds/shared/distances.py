@@ -19,6 +19,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import can_show, domain_files, pack
 from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
+from workbench.store import artifact_kinds
 from workbench.tables import Domain
 
 
@@ -46,5 +47,5 @@ def measure_missing(
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)
-        yield from cached_artifact(work, key, "distances", fill)
+        yield from cached_artifact(work, key, artifact_kinds.DISTANCES, fill)
     return len(texts)

@@ -26,6 +26,7 @@ from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -100,7 +101,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
     """Registers the results of `score_missing`. Returns their number without those deleted meanwhile."""
     kept = [one for one in scores if _is_there(session, one)]
     for one in kept:
-        artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, one.artifact_id, artifact_kinds.SCORES, job_id=work.job_id)
         register_evaluation(
             session,
             expert_id=one.expert_id,

@@ -35,6 +35,7 @@ from workbench.names import clean_name, ensure_free, free_name
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed
+from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Domain, Expert, SeedModel
@@ -224,7 +225,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
 def _base(session: Session, work: Work, new: _New) -> Artifact:
     """The base of the expert; raises ModelError where it was deleted since it was checked."""
     if _BASE in new.ids:
-        return register_artifact(session, work.storage, new.ids[_BASE], "demix-base", job_id=work.job_id)
+        return register_artifact(session, work.storage, new.ids[_BASE], artifact_kinds.BASE, job_id=work.job_id)
     if (base := _find_base(session, new.described)) is None:
         raise _missing_base(session, new.described)
     return base
@@ -243,7 +244,7 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         config=config,
         num_parameters=new.checked.seed_parameters,
         tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
-        artifact=register_artifact(session, work.storage, id, "seed", job_id=work.job_id),
+        artifact=register_artifact(session, work.storage, id, artifact_kinds.SEED, job_id=work.job_id),
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
 from ui.api.schemas.mixed import AnyGateChange, Mixed
@@ -55,7 +56,9 @@ class RemovalRequest(RequestBody):
         default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
     )
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
+    num_blocks: int = Field(
+        PAPER_BLOCKS, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100)."
+    )
     split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
 
 
@@ -72,7 +75,7 @@ class NearestRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
     domain: str = Field(description="Domain that a new expert is to learn.")
-    num_blocks: int = Field(100, ge=1, description="Maximum number of scored blocks (paper: 100).")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of scored blocks (paper: 100).")
     split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
 
@@ -97,11 +100,11 @@ class PosteriorMapRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
+    newest_weight: float = Field(PAPER_NEWEST_WEIGHT, ge=0, le=1, description=OPTION_HELP["newest_weight"])
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
-    num_blocks: int = Field(100, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
     split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
 
@@ -111,7 +114,7 @@ class PriorRequest(RequestBody):
     name: str = Field(description="Name of the new prior.")
     mixture: str = Field(description="Name of a mixture.")
     domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
-    num_blocks: int = Field(100, ge=1, description="Exactly so many blocks (paper: 100).")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Exactly so many blocks (paper: 100).")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
     split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
@@ -132,6 +135,6 @@ class InferenceModesRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
-    num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
+    newest_weight: float = Field(PAPER_NEWEST_WEIGHT, ge=0, le=1, description=OPTION_HELP["newest_weight"])
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
     split: HeldOutSplit = Field("test", description="Which held-out part.")

@@ -8,6 +8,7 @@ import typer
 
 from engine.config import MOST
 from engine.mixing.gates.cluster import DistanceConfig
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from ui.cli.commands.mixture import Blocks
 from ui.cli.completion import names_of
@@ -203,7 +204,7 @@ def removal(
     retrained: Annotated[
         list[str], typer.Option(help="Mixture trained without a domain, such as law=seven; may be repeated.")
     ] = [],  # noqa: B006 (Typer reads the default and never changes it)
-    blocks: Blocks = 100,
+    blocks: Blocks = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,
@@ -290,13 +291,13 @@ def posteriors(
     split: HeldOut = "dev",
     blocks: Annotated[
         int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
-    ] = 100,
+    ] = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = 0.7,
+    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
     estimate: Annotated[
         Estimate,
         typer.Option(help="updating: the updated prior (paper, figure 4); mean: the mean posterior of the blocks."),

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from engine.config import MOST
+from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
@@ -131,7 +132,9 @@ def nearest(
             show_default=False, help="Mixture whose experts are the candidates.", autocompletion=names_of("mixture")
         ),
     ],
-    blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")] = 100,
+    blocks: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")
+    ] = PAPER_BLOCKS,
     split: HeldOut = "dev",
     as_json: Json = False,
 ) -> None:

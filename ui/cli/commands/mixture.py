@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import MOST, MOST_TOKENS
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
@@ -264,8 +265,8 @@ def inference_modes(
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = 0.7,
-    blocks: Blocks = 100,
+    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
+    blocks: Blocks = PAPER_BLOCKS,
     split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:

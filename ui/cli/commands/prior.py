@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.commands.mixture import Blocks, MixtureName
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists, name_column
@@ -48,7 +49,7 @@ def estimate(
     name: PriorName,
     mixture: MixtureName,
     domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
-    blocks: Blocks = 100,
+    blocks: Blocks = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,

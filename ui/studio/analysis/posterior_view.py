@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
@@ -66,7 +67,9 @@ def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:
         help="updating: the prior that learns from block to block (paper, figure 4); mean: the mean of all blocks.",
     )
     split = choose_split(columns[2], "posteriors.split", default="dev")
-    blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
+    blocks = columns[3].number_input(
+        "Max blocks", 1, 10_000, PAPER_BLOCKS, key="posteriors.blocks", help="The paper: 100."
+    )
     return PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=int(blocks))
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
@@ -46,7 +47,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
         "Dev blocks behind a cached prior",
         1,
         10_000,
-        100,
+        PAPER_BLOCKS,
         key="modes.blocks",
         help="Exactly this many (paper: 100).",
     )
@@ -82,7 +83,7 @@ def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
 
 
 def _fetch(
-    saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = 100
+    saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = PAPER_BLOCKS
 ) -> InferenceModeComparison | None:
     def fetch() -> InferenceModeComparison:
         with Client(get_settings()) as client:
