@@ -61,8 +61,8 @@ def measure(
 
     `loading_seconds` are those that the process has taken before, and that the job's process will take, too.
     """
-    # One process: another would neither show what it holds nor count in the peak.
-    settings = get_settings().model_copy(update={"processes": 1})
+    # One process, here: another would neither show what it holds nor count in the peak.
+    settings = get_settings().model_copy(update={"processes": 1, "launcher": "local"})
     make_probe = kind_of(spec).probe
     assert make_probe is not None, "the parent checks"
     probe: Probe[Any] = make_probe(spec)
@@ -80,18 +80,24 @@ def measure(
     peak = peak_bytes()
     held = {"weights": contents.weights, "gradients": contents.gradients, "optimizer": contents.optimizer}
     rest = max(0, (gpu.peak_bytes() or peak - process_bytes) - sum(held.values()))
+    together = 1 if gpu.peak_bytes() else probe.num_processes  # each GPU has one of them
     return Measured(
+        num_processes=probe.num_processes,
         num_trained=contents.num_trained,
-        memory=MemoryParts(process=process_bytes, **held, rest=rest),
-        peak_bytes=peak,
+        memory=MemoryParts(
+            process=process_bytes * probe.num_processes,
+            rest=rest * together,
+            **{name: taken * together for name, taken in held.items()},
+        ),
+        peak_bytes=peak * probe.num_processes,
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
-        artifact_bytes=folder_size(work.storage.made.folder),
-        checkpoint_bytes=contents.checkpoint * min(KEPT, probe.num_checkpoints),
+        artifact_bytes=round(folder_size(work.storage.made.folder) * probe.expert_shares),
+        checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.expert_shares),
         time=stopwatch.full(probe),
-        tokens_per_second=stopwatch.tokens_per_second,
-        num_tokens=stopwatch.tokens_per_step * probe.num_steps,
-        num_flops=stopwatch.flops_per_step * probe.num_steps,
+        tokens_per_second=stopwatch.tokens_per_second * probe.batch_shares,
+        num_tokens=round(stopwatch.tokens_per_step * probe.num_steps * probe.batch_shares),
+        num_flops=stopwatch.flops_per_step * probe.num_steps * probe.batch_shares,
         first_batch=contents.batch,
     )
 

@@ -184,7 +184,7 @@ def _process(spec: Spec, place: Path, settings: Settings) -> Iterator[subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**process_environment(settings.threads), **os.environ, **python_environment(), **_home(settings)},
+        env={**os.environ, **_threads(spec, settings), **python_environment(), **_home(settings)},
     )
     try:
         assert process.stdin is not None, "it is a pipe"
@@ -194,6 +194,15 @@ def _process(spec: Spec, place: Path, settings: Settings) -> Iterator[subprocess
     finally:
         process.kill()
         process.communicate()
+
+
+def _threads(spec: Spec, settings: Settings) -> dict[str, str]:
+    """As the job's process has them: of several processes each has a share of the cores."""
+    make_probe = kind_of(spec).probe
+    num_processes = make_probe(spec).num_processes if make_probe else 1
+    if num_processes > 1:
+        return process_environment(settings.threads or max(1, (os.cpu_count() or 1) // num_processes))
+    return {name: os.environ.get(name, value) for name, value in process_environment(settings.threads).items()}
 
 
 def _home(settings: Settings) -> dict[str, str]:

@@ -20,6 +20,7 @@ from engine.files import folder_size
 from engine.methods.registry import methods
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
+from engine.training.layout import Layout
 from jobs.garbage_collection import sweep
 from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
@@ -367,3 +368,39 @@ def test_a_program_uses_http(trained: Do) -> None:
     assert answer["measured"]["tokens_per_second"] > 0
     assert refused.status_code == 422
     assert "has no forecast" in refused.json()["error"]["message"]
+
+
+@pytest.mark.usefixtures("here")
+def test_of_several_processes_the_one_with_the_most_is_measured_and_the_memory_is_that_of_all(trained: Do) -> None:
+    assert trained
+    one = measured({**JOINT, "name": "one"}).measured
+    two = measured({**JOINT, "name": "two", "num_gpus": 2}).measured
+    assert one is not None
+    assert two is not None
+    assert (one.num_processes, two.num_processes) == (1, 2)
+    assert two.num_trained < one.num_trained  # one expert beside what all share
+    assert {row.domain for row in two.first_batch} == {"court"}
+    assert (two.num_tokens, two.num_flops) == (one.num_tokens, pytest.approx(one.num_flops, rel=0.01))
+    assert two.memory.optimizer == pytest.approx(2 * 8 * two.num_trained, rel=0.01)  # two moments in float32
+
+
+def test_the_share_of_a_process_is_that_of_the_layout() -> None:
+    def shares(num_domains: int, num_gpus: int, sequences: int, method: str = "demix") -> tuple[int, int]:
+        training = {**TRAINING, "sequences_per_domain": sequences}
+        names = [f"d{number}" for number in range(num_domains)]
+        spec = {**JOINT, "name": "x", "domains": names, "num_gpus": num_gpus, "training": training, "method": method}
+        parsed = parse_spec(spec)
+        probe = known_kinds()["train-joint"].probe
+        assert probe is not None
+        short: Any = probe(parsed).short
+        layout = Layout(tuple(parsed.experts), num_gpus)
+        rows = {key: sequences * num_domains // len(layout.keys) for key in layout.keys}
+        largest = max(sum(len(layout.rows(key, rank, rows[key])) for key in layout.keys) for rank in range(num_gpus))
+        assert len(short.domains) * short.training.sequences_per_domain >= largest
+        return len(short.domains), short.training.sequences_per_domain
+
+    assert shares(8, 8, 2) == (1, 2)
+    assert shares(8, 3, 2) == (3, 2)
+    assert shares(2, 6, 6) == (1, 2)
+    assert shares(4, 8, 4, "dense") == (2, 1)
+    assert shares(2, 3, 4, "dense") == (2, 2)

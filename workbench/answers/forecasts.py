@@ -24,7 +24,7 @@ class BatchRow(Answer):
 
 
 class MemoryParts(Answer):
-    """The memory of a job at its peak, in bytes: of its process, or of its GPU, but for `process`."""
+    """The memory of a job at its peak, in bytes: of its processes, or of a GPU, but for `process`."""
 
     process: int = Field(description="Python and its libraries, before anything is loaded.")
     weights: int = Field(description="All weights, those that stay as they are included.")
@@ -46,12 +46,17 @@ class TimeParts(Answer):
 class Measured(Answer):
     """What the probe measured, in bytes and seconds of the full job."""
 
-    num_trained: int = Field(description="Trainable parameters.")
+    num_processes: int = Field(1, description="Processes that train together; the one with the most was measured.")
+    num_trained: int = Field(description="Trainable parameters, of several processes those of one.")
     memory: MemoryParts
-    peak_bytes: int = Field(description="Peak of resident memory; on a GPU, that of the process beside it.")
-    gpu_peak_bytes: int = Field(0, description="Peak of the GPU's memory, as torch reserves it; 0 without a GPU.")
+    peak_bytes: int = Field(
+        description="Peak of resident memory, of all processes together; on a GPU, that of the processes beside it."
+    )
+    gpu_peak_bytes: int = Field(0, description="Peak of a GPU's memory, as torch reserves it; 0 without a GPU.")
     gpu_free_bytes: int = Field(0, description="Memory of the GPU that was free before; 0 without a GPU.")
-    artifact_bytes: int = Field(description="Disk of what stays: weights, and tokens that no job has made yet.")
+    artifact_bytes: int = Field(
+        description="Disk of what stays: weights, and tokens that no job has made; of several processes at most this."
+    )
     checkpoint_bytes: int = Field(description="Disk of checkpoints, as long as it trains.")
     time: TimeParts
     tokens_per_second: float = Field(description="Of updates; 0 where nothing is trained.")

@@ -84,14 +84,18 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
         yield "Time", f"{duration(measured.seconds)}, measured: {measured.tokens_per_second:,.0f} tokens/s"
     else:
         yield "Time", duration(measured.seconds)
-    yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free"
+    several = measured.num_processes > 1
+    together = f", for {measured.num_processes} processes" if several else ""
+    yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free{together}"
     if measured.gpu_peak_bytes:
-        yield "GPU memory", f"{size(measured.gpu_peak_bytes)} of {size(measured.gpu_free_bytes)} free"
+        each = " on each GPU" if several else ""
+        yield "GPU memory", f"{size(measured.gpu_peak_bytes)} of {size(measured.gpu_free_bytes)} free{each}"
     yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
     if measured.num_flops:
         yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
     if measured.num_trained:
-        yield "Trainable", f"{millions(measured.num_trained)} parameters"
+        in_each = " in each process" if several else ""
+        yield "Trainable", f"{millions(measured.num_trained)} parameters{in_each}"
 
 
 def _disk(measured: Measured) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
@@ -11,7 +12,7 @@ from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import EngineError
 from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
-from workbench.kinds.probe import training_probe
+from workbench.kinds.probe import Probe, training_probe
 from workbench.spec_base import NUM_GPUS, RETAIN, RETAIN_TITLE, Name, Spec, require_others
 
 
@@ -104,13 +105,50 @@ class TrainJoint(Spec):
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 
 
+def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
+    """Measures one process: of several, the one that has the most experts and sequences."""
+    full = training_probe(spec, ("seed model", spec.seed_model))
+    if spec.num_gpus <= 1:
+        return full
+    share = _share_of_process(spec)
+    num_rows, own_rows = (len(one.domains) * one.training.sequences_per_domain for one in (spec, share))
+    return replace(
+        full,
+        short=training_probe(share, ("seed model", spec.seed_model)).short,
+        smaller=tuple(one for one in full.smaller if _most_processes(one) >= one.num_gpus),
+        num_processes=spec.num_gpus,
+        batch_shares=num_rows / own_rows,
+        expert_shares=len(spec.experts) / len(share.experts),
+    )
+
+
+def _share_of_process(spec: TrainJoint) -> TrainJoint:
+    """What one of the processes trains alone: some of the experts, or some of one expert's sequences."""
+    training, num_experts = spec.training, len(spec.experts)
+    if num_experts > 1:
+        domains = spec.domains[: -(-num_experts // spec.num_gpus)]
+        sequences = -(-training.sequences_per_domain // max(1, spec.num_gpus // num_experts))
+    else:  # its sequences are of all domains
+        num_rows = -(-len(spec.domains) * training.sequences_per_domain // spec.num_gpus)
+        domains = spec.domains[:num_rows]
+        sequences = -(-num_rows // len(domains))
+    share = replace(training, sequences_per_domain=sequences)
+    return spec.model_copy(update={"domains": domains, "training": share, "num_gpus": 0})
+
+
+def _most_processes(spec: TrainJoint) -> int:
+    """Processes that all have a sequence of each batch."""
+    domains_each = len(spec.domains) // len(spec.experts)
+    return len(spec.experts) * domains_each * spec.training.sequences_per_domain
+
+
 KIND = Kind(
     spec=TrainJoint,
     title="Train joint model",
     creates=lambda spec: [("mixture", spec.name), *named("expert", *spec.experts)],
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
-    probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
+    probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     uses_gpu=True,
     uses_processes=True,
