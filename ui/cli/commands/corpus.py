@@ -77,7 +77,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents."""
-    from ui.present.text.splits import split_words  # here, because it needs Arrow
+    from ui.present.splits import split_words  # here, because it needs Arrow
     from workbench.registry import corpora
     from workbench.registry.database import reading
     from workbench.settings import get_settings

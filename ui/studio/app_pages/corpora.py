@@ -6,8 +6,8 @@ import streamlit as st
 
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA
+from ui.present.splits import SPLIT_RULE, split_rows
 from ui.present.text.formatting import plain, short, size
-from ui.present.text.splits import SPLIT_RULE, split_rows
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.import_reports import show_imports, source_of
 from ui.studio.job_views.pending_jobs import empty_until

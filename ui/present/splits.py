@@ -13,8 +13,8 @@ _TRAIN = 1 - DEV_SHARE - TEST_SHARE
 SPLIT_RULE = (
     f"A hash of each document decides its split: {_TRAIN:.0%} train, {DEV_SHARE:.0%} dev and {TEST_SHARE:.0%} test on "
     "average, so a document keeps its split when text is added. The pieces of a long document, and the documents of a "
-    "group, go together. So the shares of a small domain differ, and those of its words and bytes differ more. A domain "
-    "made of others keeps their splits."
+    "group, go together. So the shares of a small domain differ, and those of its words and bytes differ more. A "
+    "domain made of others keeps their splits."
 ).replace("%", " %")
 
 
