@@ -101,6 +101,7 @@ def posteriors(experts: Names) -> tuple[PosteriorMap, list[DomainPosterior]]:
         DomainPosterior(
             domain=name,
             role="train",
+            is_trained=True,
             num_blocks=2,
             block_size=8,
             posterior=[share] * len(experts),

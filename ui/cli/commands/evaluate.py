@@ -327,10 +327,11 @@ def posteriors(
         return
     say(posterior_title(answer))
     rows = [
-        (row.domain, row.role, stable_words(row), *(weight(share) for share in row.posterior)) for row in answer.domains
+        (row.domain, row.is_trained, stable_words(row), *(weight(share) for share in row.posterior))
+        for row in answer.domains
     ]
     empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
-    print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=empty)
+    print_table(["Domain", "Trained its experts", "Stable", *answer.experts], rows, empty=empty)
 
 
 @app.command("contrast")
