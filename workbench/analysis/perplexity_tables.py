@@ -106,6 +106,13 @@ def measure_for(
     return block_size or usual, max_tokens or most
 
 
+def is_scored(session: Session, mixture: str, split: str, block_size: int) -> bool:
+    """Whether any expert of a mixture has scores of this block size."""
+    ids = [one.id for one in _experts(session, mixture)]
+    rows = select(Evaluation.id).where(Evaluation.expert_id.in_(ids), Evaluation.split == split)
+    return session.scalar(rows.where(Evaluation.block_size == block_size).limit(1)) is not None
+
+
 def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> PerplexityTable:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
