@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 from engine.config import ModelConfig, SamplingConfig  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group  # noqa: E402
-from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.mixing import Mixing  # noqa: E402
 from engine.inference.sampling import make_generator, sample_token  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402

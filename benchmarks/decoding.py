@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 from engine.config import Family, ModelConfig  # noqa: E402
-from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.mixing import Mixing  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402

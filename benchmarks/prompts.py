@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
-from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.mixing import Mixing  # noqa: E402
 from engine.mixing.base import Gate  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.fixed import FixedGate  # noqa: E402

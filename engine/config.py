@@ -28,7 +28,6 @@ MOST = 2**31 - 1  # of whole numbers without a tighter bound
 LARGEST = 1e30  # of other numbers: float32 still holds it
 SMALLEST = sys.float_info.min  # but 0: what is nearer has lost digits
 MOST_SEED = 2**63 - 1
-PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences” of development data
 MOST_TOKENS = 2**20  # of one sequence
 MOST_BATCH_TOKENS = 2**24  # of one domain in one batch
 

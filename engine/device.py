@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.errors import ModelError, NextStep
+from engine.errors import ModelError, NextStep, TrainingError
 
 if TYPE_CHECKING:
     import torch
@@ -52,3 +52,22 @@ def choose_device(name: str = "auto") -> torch.device:
             NextStep.CHOOSE_DEVICE,
         ) from None
     return device
+
+
+def num_gpus(device: str = "auto") -> int:
+    """GPUs that a device of this name stands for: all, none, or the one that it names."""
+    import torch
+
+    if device in ("auto", "cuda"):
+        return torch.cuda.device_count()
+    return int(device.startswith("cuda"))
+
+
+def require_gpus(num_processes: int, device: str) -> None:
+    """Raises TrainingError unless this machine has a GPU for each process, or none and the device may be the CPU."""
+    gpus = num_gpus(device)
+    if num_processes > gpus and (gpus or device == "cuda"):
+        raise TrainingError(
+            f"Each process must have a GPU of its own, but there are {num_processes} processes and {gpus} GPUs.",
+            f"Choose at most {gpus} processes, or the device cpu.",
+        )

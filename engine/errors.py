@@ -12,6 +12,7 @@ Problem                      what is wrong, and what to do next
     ├── TrainingError        a training that cannot start or must not go on
     │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
     │   └── LostRank         one of several training processes ended (rank)
+    │       └── LostNode     one of several machines of a training cannot be reached
     ├── MixtureError         experts, weights or priors that do not go together
     │   └── ContextLengthExceeded  more text than the models read at once
     └── ScoresError          stored log-likelihoods that do not fit the request
@@ -118,6 +119,10 @@ class LostRank(TrainingError):
     def __init__(self, problem: str, next_step: str = "", *, rank: int | None = None) -> None:
         super().__init__(problem, next_step)
         self.rank = rank
+
+
+class LostNode(LostRank):
+    """A machine of a training does not answer: the training can go on without it, or when it is back."""
 
 
 class MixtureError(EngineError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -68,6 +69,27 @@ def new_folder(
 def aside_of(path: Path, mark: str) -> Path:
     """The temporary path at which a file or folder is written before it gets its name."""
     return path.with_name(f".{path.name}.{mark}.new")
+
+
+def former_of(path: Path, mark: str) -> Path:
+    """The temporary path to which a file or folder is moved before it is deleted."""
+    return path.with_name(f".{path.name}.{mark}.old")
+
+
+def aside_pattern(name: str = "*") -> str:
+    """The glob pattern of what is written before it gets this name."""
+    return f".{name}.*.new"
+
+
+def former_pattern(name: str = "*") -> str:
+    """The glob pattern of what had this name and is being deleted."""
+    return f".{name}.*.old"
+
+
+def read_temporary(path: Path) -> tuple[str, bool] | None:
+    """The name that a temporary path will have or had, and whether it had it; None for any other path."""
+    parts = re.fullmatch(r"\.(.+)\.[^.]+\.(new|old)", path.name)
+    return (parts[1], parts[2] == "old") if parts else None
 
 
 @contextmanager
@@ -188,7 +210,7 @@ def _put(aside: Path, path: Path, replace: bool) -> None:
     if not replace and os.path.lexists(path):
         raise FileExistsError(path)
     if path.exists():
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        old = former_of(path, str(os.getpid()))
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
         aside.rename(path)

@@ -7,7 +7,6 @@ is compared with its row. The folder gets its name, with a manifest of all its f
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from engine.errors import DamagedFile
-from engine.files import faults_in, new_folder
+from engine.files import faults_in, new_folder, read_temporary
 from jobs.attempt.leftovers import MADE, WORK
 from jobs.uploads import uploads_folder
 from workbench.answers.backups import WorkbenchBackup
@@ -31,7 +30,6 @@ from workbench.tables import Artifact, Job
 CARD, REGISTRY = "backup.json", "registry.db"
 ARTIFACTS, JOBS, UPLOADS = "artifacts", "jobs", "uploads"  # as in a home folder
 CHECKPOINT_TRIES = 5  # a training may replace both of its checkpoints while they are read
-_ASIDE = re.compile(r"\..+\.(new|old|taken)")
 _MARK = "backup"  # of the temporary folder: the next backup of the same name removes what a killed one left
 
 
@@ -191,7 +189,7 @@ def _checkpoints(work: Path) -> list[Path]:
 def _entries(folder: Path) -> Iterator[Path]:
     """What is in a folder, without files that are being written."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        yield from [path for path in folder.iterdir() if not _ASIDE.fullmatch(path.name)]
+        yield from [path for path in folder.iterdir() if read_temporary(path) is None]
 
 
 def copy_tree(source: Path, target: Path) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.files import MANIFEST
+from engine.files import MANIFEST, former_pattern
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
+from workbench.job_states import UNFINISHED
 from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
@@ -51,7 +52,7 @@ def remove_all_leftovers(settings: Settings) -> list[Path]:
     storage, queue = get_storage(settings), settings.root / "queue"
     for folder in (storage.folder, storage.records.folder, queue):
         removed += remove_leftovers(folder, SMALL_FILE_SECONDS)
-    for taken in queue.glob(".*.taken"):  # read by a worker that died with it; the row brings the job back
+    for taken in queue.glob(former_pattern()):  # read by a worker that died with it; the row brings the job back
         with suppress(FileNotFoundError):
             if taken.stat().st_mtime < time.time() - SMALL_FILE_SECONDS:
                 taken.unlink()
@@ -182,7 +183,7 @@ def _old(folder: Path, seconds: float) -> Iterator[Path]:
 
 def _waiting_paths(session: Session) -> set[Path]:
     """The paths that unfinished jobs will read, or may read if their kind is not installed."""
-    unfinished = select(Job.spec).where(Job.state.in_(["queued", "running", "paused"]))
+    unfinished = select(Job.spec).where(Job.state.in_(UNFINISHED))
     return {Path(path) for spec in session.scalars(unfinished) for path in paths_read(spec)}
 
 

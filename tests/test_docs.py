@@ -13,6 +13,8 @@ import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import pytest
 import yaml
 from httpx import Response
 from starlette.testclient import TestClient
+from typer import Exit, TyperException
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from jobs.attempt.attempt import run_here
@@ -315,6 +319,48 @@ def test_every_command_that_a_document_names_exists(path: Path) -> None:
         assert words[0] not in ("say", "eval", "mix", "jobs", "reproduce"), f"former name of a command: {line}"
         if words[0] in top and len(words) > 1 and any(command.startswith(f"{words[0]} ") for command in known):
             assert any(line == one or line.startswith(f"{one} ") or one.startswith(f"{line} ") for one in known), line
+
+
+def shown_commands(path: Path) -> list[list[str]]:
+    """The arguments of every `workbench …` in a document's blocks, run by a test or not."""
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    texts = [text.replace("\\\n", " ") for language, text in blocks if language in ("", "sh", "console")]
+    lines = [line for text in texts for line in text.splitlines()]
+    return [arguments_of(line[start.end() :]) for line in lines if (start := COMMAND.match(line))]
+
+
+BEFORE = r"(?:\$ |sudo -u workbench env |docker compose exec studio |[A-Z_]+=\S+ |/\S+/)*"
+COMMAND = re.compile(rf" *{BEFORE}workbench ")
+
+
+def arguments_of(line: str) -> list[str]:
+    """The words up to the next sign of the shell."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return list(takewhile(lambda word: not set(word) <= set("|&;<>()"), words))
+
+
+def require_parsed(arguments: list[str]) -> None:
+    """Reads arguments as `workbench` does, without running anything; raises TyperException for wrong ones."""
+    command: Any = get_command(app)
+    context: Any = None
+    while isinstance(command, TyperGroup):
+        context = command.make_context("workbench", arguments, parent=context)
+        _, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context("workbench", arguments, parent=context)
+
+
+@pytest.mark.parametrize("path", [path for path in DOCS if shown_commands(path)], ids=lambda path: path.name)
+def test_every_command_that_a_document_shows_has_these_options(path: Path) -> None:
+    for arguments in shown_commands(path):
+        with suppress(Exit):  # of --help
+            require_parsed(arguments)
+
+
+@pytest.mark.parametrize("line", ["evaluat run law", "evaluate run law --splits dev", "job show", "job list --limit x"])
+def test_a_wrong_command_is_refused(line: str) -> None:
+    with pytest.raises(TyperException):
+        require_parsed(line.split())
 
 
 def test_the_readme_counts_the_laws() -> None:

@@ -26,6 +26,7 @@ from engine.config import SamplingConfig
 from engine.device import prepare_process
 from engine.errors import ScoresError
 from engine.events import Done, Event, Token
+from engine.text.split_names import HeldOutSplit
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import request_stop, resume, run_now, submit, wait
 from ui.generation.mix_names import find_member, with_clustering_id
@@ -44,6 +45,7 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.gate_configs import changed_gate, dump_gate, load_gate
 from workbench.job_records import jobs
+from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.catalog import kind_named
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, seeds
@@ -116,7 +118,7 @@ class Workbench:
         job_id, events = run_now(spec, settings=self.settings)
         return Job(self, job_id).follow(events)
 
-    def perplexities(self, mixture: str | Mixture | None = None, split: str = "test") -> pd.DataFrame:
+    def perplexities(self, mixture: str | Mixture | None = None, split: HeldOutSplit = "test") -> pd.DataFrame:
         """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
         name = mixture.name if isinstance(mixture, Mixture) else mixture
         table = self.read(perplexity_table, name, split)
@@ -325,7 +327,7 @@ class Mixture(Model):
         left_out = {find_member(members, _plain(name)) for name in names}
         return replace(self, active_experts=tuple(name for name in self.active if name not in left_out))
 
-    def perplexity(self, split: str = "test") -> pd.DataFrame:
+    def perplexity(self, split: HeldOutSplit = "test") -> pd.DataFrame:
         """Its perplexity per token on each domain beside that of its best expert, from stored scores."""
         scores = mix_scores(self.workbench.settings, self.request, split)
         columns = ["domain", "num_tokens", "perplexity", "best_expert"]
@@ -347,7 +349,7 @@ class Job(Shown):
         """Waits until it has ended or is paused. Raises JobFailed if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
-        if card.state in ("failed", "cancelled"):
+        if card.state in UNSUCCESSFUL:
             raise failure_of(card)
         return self
 

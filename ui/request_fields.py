@@ -6,10 +6,9 @@ A test compares them with the bodies that the API accepts.
 from typing import Required, TypedDict
 
 from engine.mixing.evidence import AnyEvidence
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.mixture_request import RequestChanges
-
-Split = str  # dev or test: widgets give text, and the API refuses any other
 
 
 class CompletionFields(TypedDict, total=False):
@@ -55,7 +54,7 @@ class MixFields(RequestChanges, total=False):
     """POST /v1/workbench/mix."""
 
     mixture: Required[str]
-    split: Split
+    split: HeldOutSplit
 
 
 class RemovalFields(TypedDict, total=False):
@@ -65,7 +64,7 @@ class RemovalFields(TypedDict, total=False):
     retrained: dict[str, str]
     evidence: AnyEvidence
     num_blocks: int
-    split: Split
+    split: HeldOutSplit
 
 
 class ForgettingFields(TypedDict, total=False):
@@ -73,7 +72,7 @@ class ForgettingFields(TypedDict, total=False):
 
     before: Required[str]
     after: Required[str]
-    split: Split
+    split: HeldOutSplit
 
 
 class NearestFields(TypedDict, total=False):
@@ -82,7 +81,7 @@ class NearestFields(TypedDict, total=False):
     mixture: Required[str]
     domain: Required[str]
     num_blocks: int
-    split: Split
+    split: HeldOutSplit
 
 
 class InferenceModesFields(TypedDict, total=False):
@@ -92,7 +91,7 @@ class InferenceModesFields(TypedDict, total=False):
     evidence: AnyEvidence
     newest_weight: float
     num_blocks: int
-    split: Split
+    split: HeldOutSplit
 
 
 class CalibrationFields(TypedDict):
@@ -106,7 +105,7 @@ class ClusterGridFields(TypedDict, total=False):
 
     mixture: Required[str]
     temperatures: list[float]
-    split: Split
+    split: HeldOutSplit
 
 
 class PosteriorMapOptions(TypedDict, total=False):
@@ -116,7 +115,7 @@ class PosteriorMapOptions(TypedDict, total=False):
     newest_weight: float
     estimate: str  # updating or mean
     num_blocks: int
-    split: Split
+    split: HeldOutSplit
 
 
 class PosteriorMapFields(PosteriorMapOptions):
@@ -133,7 +132,7 @@ class ContrastFields(TypedDict, total=False):
     rival: Required[str]
     num_passages: int
     max_tokens: int
-    split: Split
+    split: HeldOutSplit
 
 
 class PriorFields(TypedDict, total=False):
@@ -144,4 +143,4 @@ class PriorFields(TypedDict, total=False):
     domain: Required[str]
     num_blocks: int
     evidence: AnyEvidence
-    split: Split
+    split: HeldOutSplit

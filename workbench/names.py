@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.formatting.shell_command import shell_command
 from workbench.spec_base import Name
 from workbench.tables import Alias, Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 
@@ -68,7 +69,7 @@ def not_a_cli_name(what: str, name: str) -> str:
     if ALIAS_SIGN in name and what in ("expert", "mixture"):
         return (
             f"“{name}” cannot be the name of a new {what}: “{ALIAS_SIGN}” is the sign of an alias. Name it without, "
-            f"and set the alias with `workbench alias set {name} NAME`."
+            f"and set the alias with `{shell_command('alias', 'set', name, 'NAME')}`."
         )
     return ""
 

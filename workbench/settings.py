@@ -5,14 +5,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import ServePrecision
+from engine.training.launchers.remote_shell import SSH
 from workbench.errors import BadSettings
 
 LONGEST_SECONDS = 86_400.0
@@ -98,6 +100,27 @@ class Settings(BaseSettings):
         ge=0,
         le=4096,
         description="Training processes of one job; 0: one per leased GPU (one process without a GPU, and for MoDE).",
+    )
+    launcher: Literal["local", "ssh", "slurm"] = Field(
+        "local",
+        description="What starts the processes of a joint training: local, on the worker's own machine; ssh, on the "
+        "hosts of WORKBENCH_HOSTFILE; or slurm. A worker with ssh or slurm takes joint trainings that ask for GPUs, "
+        "and nothing else.",
+    )
+    hostfile: str = Field(
+        "",
+        description="With ssh: file with a line such as `gpu1 slots=4` for each host, as of Open MPI and DeepSpeed.",
+    )
+    remote_shell: str = Field(
+        shlex.join(SSH), description="With ssh: the command to which a host and what it shall run are added."
+    )
+    processes_per_node: int = Field(
+        1, ge=1, le=1024, description="With slurm: training processes on each node, with a GPU each."
+    )
+    slurm_options: str = Field("", description="With slurm: options of srun, such as `--partition=gpu --time=2-0`.")
+    node_address: str = Field(
+        "",
+        description="With ssh or slurm: name or address of the worker's machine for the nodes; empty: its host name.",
     )
     worker_slots: int = Field(2, ge=1, le=1024, description="Jobs that one worker runs at the same time.")
     lease_seconds: float = _seconds(30.0, "Seconds without a heartbeat before a job is returned to the queue.")

@@ -25,6 +25,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from engine.text.split_names import HeldOutSplit
+from workbench.job_states import JobState
+
 NAMING = {
     "ix": "ix_%(column_0_label)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -326,7 +329,7 @@ class Evaluation(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"))
     domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
-    split: Mapped[str] = mapped_column(String(16))
+    split: Mapped[HeldOutSplit] = mapped_column(String(16))
     block_size: Mapped[int]
     num_tokens: Mapped[int]
     num_counted: Mapped[int | None]  # tokens that count, of conversations those of answers; None: all
@@ -373,7 +376,7 @@ class Job(Base):
     kind: Mapped[str] = mapped_column(String(32))
     title: Mapped[str] = mapped_column(String(300))
     spec: Mapped[dict[str, Any]]
-    state: Mapped[str] = mapped_column(String(16), default="queued")
+    state: Mapped[JobState] = mapped_column(String(16), default="queued")
     priority: Mapped[int] = mapped_column(default=0)
     attempt: Mapped[int] = mapped_column(default=0)
     fence: Mapped[int] = mapped_column(default=0)

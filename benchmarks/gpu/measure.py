@@ -48,7 +48,7 @@ from engine.config import LoraConfig, ModelConfig, TrainingConfig  # noqa: E402
 from engine.device import choose_device  # noqa: E402
 from engine.errors import Problem  # noqa: E402
 from engine.events import Step  # noqa: E402
-from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.mixing import Mixing  # noqa: E402
 from engine.inference.scores import score_text  # noqa: E402
 from engine.methods.row_registry import new_placement  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402

@@ -11,6 +11,7 @@ from engine.inference.scores import as_blocks, mixed_perplexity, perplexity
 from engine.mixing.base import Gate
 from engine.mixing.evidence import AnyEvidence
 from engine.mixing.fixed import FixedGate
+from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
 from engine.statistics.perplexity import perplexity_of
 
@@ -35,7 +36,7 @@ def compare_inference_modes(
     own: int | None = None,
     cached_prior_E: Tensor | None = None,
     evidence: AnyEvidence = "prefix",
-    newest_weight: float = 0.7,
+    newest_weight: float = PAPER_NEWEST_WEIGHT,
     counted_X: Tensor | None = None,
 ) -> InferenceModes:
     """All modes from the scores [E, tokens] of the experts; `own` is the row of the domain's own expert.

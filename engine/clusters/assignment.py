@@ -18,7 +18,7 @@ from engine.clusters.documents import ClusteredDocuments, Mapped
 from engine.clusters.fitting import BATCH
 from engine.clusters.sources import SourceDocument, as_ids, places_of
 from engine.events import Progress
-from engine.text.split import SPLITS
+from engine.text.split_names import SPLITS
 
 Columns = dict[str, NDArray[Any]]
 

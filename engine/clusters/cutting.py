@@ -12,7 +12,8 @@ from engine.events import Progress
 from engine.text.chunking import pieces
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Row, SortedRows, Table, read_rows
-from engine.text.split import MEMORY_BYTES, SPLITS, count_documents
+from engine.text.split import MEMORY_BYTES, count_documents
+from engine.text.split_names import SPLITS
 
 
 def cut_documents(domain: Path, length: int, folder: Path) -> Iterator[Progress]:

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.clusters.sources import Ids, as_ids, hex_of, shown
 from engine.errors import CorpusError, DamagedFile
-from engine.text.split import SPLITS
+from engine.text.split_names import SPLITS, Split
 
 _FILE, _MAPPED = "documents.safetensors", "mapped.safetensors"
 
@@ -89,9 +89,9 @@ class ClusteredDocuments:
         """The id of a document by its number."""
         return hex_of(self.ids_N[number : number + 1])[0]
 
-    def split(self, number: int) -> str:
+    def split(self, number: int) -> Split:
         """The split of a document by its number."""
-        return SPLITS[self.splits_N[number]]
+        return SPLITS[int(self.splits_N[number])]
 
     def numbers(self, ids: Iterable[str]) -> NDArray[np.intp]:
         """The indices of documents by id or its first 8 or more digits. Raises CorpusError that names unknown ids."""

@@ -19,9 +19,9 @@ from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.parquet_rows import SortedRows, Table, read_groups, read_ids, read_range, read_rows
 from engine.text.split import MEMORY_BYTES
+from engine.text.split_names import HELD_OUT_FIRST, Split
 
 Ids = NDArray[np.bytes_]  # dtype S32: the SHA-256 of a text, ordered as their hexadecimal digits are
-HELD_OUT_FIRST = ("test", "dev", "train")
 REPORT_EVERY = 1000  # documents
 SHOWN = 5  # ids in a sentence
 
@@ -32,7 +32,7 @@ class SourceDocument:
 
     id: str
     text: str
-    split: str
+    split: Split
     source: int
     group: str | None
     origin: str
@@ -145,14 +145,14 @@ def read_shard(folders: Sequence[Path], shard: int, num_shards: int) -> Iterator
                     yield _document(row, split, source)
 
 
-def find_document(folder: Path, split: str, id: str) -> SourceDocument | None:
+def find_document(folder: Path, split: Split, id: str) -> SourceDocument | None:
     """One document of a domain by its id."""
     for row in read_range(folder / f"{split}.parquet", id, id + "g"):
         return _document(row, split, 0)
     return None
 
 
-def _document(row: dict[str, Any], split: str, source: int) -> SourceDocument:
+def _document(row: dict[str, Any], split: Split, source: int) -> SourceDocument:
     return SourceDocument(row["id"], row["text"], split, source, row["group"], row["source"])
 
 

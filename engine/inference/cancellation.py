@@ -27,7 +27,12 @@ def cancel_scope(is_cancelled: Callable[[], bool]) -> Iterator[None]:
         _is_cancelled.reset(token)
 
 
+def current_scope() -> Callable[[], bool]:
+    """Whether the scope around is cancelled, as a function that another thread may call."""
+    return _is_cancelled.get()
+
+
 def check_cancelled() -> None:
     """Raises Cancelled once the scope around is cancelled."""
-    if _is_cancelled.get()():
+    if current_scope()():
         raise Cancelled

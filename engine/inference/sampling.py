@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingConfig
+from engine.events import Candidate
+from engine.text.tokenizer import TextStream, Tokenizer
 
 COLDEST = 1e-6  # below it float32 loses the differences of logits, and then overflows
 
@@ -131,3 +133,16 @@ class StopPhrases:
                     longest = size
                     break
         return longest
+
+
+def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:
+    """The most probable next tokens, with the text that each would add."""
+    return [
+        Candidate(token, text.peek(token) or tokenizer.written(token), logprob)
+        for token, logprob in most_probable(logprobs_V, number)
+    ]
+
+
+def as_shown(candidates: Sequence[Candidate], token: Candidate) -> list[Candidate]:
+    """The same, where the token that was taken has the text and the number that it is shown with: clients compare."""
+    return [token if one.id == token.id else one for one in candidates]

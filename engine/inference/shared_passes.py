@@ -1,176 +1,33 @@
 """Streams that read with one model at the same time share its forward passes.
 
 What a stream decides (weights, sampling, where to stop) stays in its own thread; here is only who computes. A stream
-that needs a forward pass waits in a queue; one of those that wait computes a pass for all of them. Every token is a row
-of its own in that pass, whatever its expert, so texts of different lengths need no padding: linear maps read their
-weights once for all rows, and attention is computed for each stream by itself, over its own keys and values. Streams
-join and leave between passes. A long prompt is read in pieces beside tokens of others.
+that needs a forward pass waits in a queue; one of those that wait computes a pass for all of them. Streams join and
+leave between passes. A long prompt is read in pieces beside tokens of others.
 
 Whether a model can do this is tried, as families differ: those with recurrent layers, windows or an attention of their
 own decode alone, as do experts with positions before the text and MoDE.
 
-Shapes: N rows of a pass, one token each; E experts of a stream, T positions, D width, V vocabulary; H heads, A their
-width, S positions in a cache.
+Shapes: B rows, each with an expert of its own; E experts of a stream, T positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from threading import Condition, Lock, RLock
+from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, Never
-from weakref import WeakKeyDictionary, WeakSet, finalize
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from engine.errors import is_out_of_memory
+from engine.inference.pass_queue import PassQueue, ReadRequest
+from engine.inference.read_together import can_share, read_together, shared_attention
+from engine.inference.slot import Slot
 from engine.models.composite import CompositeModel
-from engine.models.discovery import keeps_other_states
 from engine.models.expert_model import ExpertModel
-from engine.models.heads import decoder_of
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.rows import Rows, routed
-
-_BLOCK = 64  # positions by which a cache grows at least
-_PROMPT_ROWS = 512  # tokens of prompts in a pass beside others, over all of their experts
-_PATIENCE = 0.05  # seconds that a pass waits at most for streams of the last one, which are about to come back
-_CLOSE = 1e-3
-
-
-class Slot:
-    """The keys and values of a stream's rows, by layer; gone when the stream is."""
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}  # [E, H, capacity, A] each
-
-    def append(self, layer: int, keys_EHTA: Tensor, values_EHTA: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes keys and values behind the read positions; gives all up to there [E, H, S, A]."""
-        end = self.length + keys_EHTA.shape[2]
-        keys, values = self._layers.get(layer, (None, None))
-        if keys is None or values is None or keys.shape[2] < end:
-            keys, values = self._grown(keys, keys_EHTA), self._grown(values, values_EHTA)
-            self._layers[layer] = keys, values
-        keys[:, :, self.length : end] = keys_EHTA
-        values[:, :, self.length : end] = values_EHTA
-        return keys[:, :, :end], values[:, :, :end]
-
-    def crop(self, length: int) -> None:
-        """Forgets what was read from this position on; what comes next is written over it."""
-        self.length = min(self.length, length)
-
-    def row(self, place: int) -> Slot:
-        """One row, which reads on by itself: it writes behind the read positions, where the whole writes over it."""
-        row = Slot()
-        row.length = self.length
-        row._layers = {
-            layer: (keys[place : place + 1], values[place : place + 1])
-            for layer, (keys, values) in self._layers.items()
-        }
-        return row
-
-    def num_bytes(self) -> int:
-        """Bytes of keys and values, with what they may grow by."""
-        return sum(tensor.nbytes for pair in [*self._layers.values()] for tensor in pair)
-
-    def _grown(self, kept: Tensor | None, new: Tensor) -> Tensor:
-        num_rows, heads, coming, width = new.shape
-        capacity = -(-(self.length + coming) * 5 // 4 // _BLOCK) * _BLOCK
-        grown = new.new_empty(num_rows, heads, capacity, width)
-        if kept is not None:
-            grown[:, :, : self.length] = kept[:, :, : self.length]
-        return grown
-
-
-@dataclass(eq=False)
-class _Request:
-    """Tokens [E, T] that a stream wants to be read; what was read of them so far."""
-
-    slot: Slot
-    keys: tuple[str, ...]
-    ids_ET: Tensor
-    num_read: int = 0
-    hidden: list[Tensor] = field(default_factory=list)
-    turn: Condition = field(default_factory=Condition)  # the queue's: it is over, or its thread computes the next pass
-    logits_E1V: Tensor | None = None  # after the last token, of a request for one token
-    error: BaseException | None = None
-
-    @property
-    def num_left(self) -> int:
-        return self.ids_ET.shape[1] - self.num_read
-
-    @property
-    def is_over(self) -> bool:
-        return self.error is not None or not self.num_left
-
-
-@dataclass(eq=False)
-class _Share:
-    """A stream's part of a pass: tokens [E, T], and the row of each."""
-
-    slot: Slot
-    ids_ET: Tensor
-    rows_ET: Tensor
-
-
-@dataclass(eq=False)
-class _Pass:
-    shares: Sequence[_Share]
-    places_N: Tensor  # the rows, in the order of the shares
-    order_N: Tensor  # from the order of the shares to that of the rows
-
-    def attend(self, module: Any, *states_NH1A: Tensor, **options: Any) -> tuple[Tensor, None]:
-        """Attention [N, 1, H, A] of each stream's tokens over its own text."""
-        sizes = [share.rows_ET.numel() for share in self.shares]
-        by_share = [states[self.places_N, :, 0].split(sizes) for states in states_NH1A]  # one gather for all streams
-        own = zip(self.shares, *by_share, strict=True)
-        parts = [self._attend(share, module, states_MHA, options) for share, *states_MHA in own]
-        return torch.cat(parts)[self.order_N], None
-
-    def _attend(self, share: _Share, module: Any, states_MHA: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
-        num_rows, num_new = share.rows_ET.shape
-        own = [states.unflatten(0, (num_rows, num_new)).transpose(1, 2) for states in states_MHA]
-        query, new_keys, new_values = own
-        keys, values = share.slot.append(module.layer_idx, new_keys, new_values)
-        mask = None
-        if 1 < num_new < keys.shape[2]:
-            mask = torch.ones(num_new, keys.shape[2], dtype=torch.bool, device=query.device)
-            mask = mask.tril(keys.shape[2] - num_new)[None, None]
-        out_ETHA: Tensor
-        out_ETHA, _ = _plain_attention()(module, query, keys, values, mask, **options)
-        return out_ETHA.flatten(0, 1)[:, None]
-
-
-_pass: ContextVar[_Pass | None] = ContextVar("pass", default=None)
-
-
-def _plain_attention() -> Any:
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    return sdpa_attention_forward
-
-
-def _attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
-) -> Any:
-    """transformers' “sdpa”, by whose names families call it, and within a shared pass that of each stream."""
-    shared = _pass.get()
-    if shared is None:
-        return _plain_attention()(module, query, key, value, attention_mask, **options)
-    return shared.attend(module, query, key, value, **options)
-
-
-@contextmanager
-def _passing(one: _Pass) -> Iterator[None]:
-    token = _pass.set(one)
-    try:
-        yield
-    finally:
-        _pass.reset(token)
+from engine.models.rows import Rows
 
 
 class SharedPasses:
@@ -179,8 +36,8 @@ class SharedPasses:
     def __init__(self) -> None:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        ALL_ATTENTION_FUNCTIONS["sdpa"] = _attention
-        self._queues: WeakKeyDictionary[MultiExpertModel, _Queue | None] = WeakKeyDictionary()
+        ALL_ATTENTION_FUNCTIONS["sdpa"] = shared_attention
+        self._queues: WeakKeyDictionary[MultiExpertModel, PassQueue | None] = WeakKeyDictionary()
         self._lock = Lock()
 
     def view(self, model: ExpertModel) -> ExpertModel:
@@ -191,7 +48,7 @@ class SharedPasses:
             return model
         with self._lock:
             if model not in self._queues:
-                self._queues[model] = _Queue() if can_share(model) else None
+                self._queues[model] = PassQueue() if can_share(model) else None
             queue = self._queues[model]
         return model if queue is None else SharedModel(model, queue)
 
@@ -205,9 +62,9 @@ class SharedPasses:
 class SharedModel:
     """A model that reads in shared passes."""
 
-    def __init__(self, model: MultiExpertModel, queue: _Queue) -> None:
+    def __init__(self, model: MultiExpertModel, queue: PassQueue) -> None:
         self._model, self._queue = model, queue
-        self._newest: _Request | None = None
+        self._newest: ReadRequest | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -233,7 +90,7 @@ class SharedModel:
         """The last hidden states [B, T, D], of rows that each take an expert of their own."""
         if not isinstance(cache, Slot):
             return self._model.read(input_ids_BT, rows, cache)
-        self._newest = _Request(cache, rows.keys, input_ids_BT)
+        self._newest = ReadRequest(cache, rows.keys, input_ids_BT)
         self._queue.read(self._model, self._newest)
         return torch.cat(self._newest.hidden, 1) if len(self._newest.hidden) > 1 else self._newest.hidden[0]
 
@@ -282,178 +139,3 @@ class Drafter:
         (hidden_11D,) = read_together(self._model, [(self._slot, [self._key], token_11)])
         self._slot.length += 1
         return self._model.logits(hidden_11D, Rows.one_each([self._key]))[0, 0].float().log_softmax(-1)
-
-
-class _Queue:
-    """Requests to one model. One of the threads that wait computes the next pass; so no thread outlives its stream.
-
-    Each thread waits on a condition of its own: to wake all of them at every step takes longer than to sample a token.
-    """
-
-    def __init__(self) -> None:
-        self._lock = RLock()  # the finalizer of a slot may run in a thread that holds it
-        self._complete = Condition(self._lock)  # no stream of the last pass is missing any more
-        self._waiting: list[_Request] = []
-        self._known: WeakSet[Slot] = WeakSet()
-        self._returning: WeakSet[Slot] = WeakSet()  # of the last pass, and not back yet
-        self._is_busy = False
-
-    def read(self, model: MultiExpertModel, request: _Request) -> None:
-        """Returns when the tokens are read; raises what reading them raised."""
-        with self._lock:
-            self._add(request)
-            try:
-                while not request.is_over:
-                    if self._is_busy:
-                        request.turn.wait()
-                    else:
-                        self._compute_next(model)
-            finally:
-                self._waiting = [one for one in self._waiting if one is not request]
-                self._call_next()
-        if request.error is not None:
-            raise request.error
-
-    def _add(self, request: _Request) -> None:
-        if request.slot not in self._known:
-            self._known.add(request.slot)
-            finalize(request.slot, self._wake).atexit = False
-        request.turn = Condition(self._lock)
-        self._waiting.append(request)
-        self._returning.discard(request.slot)
-        if not [*self._returning]:
-            self._complete.notify()
-
-    def _compute_next(self, model: MultiExpertModel) -> None:
-        """Computes a pass, without the lock, and tells the streams whose requests are over."""
-        self._is_busy = True
-        try:
-            self._complete.wait_for(lambda: not [*self._returning], timeout=_PATIENCE)
-            self._compute_unlocked(model, self._take())
-        finally:
-            self._is_busy = False
-
-    def _compute_unlocked(self, model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:
-        self._lock.release()
-        try:
-            _compute(model, taken)
-        finally:
-            self._lock.acquire()
-            over = [one for one, _ in taken if one.is_over]
-            self._waiting = [one for one in self._waiting if not one.is_over]
-            self._returning = WeakSet(one.slot for one in over if len(taken) > 1)
-            for one in over:
-                one.turn.notify()
-
-    def _call_next(self) -> None:
-        """Has another thread compute, where none does and some wait."""
-        if self._waiting and not self._is_busy:
-            self._waiting[0].turn.notify()
-
-    def is_only_stream(self, slot: Slot) -> bool:
-        """Whether no other stream is there, be it one that waits for its client."""
-        with self._lock:
-            return all(one is slot for one in [*self._known])
-
-    def num_bytes(self) -> int:
-        """Bytes of the keys and values of its streams."""
-        with self._lock:
-            return sum(slot.num_bytes() for slot in [*self._known])
-
-    def _wake(self) -> None:
-        """Nobody waits for a stream that is gone."""
-        with self._lock:
-            self._complete.notify()
-
-    def _take(self) -> list[tuple[_Request, int]]:
-        """The requests of the next pass, and how many tokens of each: all single ones, and a share of the prompts."""
-        if len(self._waiting) == 1 and not [*self._returning]:
-            return [(one, one.num_left) for one in self._waiting]
-        prompts = sum(len(one.keys) for one in self._waiting if one.num_left > 1)
-        return [(one, min(one.num_left, max(1, _PROMPT_ROWS // max(1, prompts)))) for one in self._waiting]
-
-
-def _compute(model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:
-    """One pass for all; after a failure one for each, so that it harms only the stream that causes it."""
-    try:
-        _compute_together(model, taken)
-    except Exception as error:
-        if len(taken) == 1:
-            taken[0][0].error = error
-            return
-        for one in taken:
-            _compute(model, [one])
-
-
-@torch.inference_mode()
-def _compute_together(model: MultiExpertModel, taken: Sequence[tuple[_Request, int]]) -> None:
-    pieces = [one.ids_ET[:, one.num_read : one.num_read + number] for one, number in taken]
-    hidden = read_together(model, [(one.slot, one.keys, ids) for (one, _), ids in zip(taken, pieces, strict=True)])
-    single = [place for place, (one, _) in enumerate(taken) if one.ids_ET.shape[1] == 1]
-    logits: dict[int, Tensor] = {}
-    if single:
-        keys = [key for place in single for key in taken[place][0].keys]
-        every = model.logits(torch.cat([hidden[place] for place in single]), Rows.one_each(keys))
-        logits = dict(zip(single, every.split([len(taken[place][0].keys) for place in single]), strict=True))
-    for place, (one, number) in enumerate(taken):
-        one.logits_E1V = logits.get(place)
-        one.hidden.append(hidden[place])
-        one.slot.length += number
-        one.num_read += number
-
-
-def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence[str], Tensor]]) -> list[Tensor]:
-    """Hidden states [E, T, D] of each stream's tokens [E, T], in one pass; no slot's length changes."""
-    present = [key for key in model.keys if any(key in keys for _, keys, _ in wanted)]
-    rows: list[list[Any]] = [[None] * len(keys) for _, keys, _ in wanted]
-    counts, row = [], 0
-    for key in present:
-        began = row
-        for place, (_, keys, ids_ET) in enumerate(wanted):
-            if key in keys:
-                rows[place][list(keys).index(key)] = torch.arange(row, row + ids_ET.shape[1])
-                row += ids_ET.shape[1]
-        counts.append(row - began)
-    shares = [_Share(slot, ids_ET, torch.stack(own)) for (slot, _, ids_ET), own in zip(wanted, rows, strict=True)]
-    places_N = torch.cat([share.rows_ET.flatten() for share in shares])
-    order_N = places_N.argsort()
-    ids_N = torch.cat([share.ids_ET.flatten() for share in shares])[order_N]
-    positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
-    positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
-    unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
-    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, places_N, order_N)):
-        out = decoder_of(model.lm)(
-            input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
-        )
-    return [out.last_hidden_state[share.rows_ET.flatten(), 0].unflatten(0, share.rows_ET.shape) for share in shares]
-
-
-@torch.inference_mode()
-def can_share(model: MultiExpertModel) -> bool:
-    """Whether texts of different lengths, read and gone on with in one pass, have the states that each has alone."""
-    config = model.lm.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
-    if model.placement.method.extra_positions or keeps_other_states(model.lm) or not model.keys:
-        return False
-    if kinds != {"full_attention"} or (any(windows) and getattr(config, "layer_types", None) is None):
-        return False
-    if getattr(config, "_attn_implementation", None) != "sdpa":
-        return False
-    generator = torch.Generator().manual_seed(0)
-    texts = [torch.randint(1, model.vocab_size, (1, length), generator=generator) for length in (7, 4)]
-    texts = [text.to(model.device) for text in texts]
-    keys, slots, caches = model.keys[:1], [Slot(), Slot()], [model.new_cache(), model.new_cache()]
-    try:
-        for part in (slice(0, 2), slice(2, -1), slice(-1, None)):
-            pieces = [text[:, part] for text in texts]
-            together = read_together(model, [(slot, keys, one) for slot, one in zip(slots, pieces, strict=True)])
-            for slot, cache, one, ours in zip(slots, caches, pieces, together, strict=True):
-                slot.length += one.shape[1]
-                if not torch.allclose(ours, model.read(one, Rows.one_each(keys), cache), _CLOSE, _CLOSE):
-                    return False
-    except Exception as error:  # its code takes no such positions or masks
-        if is_out_of_memory(error):
-            raise
-        return False
-    return all(len(slot._layers) == config.num_hidden_layers for slot in slots)

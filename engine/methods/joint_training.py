@@ -1,4 +1,4 @@
-"""Training the experts of several domains together, on several processes of this machine."""
+"""Training the experts of several domains together, on several processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from engine.events import Event
 from engine.methods.recipe import Recipe
 from engine.training.data import BlockSampler, PackedDomain
 from engine.training.launch import run_workers
+from engine.training.launchers.base import Launcher
 from engine.training.layout import layout_of
 
 # glibc returns what is freed of this many bytes and more: else it keeps the memory of gathered layers.
@@ -51,14 +52,16 @@ def train_distributed(
     *,
     recipe: Recipe | None = None,
     device: str = "auto",
+    launcher: Launcher | None = None,
     threads: int = 0,
     log: Path | None = None,
 ) -> Iterator[Event]:
     """Trains a model of the seed (None: a DEMix model) from the newest checkpoint in `folder`, or from the start.
 
-    The weights are those of the last checkpoint. `threads` are those of each process; 0 shares the cores out. What
-    the processes print goes to `log`, or where this process prints. Raises TrainingError when the layout or a text
-    cannot be trained on, LostRank when a process dies, and what the training itself raises.
+    The weights are those of the last checkpoint. The processes run where the launcher starts them (None: here).
+    `threads` are those of each process; 0 shares the cores out. What the processes print goes to `log`, or where this
+    process prints. Raises TrainingError when the layout or a text cannot be trained on, LostRank when a process dies,
+    and what the training itself raises.
     """
     layout_of(domains, config.sequences_per_domain, num_processes)
     texts = [domain.open() for domain in domains]
@@ -66,5 +69,11 @@ def train_distributed(
     task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
     variables = _FREED if config.shard else {}
     return run_workers(
-        task, "engine.methods.joint_worker", num_processes, threads=threads, log=log, variables=variables
+        task,
+        "engine.methods.joint_worker",
+        num_processes,
+        launcher=launcher,
+        threads=threads,
+        log=log,
+        variables=variables,
     )

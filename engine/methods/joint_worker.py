@@ -1,7 +1,7 @@
 """One process of a joint training: `torchrun --nproc-per-node 4 -m engine.methods.joint_worker TASK`.
 
 TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
-`train_distributed` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
+`train_distributed` made, with such a file and the way to the caller. torchrun's variables say which process this is.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from engine.events import Event
     from engine.methods.joint_training import Task
     from engine.training.distributed import ProcessGroup
+    from engine.training.ipc import ParentConnection
 
 
-def _work(place: Path, rank: int, num_ranks: int) -> None:
+def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
     from engine.methods.joint_training import Task
     from engine.training.ipc import INPUT, STORE
     from engine.training.layout import layout_of
 
-    line = place.is_dir()
-    task = Task.read(place / INPUT if line else place)
+    task = Task.read(place / INPUT if parent else place)
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
     device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if line else None):
+    with process_group(device, rank, num_ranks, place / STORE if parent else None):
         from engine.training.distributed import RankGroup
         from engine.training.sharding import ShardedGroup
 
         team = ShardedGroup(layout, rank, device) if task.config.shard else RankGroup(layout, rank)
-        drive(_training(task, team, device), team, place if line and rank == 0 else None)
+        drive(_training(task, team, device), team, parent)
 
 
 def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:

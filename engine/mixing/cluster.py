@@ -20,6 +20,7 @@ from torch import Tensor
 from engine.errors import MixtureError, NextStep, ScoresError
 from engine.mixing.base import block_chunks, keep_top, normalised_prior
 from engine.mixing.combine import mix
+from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances, GrowingContext
@@ -46,8 +47,8 @@ class ClusterGate:
         prior: Sequence[float],
         routing: Routing,
         *,
-        temperature: float = 0.1,
-        distance_power: float = 2,
+        temperature: float = PAPER_TEMPERATURE,
+        distance_power: float = PAPER_DISTANCE_POWER,
         top_k: int | None = None,
         freeze_after: int | None = None,
     ) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.mixing.base import FLOOR, Gate
+from engine.mixing.papers import PAPER_DISTANCE_POWER
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -29,7 +30,7 @@ def cluster_gate_grid(
     temperatures: Sequence[float],
     top_ks: Sequence[int],
     *,
-    distance_power: float = 2,
+    distance_power: float = PAPER_DISTANCE_POWER,
     counted_X: Tensor | None = None,
 ) -> Tensor:
     """Perplexities [G, J], float64, of the mixture under equal priors, over the tokens that count (None: all).

@@ -22,6 +22,7 @@ from engine.mixing.base import block_chunks
 from engine.mixing.cluster import ClusterGate, ClusterStream, Routing
 from engine.mixing.combine import mix
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class ClusterPosteriorGate(PosteriorGate):
         evidence: AnyEvidence = "prefix",
         top_k: int | None = None,
         *,
-        temperature: float = 0.1,
-        distance_power: float = 2,
+        temperature: float = PAPER_TEMPERATURE,
+        distance_power: float = PAPER_DISTANCE_POWER,
         freeze_after: int | None = None,
     ) -> None:
         super().__init__(prior, evidence, top_k)

@@ -28,6 +28,7 @@ from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, blocks_per_chunk, keep_top, normalised_prior
 from engine.mixing.combine import mix
 from engine.mixing.evidence import READINGS, AnyEvidence, rule_of
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.mixing.score_sums import posterior_sums
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class UpdatingGate(PosteriorGate):
         evidence: AnyEvidence = "prefix",
         top_k: int | None = None,
         *,
-        newest_weight: float = 0.7,
+        newest_weight: float = PAPER_NEWEST_WEIGHT,
         update_every: int = 256,
     ) -> None:
         super().__init__(prior, evidence, top_k)
@@ -245,7 +246,7 @@ def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor
     return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
 
 
-def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 100) -> Tensor:
+def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = PAPER_BLOCKS) -> Tensor:
     """The *cached* prior [E]: the mean end-of-block posterior of exactly the first `num_blocks` blocks (§5.1).
 
     Raises MixtureError when there are fewer.

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from engine.config import SamplingConfig
 from engine.events import Token
-from engine.inference.generate import Mixing, generate
+from engine.inference.generate import generate
+from engine.inference.mixing import Mixing
 from engine.inference.sampling import sampling_distribution
 from engine.inference.scores import mix_scores, score_text
 from engine.methods.row_registry import load_multi_expert

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.inference.scores import as_blocks, mix_scores
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Family
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.methods.mode.config import Init, ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.selfcheck.law import Finding, gap

@@ -25,7 +25,7 @@ from engine.clusters.distances import Distances, GrowingContext, measure_distanc
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig

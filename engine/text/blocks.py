@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
-from engine.text.split import SPLITS, count_documents, read_split
+from engine.text.split import count_documents, read_split
+from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # tokenized together
@@ -155,7 +156,7 @@ def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
     return array
 
 
-def _batches(documents_folder: Path, split: str) -> Iterator[list[str]]:
+def _batches(documents_folder: Path, split: Split) -> Iterator[list[str]]:
     """Texts in order, together at least `BATCH_CHARACTERS` long (except the last batch)."""
     texts: list[str] = []
     size = 0

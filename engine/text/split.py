@@ -22,15 +22,15 @@ from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
 from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_groups, read_rows
+from engine.text.split_names import HELD_OUT_SPLITS, SPLITS, Split
 
-SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
 DEV_SHARE = 0.05
 MAX_DOMAINS = 200  # with more, the field names records rather than domains
 MEMORY_BYTES = 64 << 20  # of memory for rows that wait to be sorted
 REPORT_BYTES = 1 << 20  # text between two events
 
-SplitOf = Callable[[str], str]  # the split of a document by its id
+SplitOf = Callable[[str], Split]  # the split of a document by its id
 
 
 def store_documents(
@@ -66,8 +66,8 @@ def store_documents(
     yield from _write_domains(sorted(domains.values(), key=lambda domain: domain.name or ""), folder, num_bytes)
 
 
-def read_split(domain_folder: Path, split: str) -> Iterator[Row]:
-    """The rows of train, dev or test: id, text, source, group; of a domain of conversations also messages."""
+def read_split(domain_folder: Path, split: Split) -> Iterator[Row]:
+    """The rows of a split: id, text, source, group; of a domain of conversations also messages."""
     if split not in SPLITS:
         raise CorpusError(f"There is no split “{split}”.", f"Choose one of {', '.join(SPLITS)}.")
     yield from read_rows(domain_folder / f"{split}.parquet")
@@ -152,7 +152,7 @@ class _Domain:
         """Writes the three tables and sets the summary; yields the bytes of text written."""
         split_of = self._splitter()
         folder.mkdir()
-        counts = {split: {"documents": 0, "words": 0, "bytes": 0} for split in SPLITS}
+        counts: dict[str, dict[str, int]] = {split: {"documents": 0, "words": 0, "bytes": 0} for split in SPLITS}
         ids = hashlib.sha256()
         pending = 0
         with ExitStack() as stack:
@@ -169,7 +169,7 @@ class _Domain:
             self.summary["format"] = "chat"
         yield pending
 
-    def _splitter(self) -> Callable[[Row], str]:
+    def _splitter(self) -> Callable[[Row], Split]:
         """The function that returns the split of a row."""
         given = self._split_of
         if given is None:
@@ -177,15 +177,15 @@ class _Domain:
             return lambda row: _split_of(row, borders)
         moved = self._moved()
 
-        def split_with_moves(row: Row) -> str:
+        def split_with_moves(row: Row) -> Split:
             split = given(row["id"])
             return moved.get(_place(row), split) if split == "train" else split
 
         return split_with_moves
 
-    def _moved(self) -> dict[float, str]:
+    def _moved(self) -> dict[float, Split]:
         """The groups of training documents that fill a split which would be empty."""
-        empty = [split for split in ("test", "dev") if not self._places[split]]
+        empty = [split for split in HELD_OUT_SPLITS if not self._places[split]]
         groups = np.unique(self._places["train"])
         if len(groups) <= len(empty):
             raise CorpusError(
@@ -223,7 +223,7 @@ def _place(row: Row) -> float:
     return place_of(row["id"] if row["group"] is None else row["group"])
 
 
-def _split_of(row: Row, borders: tuple[float, float]) -> str:
+def _split_of(row: Row, borders: tuple[float, float]) -> Split:
     place = _place(row)
     if place < borders[0]:
         return "test"

@@ -1,28 +1,43 @@
-"""torchrun for `train_on`: `python -P -m engine.training.elastic_launcher FOLDER NUM_PROCESSES WORKER`.
+"""torchrun on one node of a training: `python -P -m engine.training.elastic_launcher FOLDER [NODE]`.
 
-It reports which process failed first.
+The folder is that of `engine.training.launch`; without its number a node takes Slurm's. It reports which process failed
+first, and ends when the parent of the training does.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import struct
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.run import main as torchrun
+from engine.device import process_environment, require_gpus
+from engine.training.ipc import Launch, ParentConnection, write_error, write_failure
 
-from engine.training.ipc import write_failure
+_END_SECONDS = 10.0
+_SIOCGIFADDR = 0x8915  # asks Linux for the address of a network interface
 
 
-def main(folder: Path, num_processes: int, worker: str) -> int:
-    """Runs `num_processes` processes of the module `worker`; returns the exit status.
+def main(folder: Path, node: int) -> int:
+    """Runs this node's processes; returns the exit status."""
+    launch = Launch.read(folder)
+    os.environ.update(_environment(launch, node))
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
 
-    Their rendezvous uses files, so that nothing listens on the network.
-    """
-    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'rendezvous'}", "--rdzv-conf=store_type=file"]
-    options = ["--nnodes=1", f"--nproc-per-node={num_processes}", "--rdzv-id=training", "--local-addr=127.0.0.1"]
     try:
-        torchrun([*options, *rendezvous, "-m", worker, str(folder)])
+        require_gpus(launch.num_processes[node], launch.device)
+        options = _local(launch, folder) if len(launch.num_processes) == 1 else _joined(launch, node)
+    except Exception as error:
+        write_error(folder, sum(launch.num_processes[:node]), error)
+        return 1
+    count = f"--nproc-per-node={launch.num_processes[node]}"
+    try:
+        torchrun([count, "--rdzv-id=training", "--rdzv-backend=c10d", *options, "-m", launch.worker, str(folder)])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         write_failure(folder, rank, failure.exitcode, failure.message)
@@ -30,5 +45,63 @@ def main(folder: Path, num_processes: int, worker: str) -> int:
     return 0
 
 
+def _environment(launch: Launch, node: int) -> dict[str, str]:
+    """For torchrun and its processes: cores shared out, and the GPUs that they have."""
+    threads = launch.threads or max(1, (os.cpu_count() or 1) // launch.num_processes[node])
+    gpus = {"CUDA_VISIBLE_DEVICES": launch.gpus[node]} if launch.gpus[node] else {}
+    return {**process_environment(threads), **gpus, **launch.variables}
+
+
+def _local(launch: Launch, folder: Path) -> list[str]:
+    """On this machine alone: the rendezvous uses files, so that nothing listens on the network."""
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+    os.environ.update(
+        GLOO_SOCKET_IFNAME=loopback,
+        NCCL_SOCKET_IFNAME=loopback,
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # torchrun would listen on all addresses
+    )
+    ParentConnection(launch, _terminate).introduce("node", 0)
+    rendezvous = [f"--rdzv-endpoint={folder / 'rendezvous'}", "--rdzv-conf=store_type=file"]
+    return ["--nnodes=1", "--local-addr=127.0.0.1", *rendezvous]
+
+
+def _joined(launch: Launch, node: int) -> list[str]:
+    """On several nodes: the first one listens at the address by which it reaches the parent, which tells all."""
+    parent = ParentConnection(launch, _terminate)
+    address = parent.own_address
+    if interface := _interface_of(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    parent.introduce("node", node, f"{address}:{_free_port(address)}" if node == 0 else "")
+    endpoint = parent.answer().decode()
+    conf = f"--rdzv-conf=is_host={'true' if node == 0 else 'false'}"
+    return [f"--nnodes={len(launch.num_processes)}", f"--local-addr={address}", f"--rdzv-endpoint={endpoint}", conf]
+
+
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _interface_of(address: str) -> str:
+    """The network interface with this address; empty if there is none."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return ""
+
+
+def _terminate() -> None:
+    """Has torchrun end its processes and then itself; ends it where it waits for another node that is lost."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_SECONDS)
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2] if sys.argv[2:] else os.environ["SLURM_NODEID"])))

@@ -1,26 +1,29 @@
-"""Communication between a training's processes and their parent: JSON in files and pipes of one folder.
+"""Communication between a training's processes and their parent: JSON in files of one folder, and over a connection.
 
 The parent drives, as with any iterator of events: after each event the first process waits for the command to
-continue, and all others wait for it. When the parent dies, its end of a pipe closes and every process ends at once.
+continue, and all others wait for it. When the parent dies, its connections close and every process ends at once.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
+import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, get_args
 
 from engine import errors
 from engine.errors import LostRank, Problem
 from engine.events import Event
 from engine.files import new_file
+from engine.training.coordinator import keep_alive
 
-INPUT, FAILURE, STORE = "input.json", "failure.json", "store"
-EVENTS, COMMANDS, LIFELINE = "events", "commands", "lifeline"  # named pipes
+INPUT, LAUNCH, FAILURE, STORE = "input.json", "launch.json", "failure.json", "store"
 GO, STOP = b"g", b"s"
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
 _LOG = "See its output in the log."
@@ -38,30 +41,69 @@ def from_line(line: bytes) -> Event:
     return _EVENTS[data.pop("event")](**data)
 
 
-class ParentPipe:
-    """The pipes of the first process to its parent."""
+@dataclass(frozen=True)
+class Launch:
+    """What torchrun on each node must know beside the task."""
 
-    def __init__(self, folder: Path) -> None:
-        self._events = os.open(folder / EVENTS, os.O_WRONLY)
-        self._commands = os.open(folder / COMMANDS, os.O_RDONLY)
+    worker: str  # module
+    num_processes: list[int]  # of each node
+    address: str  # of the coordinator: a path, or host:port
+    token: str
+    threads: int  # of each process; 0: a node's cores are shared out
+    device: str
+    variables: dict[str, str]  # environment of the processes
+    gpus: list[str]  # each node's CUDA_VISIBLE_DEVICES; empty: all of its GPUs
+
+    def write(self, folder: Path) -> None:
+        """Writes it so that only this user reads the token."""
+        with open(os.open(folder / LAUNCH, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+
+    @classmethod
+    def read(cls, folder: Path) -> Launch:
+        """What was written for the processes of this folder."""
+        return cls(**json.loads((folder / LAUNCH).read_text(encoding="utf-8")))
+
+
+class ParentConnection:
+    """A process's connection to the parent of the training; `on_end` is called when that ends, in a thread."""
+
+    def __init__(self, launch: Launch, on_end: Callable[[], object] = lambda: os._exit(1)) -> None:
+        self._token, self._on_end = launch.token, on_end
+        if launch.address.startswith("/"):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(launch.address)
+        else:
+            host, port = launch.address.rsplit(":", 1)
+            self._socket = socket.create_connection((host, int(port)))
+        keep_alive(self._socket)
+        self._answers: SimpleQueue[bytes] = SimpleQueue()
+
+    @property
+    def own_address(self) -> str:
+        """The address of this machine from which the parent is reached; only where it listens on one."""
+        return str(self._socket.getsockname()[0])
+
+    def introduce(self, role: str, number: int, endpoint: str = "") -> None:
+        """Names this process, and where it listens."""
+        hello = {"token": self._token, "role": role, "number": number, "endpoint": endpoint}
+        self._socket.sendall(json.dumps(hello).encode() + b"\n")
+        Thread(target=self._receive, name="parent", daemon=True).start()
 
     def publish(self, event: Event) -> bool:
         """Sends the event and waits; True to continue."""
-        os.write(self._events, to_line(event))
-        return os.read(self._commands, 1) == GO
+        self._socket.sendall(to_line(event))
+        return self.answer() == GO
 
+    def answer(self) -> bytes:
+        """Waits for the parent's next word."""
+        return self._answers.get()
 
-def exit_with_parent(folder: Path) -> None:
-    """Ends this process when its parent ends."""
-    # A blocking open would wait for a parent that died.
-    lifeline = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(lifeline, True)
-
-    def end() -> NoReturn:
-        os.read(lifeline, 1)
-        os._exit(1)
-
-    threading.Thread(target=end, name="lifeline", daemon=True).start()
+    def _receive(self) -> None:
+        with suppress(OSError), self._socket.makefile("rb") as lines:
+            for line in lines:
+                self._answers.put(line.rstrip(b"\n"))
+        self._on_end()
 
 
 def write_error(folder: Path, rank: int, error: BaseException) -> None:
@@ -77,9 +119,15 @@ def write_error(folder: Path, rank: int, error: BaseException) -> None:
 
 
 def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
-    """Writes which process failed first, as reported by torchrun."""
+    """Writes which process failed first, as reported by torchrun; of several nodes the first one writes."""
     record = {"rank": rank, "exit_code": exit_code, "cause": cause}
-    (folder / FAILURE).write_text(json.dumps(record), encoding="utf-8")
+    with suppress(FileExistsError), (folder / FAILURE).open("x", encoding="utf-8") as file:
+        file.write(json.dumps(record))
+
+
+def has_failure(folder: Path) -> bool:
+    """Whether a process or torchrun has written why it failed."""
+    return (folder / FAILURE).exists() or any(folder.glob("error-*.json"))
 
 
 def read_failure(folder: Path, num_ranks: int) -> Exception:

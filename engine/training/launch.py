@@ -1,27 +1,30 @@
-"""Training on several processes of this machine, as the same iterator of events that training in this one is.
+"""Training on several processes, as the same iterator of events that training in this one is.
 
-torchrun starts the processes. They end with this one, whatever happens to it: each holds a pipe that closes then.
+A launcher starts torchrun on this machine or on several. The processes end with this one, whatever happens to it: each
+holds a connection that closes then.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import shutil
-import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
-from engine.device import process_environment
-from engine.errors import NextStep, TrainingError
+from engine.device import require_gpus
+from engine.errors import LostNode, NextStep, TrainingError
 from engine.events import Event, Progress
-from engine.subprocesses import python_command, python_environment
-from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, from_line, read_failure
+from engine.subprocesses import python_environment
+from engine.training.coordinator import Coordinator
+from engine.training.ipc import GO, INPUT, STOP, Launch, from_line, has_failure, read_failure
+from engine.training.launchers.base import Launcher, Node
+from engine.training.launchers.local import LocalLauncher
 
-_LOOK_SECONDS = 0.2
+_WAIT_SECONDS = 0.2
 _END_SECONDS = 5.0
 
 
@@ -42,6 +45,7 @@ def run_workers(
     worker: str,
     num_processes: int,
     *,
+    launcher: Launcher | None = None,
     threads: int = 0,
     log: Path | None = None,
     variables: Mapping[str, str] | None = None,
@@ -50,52 +54,21 @@ def run_workers(
 
     `variables` are environment variables that only these processes have.
     """
-    _require_devices(task.device, num_processes)
-    environment = {**_environment(num_processes, threads), **(variables or {})}
-    return _events(task, worker, num_processes, environment, log)
-
-
-def num_gpus(device: str = "auto") -> int:
-    """GPUs that a device of this name stands for: all, none, or the one that it names."""
-    import torch
-
-    if device in ("auto", "cuda"):
-        return torch.cuda.device_count()
-    return int(device.startswith("cuda"))
-
-
-def _require_devices(device: str, num_processes: int) -> None:
-    gpus = num_gpus(device)
-    if device not in ("auto", "cpu", "cuda"):
+    launcher = launcher or LocalLauncher()
+    if task.device not in ("auto", "cpu", "cuda"):
         raise TrainingError(
-            f"Training on several processes needs the device auto, cpu or cuda, but it is “{device}” instead.",
+            f"Training on several processes needs the device auto, cpu or cuda, but it is “{task.device}” instead.",
             NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS,
         )
-    if num_processes > gpus and (gpus or device == "cuda"):
-        raise TrainingError(
-            f"Each process must have a GPU of its own, but there are {num_processes} processes and {gpus} GPUs.",
-            f"Choose at most {gpus} processes, or the device cpu.",
-        )
+    if not launcher.address:
+        require_gpus(num_processes, task.device)
+    nodes = launcher.nodes(num_processes)
+    return _events(TorchrunProcesses(task, worker, nodes, launcher, threads, dict(variables or {}), log))
 
 
-def _environment(num_processes: int, threads: int) -> dict[str, str]:
-    """For torchrun and its processes: cores shared out, and no word to any other machine."""
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
-    return {
-        **os.environ,
-        **python_environment(),
-        **process_environment(threads or max(1, (os.cpu_count() or 1) // num_processes)),
-        "GLOO_SOCKET_IFNAME": loopback,
-        "NCCL_SOCKET_IFNAME": loopback,
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # torchrun would listen on all addresses
-    }
-
-
-def _events(
-    task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
-) -> Iterator[Event]:
-    workers = TorchrunProcesses(task, worker, num_processes, environment, log)
+def _events(workers: TorchrunProcesses) -> Iterator[Event]:
     try:
+        workers.start()
         yield from workers.events()
     except (GeneratorExit, KeyboardInterrupt):
         workers.stop()
@@ -105,36 +78,46 @@ def _events(
 
 
 class TorchrunProcesses:
-    """torchrun, its processes, and the pipes to them."""
+    """torchrun on each node, its processes, and the connections to them."""
 
     def __init__(
-        self, task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
+        self,
+        task: WorkerTask,
+        worker: str,
+        nodes: list[Node],
+        launcher: Launcher,
+        threads: int,
+        variables: dict[str, str],
+        log: Path | None,
     ) -> None:
-        self.num_processes, self.folder = num_processes, task.folder / ".processes"
+        self._task, self._nodes, self._launcher, self._log = task, nodes, launcher, log
+        self._worker, self._threads, self._variables = worker, threads, variables
+        self.num_processes, self.folder = sum(node.num_processes for node in nodes), task.folder / ".processes"
+        self._programs: list[subprocess.Popen[bytes]] = []
+        self._coordinator: Coordinator | None = None
+        self.started = False
+
+    def start(self) -> None:
+        """Starts torchrun on every node."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        task.write(self.folder / INPUT)
-        for name in (EVENTS, COMMANDS, LIFELINE):
-            os.mkfifo(self.folder / name, 0o600)
-        self.started = False
-        with ExitStack() as pipes:  # closed again if torchrun cannot start
-            self.event_pipe, self.command_pipe, self.lifeline_pipe = (
-                self._open(name, pipes) for name in (EVENTS, COMMANDS, LIFELINE)
-            )
-            self.torchrun = self._start(worker, environment, log)
-            pipes.pop_all()
-
-    def _open(self, name: str, pipes: ExitStack) -> int:
-        pipe = os.open(self.folder / name, os.O_RDWR)  # for both, so that no open waits for the other end
-        pipes.callback(os.close, pipe)
-        return pipe
-
-    def _start(self, worker: str, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
-        command = python_command("engine.training.elastic_launcher", str(self.folder), str(self.num_processes), worker)
-        with open(log or os.devnull, "ab") as file:
-            out = file if log else None
-            # A group of its own: Ctrl-C is for the caller, which then stops in order.
-            return subprocess.Popen(command, env=environment, stdout=out, stderr=out, process_group=0)
+        self._task.write(self.folder / INPUT)
+        self._coordinator = Coordinator(len(self._nodes), self._launcher.address)
+        Launch(
+            worker=self._worker,
+            num_processes=[node.num_processes for node in self._nodes],
+            address=self._coordinator.address,
+            token=self._coordinator.token,
+            threads=self._threads,
+            device=self._task.device,
+            variables=self._variables,
+            gpus=[node.gpus for node in self._nodes],
+        ).write(self.folder)
+        environment = {**os.environ, **python_environment()}
+        with ExitStack() as opened:
+            log = opened.enter_context(self._log.open("ab")) if self._log else None
+            for command in self._launcher.commands(self._nodes, self.folder):
+                self._programs.append(_start(command, environment, log))
 
     def events(self) -> Iterator[Event]:
         """Yields the first process's events; after each it continues. Raises the error that ended the processes."""
@@ -142,7 +125,7 @@ class TorchrunProcesses:
             if line:
                 self.started = True
                 yield from_line(line)
-                os.write(self.command_pipe, GO)
+                self._answer(GO)
             elif not self.started:
                 yield Progress(0, self.num_processes, "processes", "starting")
         self._require_good_end()
@@ -151,35 +134,66 @@ class TorchrunProcesses:
         """Ends in order: after its step the training leaves a checkpoint. One that has not begun just ends."""
         if not self.started:
             return
-        os.write(self.command_pipe, STOP)
-        self.torchrun.wait()
+        self._answer(STOP)
+        while not self._is_over() and self._lost() is None:
+            self._received(_WAIT_SECONDS)
         self._require_good_end()
 
     def end(self) -> None:
-        """Leaves no process and no pipe behind."""
-        os.close(self.lifeline_pipe)
-        self.torchrun.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.torchrun.wait(_END_SECONDS)
-        self.torchrun.kill()
-        self.torchrun.wait()
-        os.close(self.event_pipe)
-        os.close(self.command_pipe)
+        """Leaves no process and no connection behind."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+        for program in self._programs:
+            program.terminate()
+        until = time.monotonic() + _END_SECONDS
+        for program in self._programs:
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(max(0.0, until - time.monotonic()))
+            program.kill()
+            program.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lines(self) -> Iterator[bytes]:
         """Lines as they come, and an empty one when none came for a moment."""
-        buffer = b""
-        while True:
-            over = self.torchrun.poll() is not None
-            if select.select([self.event_pipe], [], [], 0 if over else _LOOK_SECONDS)[0]:
-                *lines, buffer = (buffer + os.read(self.event_pipe, 1 << 16)).split(b"\n")
-                yield from lines
-            elif over:
-                return
-            else:
+        while self._lost() is None:
+            is_over = self._is_over()
+            lines = self._received(0 if is_over else _WAIT_SECONDS)
+            yield from lines
+            if not lines:
+                if is_over:
+                    return
                 yield b""
 
+    def _received(self, seconds: float) -> list[bytes]:
+        return self._coordinator.lines(seconds) if self._coordinator else []
+
+    def _answer(self, word: bytes) -> None:
+        if self._coordinator:
+            self._coordinator.answer(word)
+
+    def _lost(self) -> int | None:
+        return self._coordinator.lost if self._coordinator else None
+
+    def _is_over(self) -> bool:
+        """Whether torchrun has ended on all nodes, or has failed on one."""
+        statuses = [program.poll() for program in self._programs]
+        return any(statuses) or None not in statuses
+
     def _require_good_end(self) -> None:
-        if self.torchrun.returncode:
+        failed = [number for number, program in enumerate(self._programs) if program.poll()]
+        lost = self._lost()
+        if lost is None and failed and self._launcher.address and not has_failure(self.folder):
+            lost = failed[0]  # its remote shell gave up
+        if lost is not None:
+            name = f"Node {lost + 1} of {len(self._nodes)} ({self._nodes[lost].name})"
+            raise LostNode(
+                f"{name} does not answer: torchrun could not be started there, or the connection broke.",
+                "See the log, and whether the machine and its network work.",
+            )
+        if failed:
             raise read_failure(self.folder, self.num_processes)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    """A process in a group of its own: Ctrl-C is for the caller, which then stops in order."""
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
     from engine.events import Event
     from engine.training.distributed import ProcessGroup
+    from engine.training.ipc import ParentConnection
 
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
 
 
-def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
-    """Does the work of (place, rank, number of ranks) and ends: nothing that a library left keeps it alive."""
+def main(place: Path, work: Callable[[Path, int, int, ParentConnection | None], None]) -> NoReturn:
+    """Does the work of (place, rank, number of ranks, parent) and ends: nothing that a library left keeps it alive."""
     prepare_process()
-    from engine.training.ipc import exit_with_parent, write_error
+    from engine.training.ipc import Launch, ParentConnection, write_error
 
     rank, line = int(os.environ["RANK"]), place.is_dir()
-    if line:
-        exit_with_parent(place)
     try:
-        work(place, rank, int(os.environ["WORLD_SIZE"]))
+        parent = ParentConnection(Launch.read(place)) if line else None
+        if parent:
+            parent.introduce("rank", rank)
+        work(place, rank, int(os.environ["WORLD_SIZE"]), parent)
     except BaseException as error:
         traceback.print_exc()
         if isinstance(error, LostRank):
@@ -43,15 +45,14 @@ def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
     _exit(0)
 
 
-def drive(events: Iterator[Event], team: ProcessGroup, place: Path | None) -> None:
-    """Goes on while the caller wants more; what it wants is asked by the first process and done by all."""
-    from engine.training.ipc import ParentPipe, to_line
+def drive(events: Iterator[Event], team: ProcessGroup, parent: ParentConnection | None) -> None:
+    """Goes on while the parent wants more; what it wants is asked by the first process and done by all."""
+    from engine.training.ipc import to_line
 
-    caller = ParentPipe(place) if place else None
     for event in events:
         wanted = True
-        if caller:
-            wanted = caller.publish(event)
+        if parent and team.rank == 0:
+            wanted = parent.publish(event)
         elif team.rank == 0:
             print(to_line(event).decode(), end="", flush=True)
         if not team.broadcast(wanted):
@@ -74,11 +75,11 @@ def own_device(device: str) -> torch.device:
 
 @contextmanager
 def process_group(device: torch.device, rank: int, num_ranks: int, store: Path | None) -> Iterator[None]:
-    """Meets the others through a file, or as torchrun's variables say."""
+    """Meets the others through a file, or, on several nodes or by hand, as torchrun's variables say."""
     import torch.distributed as dist
 
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    meeting = dist.FileStore(str(store), num_ranks) if store else None  # type: ignore[attr-defined]
+    backend, is_alone = "nccl" if device.type == "cuda" else "gloo", os.environ["GROUP_WORLD_SIZE"] == "1"
+    meeting = dist.FileStore(str(store), num_ranks) if store and is_alone else None  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=num_ranks)
     yield
     dist.destroy_process_group()

@@ -14,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.events import Saved
+from engine.files import aside_of, aside_pattern
 from workbench.store.stored_checkpoints import StoredCheckpoints
 
-_SNAPSHOT = ".upload-{}.new"  # in the job's folder, with which it goes; no backup copies it
+_SNAPSHOT = "upload"  # written aside in the job's folder, with which it goes; no backup copies it
 
 
 class _Stopped(Exception):
@@ -34,7 +35,7 @@ class CheckpointUpload:
         self._error: Exception | None = None
         self._is_busy = self._is_over = False
         self._number = 0
-        for left in folder.glob(_SNAPSHOT.format("*")):  # of a killed process
+        for left in folder.glob(aside_pattern(_SNAPSHOT)):  # of a killed process
             shutil.rmtree(left, ignore_errors=True)
         self._thread = threading.Thread(target=self._run, name="checkpoint upload", daemon=True)
         self._thread.start()
@@ -42,7 +43,7 @@ class CheckpointUpload:
     def add(self, saved: Saved) -> None:
         """Uploads the job's folder as it is now, in a while; a snapshot that still waits is superseded."""
         self._number += 1
-        snapshot = self._folder / _SNAPSHOT.format(self._number)
+        snapshot = aside_of(self._folder / _SNAPSHOT, str(self._number))
         _link_files(self._folder, snapshot)
         with self._changed:
             superseded, self._waiting = self._waiting, (saved, snapshot)

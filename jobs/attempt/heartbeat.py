@@ -21,7 +21,7 @@ from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.steady_clock import steady_seconds
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryUnavailable
-from workbench.job_records import jobs as rows
+from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
 
@@ -132,7 +132,7 @@ class Heartbeat:
 
     def _read(self) -> str:
         with database.reading(self._settings) as session:
-            return rows.get_job(session, self._claim.job_id).stop_requested
+            return leases.stop_request(session, self._claim.job_id)
 
     def _enforce(self) -> None:
         """Ends a process that did not stop in time, after writing the row."""

@@ -14,7 +14,9 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay
+from workbench.job_states import FINISHED
 from workbench.kinds.catalog import known_kinds
 from workbench.registry import database
 from workbench.settings import Settings
@@ -67,7 +69,7 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
     with database.transaction(settings) as session:
         locked = select(Job.state, Job.kind).where(Job.id == job_id).with_for_update()  # nobody starts it meanwhile
         state, kind = session.execute(locked).one_or_none() or ("", "")
-        if state not in ("done", "failed", "cancelled"):
+        if state not in FINISHED:
             return []
         notes = _notes(folder)
         unrecorded = [note.name for note in notes if not storage.records.is_live(note.name)]
@@ -102,7 +104,7 @@ def jobs_with_leftovers(settings: Settings) -> set[str]:
     noted = {path.name for path in folders if (path / MADE).is_dir()}
     working = {path.name for path in folders if (path / WORK).is_dir()}
     with database.reading(settings) as session:
-        return _in_state(session, noted, "done", "failed", "cancelled") | _in_state(session, working, "done")
+        return _in_state(session, noted, *FINISHED) | _in_state(session, working, "done")
 
 
 def _in_state(session: Session, ids: set[str], *states: str) -> set[str]:
@@ -114,10 +116,10 @@ def _notes(folder: Path) -> list[Path]:
 
 
 def _asides(storage: Storage, artifact_id: str) -> list[Path]:
-    asides = sorted(storage.folder.glob(f".{artifact_id}.*.new"))
-    for aside in asides:
+    cut_off = sorted(storage.folder.glob(aside_pattern(artifact_id)))
+    for aside in cut_off:
         shutil.rmtree(aside, ignore_errors=True)
-    return asides
+    return cut_off
 
 
 def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:

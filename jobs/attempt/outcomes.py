@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import Problem, code_of, is_out_of_memory
+from engine.errors import LostNode, Problem, code_of, is_out_of_memory
 from workbench.errors import DiskFull, StoreFailed
+from workbench.job_states import Ending
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
@@ -24,7 +25,7 @@ RESUME = "Free some space, then resume the job: it continues from its last check
 class Outcome:
     """A final state of an attempt, with one sentence for the cause and one for what to do."""
 
-    state: Literal["queued", "paused", "failed", "cancelled"]
+    state: Literal["queued", Ending]
     problem: str = ""
     next_step: str = ""
     attempt_counts: bool = True  # towards the maximum of attempts without a new checkpoint
@@ -48,6 +49,8 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
         return Outcome("failed", f"There is not enough memory ({_first_line(error)}).", SMALLER)
+    if isinstance(error, LostNode):
+        return Outcome("queued", error.problem)
     if isinstance(error, Problem):
         failure = Failure(code=code_of(error), line=getattr(error, "line", None))
         return Outcome("failed", error.cause, error.next_step, failure=failure)

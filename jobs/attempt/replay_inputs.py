@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from engine.files import folder_size
+from engine.files import aside_of, folder_size, former_of, former_pattern
 from workbench.settings import Settings
 
 REPLAY = "replay"  # in a job's folder
 _CHECKPOINT, _STEPS = "checkpoint", "step-*"
-_ASIDE, _DROPPED = ".replay.new", ".checkpoint.old"
+_MARK = "job"  # of temporary paths: a call that was cut off is repeated with what it left
 _STATISTICS = "throughput.json"  # of the attempts, not an input
 
 
 def keep_for_replay(work: Path) -> None:
     """Moves what a replay needs out of the folder of a training that is done. A call that was cut off is repeated."""
-    kept, aside = work.with_name(REPLAY), work.with_name(_ASIDE)
+    kept, aside = work.with_name(REPLAY), aside_of(work.with_name(REPLAY), _MARK)
     if kept.exists():
         return
     aside.mkdir(exist_ok=True)
@@ -53,7 +53,7 @@ def put_into(replay: Path, work: Path) -> None:
 def drop_oldest(settings: Settings) -> None:
     """Deletes the oldest kept checkpoints until the others fit into `WORKBENCH_REPLAY_BYTES`."""
     left = settings.replay_bytes
-    for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{_DROPPED}"):
+    for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{former_pattern(_CHECKPOINT)}"):
         shutil.rmtree(cut_off, ignore_errors=True)
     for checkpoint in sorted(settings.jobs_folder.glob(f"*/{REPLAY}/{_CHECKPOINT}"), key=_changed_at, reverse=True):
         with suppress(FileNotFoundError):  # another process deletes it, too
@@ -61,7 +61,7 @@ def drop_oldest(settings: Settings) -> None:
             if size <= left:
                 left -= size
             else:
-                dropped = checkpoint.rename(checkpoint.with_name(_DROPPED))
+                dropped = checkpoint.rename(former_of(checkpoint, _MARK))
                 shutil.rmtree(dropped, ignore_errors=True)
 
 

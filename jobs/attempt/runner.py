@@ -79,7 +79,7 @@ def see_only(gpus: Sequence[str], settings: Settings) -> Settings:
 
     `cuda:3` is then `cuda`: the GPUs that are left are numbered from 0.
     """
-    if not gpus:
+    if not gpus or settings.launcher != "local":  # those of other machines
         return settings
     os.environ[VISIBLE] = ",".join(gpus)
     if not settings.device.startswith("cuda:"):

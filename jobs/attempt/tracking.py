@@ -18,12 +18,12 @@ from jobs.attempt.reporting import Point
 from jobs.attempt.work import Work, log_path
 from jobs.trackers.tracker import Run, known_trackers
 from workbench.job_records import jobs as rows
+from workbench.job_states import STOPPED
 from workbench.settings import Settings
 
 END_SECONDS = 5.0  # for the trackers of a stopped job to write what is left: a cancelled job must be gone soon
 DONE_SECONDS = 30.0  # of a job that is done
 LONGEST_REASON = 300  # characters
-_ENDED = ("done", "failed", "cancelled", "paused")
 
 
 class Tracking:
@@ -78,7 +78,7 @@ def _state_of(work: Work) -> str:
     """How the attempt ended; `queued` if another worker continues."""
     with suppress(Problem), work.reading() as session:
         state = rows.get_job(session, work.job_id).state
-        return state if state in _ENDED else "queued"
+        return state if state in STOPPED else "queued"
     return "queued"
 
 

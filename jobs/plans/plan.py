@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from jobs.queue.submit import call_workers
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast, creates
+from workbench.job_states import UNSUCCESSFUL
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.cards import JobCard
@@ -69,6 +70,6 @@ def _continue(session: Session, job_id: str) -> bool:
     state = rows.get_job(session, job_id).state
     if state == "paused":
         rows.resume(session, job_id)
-    elif state in ("failed", "cancelled"):
+    elif state in UNSUCCESSFUL:
         rows.retry(session, job_id)
     return state != "done"

@@ -42,6 +42,8 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
             due = rows.due(session, database_clock.now(session), resend_seconds=0)
             ids = _readable(session, due, settings) if among is None else [id for id in due if id in among]
             needs = rows.device_needs(session, ids, settings)
+            if settings.launcher != "local":  # this worker takes what it starts on other machines, and nothing else
+                needs = {id: need for id, need in needs.items() if need.is_required}
             free = _num_free(session)
         job_id = next(iter(_startable(needs, free)), None)
         if job_id is not None:

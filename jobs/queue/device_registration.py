@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from engine.gpus import Gpu, find_gpus
+from engine.training.launchers import remote_shell
 from jobs.attempt.attempt import host_name, new_owner
 from workbench.errors import BadSpec, DiskFull, NoRegistry
 from workbench.job_records import devices
@@ -23,6 +26,8 @@ _WITHOUT_GPU = ("cpu", "mps", "meta")
 
 def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> list[Gpu]:
     """The GPUs that a worker with these settings leases to jobs. Raises BadSpec for a number that is not there."""
+    if settings.launcher != "local":
+        return slots_of(settings)
     kind, _, only = settings.device.partition(":")
     if kind in _WITHOUT_GPU:
         return []
@@ -40,6 +45,23 @@ def gpus_of(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> li
     return [present[number] for number in wanted] or present
 
 
+def slots_of(settings: Settings) -> list[Gpu]:
+    """The slots of the hostfile, which jobs lease as GPUs; none where Slurm leases them. Raises TrainingError."""
+    if settings.launcher == "slurm":
+        return []
+    names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
+    return [Gpu(uuid=name, address=name, name="slot of the hostfile") for name in names]
+
+
+def answering(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
+    """Those GPUs whose machine can be reached; this machine can."""
+    if settings.launcher != "ssh":
+        return gpus
+    hosts = {gpu.address.rpartition("/")[0] for gpu in gpus}
+    there = remote_shell.answering(hosts, shlex.split(settings.remote_shell))
+    return [gpu for gpu in gpus if gpu.address.rpartition("/")[0] in there]
+
+
 @contextmanager
 def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
     """Registers this machine's GPUs while the block lasts, and yields them as a pool for jobs."""
@@ -48,7 +70,14 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
     if not gpus:
         yield pool
         return
-    renew = partial(devices.register, host=host, worker=worker, gpus=gpus, seconds=settings.lease_seconds)
+
+    def renew() -> None:
+        there = answering(settings, gpus)  # before the transaction: it may take seconds
+        _write(
+            settings,
+            partial(devices.register, host=host, worker=worker, gpus=there, seconds=settings.lease_seconds),
+        )
+
     try:
         with _heartbeat(settings, renew):
             yield pool
@@ -70,7 +99,7 @@ def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
         devices.register_tenant, host=host_name(), uuid=uuid, tenant=address, most_bytes=settings.cache_bytes
     )
     try:
-        with _heartbeat(settings, partial(register, seconds=settings.lease_seconds)):
+        with _heartbeat(settings, partial(_write, settings, partial(register, seconds=settings.lease_seconds))):
             yield
     finally:
         with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:
@@ -78,15 +107,15 @@ def tenancy(settings: Settings, uuid: str, address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _heartbeat(settings: Settings, write: Callable[[Session], None]) -> Iterator[None]:
-    """Calls `write` in a transaction at once and then from a thread; a registry that is away is tried again."""
+def _heartbeat(settings: Settings, beat: Callable[[], None]) -> Iterator[None]:
+    """Calls `beat` at once and then from a thread; a registry that is away is tried again."""
     over = threading.Event()
-    _write(settings, write)
+    beat()
     seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
 
     def repeat() -> None:
         while not over.wait(seconds):
-            _write(settings, write)
+            beat()
 
     thread = threading.Thread(target=repeat, name="device heartbeat", daemon=True)
     thread.start()

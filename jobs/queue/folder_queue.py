@@ -16,7 +16,7 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
-from engine.files import new_file
+from engine.files import former_of, new_file
 from workbench.errors import StorageError
 from workbench.store.private_folder import private_folder
 
@@ -47,7 +47,7 @@ class Channel(filesystem.Channel):
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002
         for message in self._messages(queue):
-            taken = message.with_name(f".{uuid.uuid4().hex}.taken")
+            taken = former_of(message, uuid.uuid4().hex)
             try:
                 message.rename(taken)
                 if _is_message(payload := json.loads(taken.read_text(encoding="utf-8"))):

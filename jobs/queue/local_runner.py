@@ -13,10 +13,10 @@ from jobs.attempt.retries import retried
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import LeaseReaper
-from jobs.queue.submit import ENDED
 from jobs.queue.tasks import run_most_urgent, stop_runners
 from workbench.errors import RegistryUnavailable
 from workbench.job_records import jobs as rows
+from workbench.job_states import FINISHED
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
@@ -99,7 +99,7 @@ def _unfinished(cards: Sequence[JobCard]) -> list[JobCard]:
     held = {card.id for card in cards if card.state == "paused"}
     while behind := {card.id for card in cards if card.id not in held and held.intersection(card.after)}:
         held |= behind
-    return [card for card in cards if card.state not in ENDED and (card.id not in held or card.state == "running")]
+    return [card for card in cards if card.state not in FINISHED and (card.id not in held or card.state == "running")]
 
 
 def cards_of(ids: Sequence[str], settings: Settings | None = None) -> list[JobCard]:

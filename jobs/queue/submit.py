@@ -27,6 +27,7 @@ from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.event_kinds import UPLOAD
 from workbench.job_records.preconditions import validate_against_registry, without_aliases
+from workbench.job_states import STOPPED
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
@@ -37,7 +38,6 @@ from workbench.store.object_store import object_store
 from workbench.store.storage import confine
 from workbench.store.stored_checkpoints import StoredCheckpoints
 
-ENDED = ("done", "failed", "cancelled")
 ONE_RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
@@ -144,7 +144,7 @@ def wait(job_id: str, poll: float = 0.5, *, settings: Settings | None = None) ->
             card = rows.get_job(session, job_id)
         if card != last:
             yield card
-        if card.state in (*ENDED, "paused"):
+        if card.state in STOPPED:
             return
         last = card
         time.sleep(poll)

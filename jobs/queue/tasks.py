@@ -162,12 +162,14 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     if job.state != "running" or job.owner != owner:
         return
     claim = Claim(job_id, job.fence, job.attempt, owner)
-    progressed = _has_progressed(settings, job_id)
+    with database.reading(settings) as session:
+        progressed = leases.has_progressed(session, job_id)
+        may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
     count = "after a new checkpoint" if progressed else f"in attempt {claim.attempt} of {settings.max_attempts}"
     cause = f"Its process {in_words(end.code)} {count}"
     # A process killed by a signal could not print the cause: its last line is something else.
     cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
-    if progressed or claim.attempt < settings.max_attempts:
+    if may_retry:
         finish(claim, settings, Outcome("queued", cause))
     else:
         finish(
@@ -175,11 +177,6 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
             settings,
             Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."),
         )
-
-
-def _has_progressed(settings: Settings, job_id: str) -> bool:
-    with database.reading(settings) as session:
-        return leases.has_progressed(session, job_id)
 
 
 def in_words(code: int) -> str:

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from engine.errors import DamagedFile
-from engine.files import folder_size, new_file, new_folder, verify_folder
+from engine.files import (
+    aside_of,
+    aside_pattern,
+    folder_size,
+    former_of,
+    former_pattern,
+    new_file,
+    new_folder,
+    read_temporary,
+    verify_folder,
+)
 
 
 def make(path: Path, text: str = "hello") -> str:
@@ -114,3 +124,14 @@ def test_only_its_owner_reads_a_private_file(tmp_path: Path, monkeypatch: pytest
     for replace in (False, True):
         write(tmp_path / f"x{replace}", "secret", replace=replace, private=True)
         assert stat.S_IMODE((tmp_path / f"x{replace}").stat().st_mode) == 0o600
+
+
+def test_a_temporary_path_fits_its_pattern_and_holds_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.b"
+    aside, former = aside_of(path, "7"), former_of(path, "7")
+    for one in (path, aside, former):
+        one.touch()
+
+    assert [*tmp_path.glob(aside_pattern())] == [*tmp_path.glob(aside_pattern("a.b"))] == [aside]
+    assert [*tmp_path.glob(former_pattern())] == [*tmp_path.glob(former_pattern("a.b"))] == [former]
+    assert [read_temporary(one) for one in (path, aside, former)] == [None, ("a.b", False), ("a.b", True)]

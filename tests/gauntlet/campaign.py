@@ -28,6 +28,7 @@ from tests.gauntlet.stage import Stage, staged, wait_until
 from tests.gauntlet.training import TEXT, preparations, training, weights_of
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs as rows
+from workbench.job_states import FINISHED, UNSUCCESSFUL
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
@@ -38,7 +39,6 @@ STRIKE_SECONDS = 15.0  # to wait for something to strike, such as a checkpoint
 WAITING = 4  # unfinished jobs when a fault strikes
 TEXT_EVERY = 5  # each such job imports a text
 TRAINING_EVERY = 5  # each such job trains; the others count
-ENDED = ("done", "failed", "cancelled")
 _PLACES = re.compile(r"[0-9a-f]{32}|/tmp/gauntlet-[^/ ]+|[\d,]{4,}")  # ids, folders and bytes in errors
 _ASIDE = re.compile(r"\..+\.(new|old|taken)")
 
@@ -171,7 +171,7 @@ class Campaign:
             self._fences[job.id] = job.fence
             if job.state == "done":
                 self._done.add(job.id)
-            elif job.state in ("paused", "failed", "cancelled"):
+            elif job.state in {"paused", *UNSUCCESSFUL}:
                 self._go_on(job)
         return True
 
@@ -192,7 +192,7 @@ class Campaign:
         return []
 
     def _unfinished(self) -> list[Job]:
-        return [job for job in self._jobs() if job.state not in ENDED]
+        return [job for job in self._jobs() if job.state not in FINISHED]
 
     def _have_ended(self, ids: list[str]) -> bool:
         states = {job.id: job.state for job in self._jobs()}

@@ -189,8 +189,8 @@ def test_small_files_that_were_never_completed_go_after_half_a_minute(servers: R
         folder.mkdir(parents=True, exist_ok=True)
         old.append(folder / ".a.json.1.new")
         young.append(folder / ".b.json.2.new")
-    old.append(folders[-1] / ".c.taken")
-    young.append(folders[-1] / ".d.taken")
+    old.append(folders[-1] / ".c.msg.1.old")
+    young.append(folders[-1] / ".d.msg.1.old")
     for file in (*old, *young):
         file.touch()
     for file in old:

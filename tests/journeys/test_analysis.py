@@ -164,8 +164,11 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 @pytest.mark.usefixtures("scored")
 def test_a_passage_that_is_shown_in_full_has_the_mean_of_its_tokens() -> None:
     outcome = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
-    for passage in outcome.worst:
+    assert (len(outcome.worst), len(outcome.best)) == (3, 3)
+    for passage in outcome.worst + outcome.best:
+        assert len(passage.differences) == len(passage.tokens) == passage.num_tokens
         assert passage.mean == pytest.approx(sum(passage.differences) / passage.num_tokens)
+    assert max(one.mean for one in outcome.worst) < min(one.mean for one in outcome.best)
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
@@ -232,7 +235,7 @@ def test_the_parent_that_is_proposed_is_the_one_that_a_training_chooses(
     assert card.result["parent"] == outcome["parent"]
     assert card.result["parent_posterior"] == pytest.approx(outcome["posterior"], abs=0.1)  # of all its dev text
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 2  # the new one has no scores
-    assert "workbench evaluate run small --domains sea --split dev" in capsys.readouterr().err
+    assert "workbench evaluate run small --split dev --domains sea" in capsys.readouterr().err
     assert main(["mixture", "remove", "small", "sailor"]) == 0
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 0
     assert f"Proposed parent: {outcome['parent']}" in capsys.readouterr().out

@@ -14,7 +14,8 @@ from engine.clusters.artifact import load_clustering
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.sources import hex_of
 from engine.errors import EngineError, TrainingError
-from engine.text.split import SPLITS, read_split
+from engine.text.split import read_split
+from engine.text.split_names import SPLITS
 from jobs.attempt.attempt import run_here
 from jobs.kinds.shared.clusters import text as clustered_text
 from jobs.kinds.training import train_joint

@@ -11,7 +11,8 @@ import pytest
 
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import hex_of
-from engine.text.split import SPLITS, read_split
+from engine.text.split import read_split
+from engine.text.split_names import SPLITS
 from jobs.kinds.data import make_domain
 from ui.cli.app import main
 from workbench.errors import BadSpec

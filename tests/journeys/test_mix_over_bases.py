@@ -15,7 +15,7 @@ from sqlalchemy import select
 from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Token
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.mixing.combine import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig

@@ -45,6 +45,12 @@ def test_a_joint_training_is_known_again_whatever_the_settings_of_other_methods_
     assert adapters.identity() != default.identity()
 
 
+@pytest.mark.parametrize("kind", ["evaluate", "certify-addition", "certify-removal"])
+def test_a_split_that_is_none_is_refused(kind: str) -> None:
+    with pytest.raises(BadSpec, match=r"split: .*'test' or 'dev'"):
+        parse_spec({"kind": kind, "mixture": "m", "expert": "e", "split": "train"})
+
+
 def test_all_complaints_come_together() -> None:
     job_spec = {
         "kind": "train-joint",

@@ -19,17 +19,17 @@ from ui.api.deps import Gone, State, unless_gone, write
 from ui.api.error_responses import error_body
 from ui.api.event_stream import EventStream
 from ui.api.schemas.jobs import ForecastRequest, JobPriority, JobRequest
-from ui.api.schemas.jobs import State as JobState
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import screen_of
 from ui.present.forms.job_forecast import forecast_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.metrics_csv import HEADER, csv_rows
-from workbench.analysis.curves.job_metrics import STOPPED, MetricTail, job_metrics
+from workbench.analysis.curves.job_metrics import MetricTail, job_metrics
 from workbench.answers.forecasts import Forecast
 from workbench.answers.metrics import JobMetrics
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
+from workbench.job_states import STOPPED, ShownState
 from workbench.registry.card_lists import JobDeletion, JobHistory, JobList
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
@@ -45,7 +45,7 @@ OTHER_FORMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}
 @router.get("")
 def list_jobs(
     state: State,
-    status: Annotated[JobState | None, Query(description="Only jobs with this status.")] = None,
+    status: Annotated[ShownState | None, Query(description="Only jobs with this status.")] = None,
     kind: Annotated[str | None, Query(description="Only jobs of this kind, such as evaluate.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = jobs.NEWEST,
     offset: Annotated[int, Query(ge=0, le=2**31, description="Newer jobs to leave out.")] = 0,

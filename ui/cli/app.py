@@ -107,4 +107,5 @@ def _run(arguments: list[str]) -> Any:
 def _usage(error: typer.TyperException) -> BadUsage:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
-    return BadUsage(error.format_message().strip(), f"See `{path} --help`.")
+    message = error.format_message().strip().replace("Value error, ", "", 1)  # Typer's word before a wrong choice
+    return BadUsage(message, f"See `{path} --help`.")

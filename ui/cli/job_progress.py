@@ -14,6 +14,7 @@ from ui.cli.output import print_json, print_note, say, shown
 from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import throughput_words
 from ui.present.text.formatting import duration
+from workbench.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
@@ -40,14 +41,14 @@ def report(card: JobCard, as_json: bool) -> None:
 
     The command exits with code 1 if the job is done and reports that a check failed.
     """
-    if card.state not in ("failed", "cancelled"):
+    if card.state not in UNSUCCESSFUL:
         _print_state(card, as_json)
     exit_as(card)
 
 
 def exit_as(card: JobCard) -> None:
     """Raises JobFailed if the job failed or was cancelled; exits with code 1 if it reports that a check failed."""
-    if card.state in ("failed", "cancelled"):
+    if card.state in UNSUCCESSFUL:
         from ui.present.jobs.job_failure import failure_of
 
         raise failure_of(card)

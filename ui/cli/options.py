@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_for
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.spec_base import Spec
 
 Command = Callable[..., None]
+HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
 InProcess = Annotated[bool, typer.Option("--here", help="Run the job in this process, without the queue.")]

@@ -12,6 +12,8 @@ from ui.cli.replication_reports import files_of, newest
 from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import duration, pluralize
 from workbench.formatting.number_format import amount
+from workbench.formatting.shell_command import shell_command
+from workbench.job_states import UNSUCCESSFUL
 from workbench.replications.sizes import ENOUGH_DOCUMENTS, SizeName
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _existing(paper: str, name: str, size: SizeName | None, seeds: int | None) -
     if spec.paper != paper:
         raise BadUsage(
             f"“{name}” is a replication of {spec.paper}, not of {paper}.",
-            f"Continue it with: workbench replicate {spec.paper} --name {name}",
+            f"Continue it with: {_command(spec)}",
         )
     if size not in (None, spec.size):
         raise BadUsage(
@@ -98,21 +100,22 @@ def state_words(spec: Replicate, cards: Sequence[JobCard]) -> str:
     done = states.pop("done", 0)
     rest = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     progress = f"{done} of {pluralize(len(cards), 'job')} done, {rest}."
-    if states.keys() & {"paused", "cancelled", "failed"}:
+    if states.keys() & {"paused", *UNSUCCESSFUL}:
         return f"{progress} Continue with: {_command(spec)}"
     return f"{progress} Start a worker with: workbench up"
 
 
 def _command(spec: Replicate) -> str:
-    return f"workbench replicate {spec.paper} --name {spec.name}"
+    return shell_command("replicate", spec.paper, "--name", spec.name)
 
 
 def _failure(spec: Replicate, cards: Sequence[JobCard]) -> JobFailed:
     """The error of the first job that failed by itself."""
-    cause = next((card for card in cards if card.state in ("failed", "cancelled") and card.attempt), cards[-1])
+    cause = next((card for card in cards if card.state in UNSUCCESSFUL and card.attempt), cards[-1])
     return JobFailed(
         f"{cause.title} has {cause.state}: {cause.error}".rstrip(": "),
-        f"Fix it and continue: {_command(spec)}. Or write a partial report: workbench replicate report {spec.name}",
+        f"Fix it and continue: {_command(spec)}. "
+        f"Or write a partial report: {shell_command('replicate', 'report', spec.name)}",
     )
 
 

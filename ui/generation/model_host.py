@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, Problem, TokenizerError
 from engine.events import Done, Echo, Token
+from engine.text.split_names import HeldOutSplit
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
@@ -156,7 +157,7 @@ class ModelHost:
             return self._host
 
 
-def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> MixedScores:
+def mix_scores(settings: Settings, request: MixtureRequest, split: HeldOutSplit) -> MixedScores:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
     from workbench.integrity.damage import naming_damage

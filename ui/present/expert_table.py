@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.text.formatting import clock, millions, pluralize, short, size
 from ui.present.text.measures import in_percent, measure_text
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard
@@ -21,7 +22,7 @@ class Registry:
     cards: Sequence[ExpertCard]
     home: Mapping[str, EvaluationCard] = field(default_factory=dict)  # in-domain scores on `split` by expert
     scored: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # domains by expert and split
-    split: str = "test"
+    split: HeldOutSplit = "test"
     certified: frozenset[str] = frozenset()  # ids
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by expert
     domains: Mapping[str, DomainCard] = field(default_factory=dict)
@@ -65,7 +66,7 @@ def expert_row(card: ExpertCard, registry: Registry) -> dict[str, Any]:
     }
 
 
-def _elsewhere(scored: Mapping[str, int], split: str) -> str:
+def _elsewhere(scored: Mapping[str, int], split: HeldOutSplit) -> str:
     """What an expert without an in-domain score was measured on, such as one trained on several domains."""
     if split in scored:
         return f"{split}, on {pluralize(scored[split], 'domain')}"

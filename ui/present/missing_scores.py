@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.text.formatting import listed
 
 
-def without_scores(experts: Sequence[str], split: str) -> list[str]:
+def without_scores(experts: Sequence[str], split: HeldOutSplit) -> list[str]:
     """The experts that are not scored on any domain of a split."""
     from workbench.analysis.perplexity_tables import list_evaluations
     from workbench.registry.database import reading
@@ -17,7 +18,7 @@ def without_scores(experts: Sequence[str], split: str) -> list[str]:
     return [expert for expert in experts if expert not in scored]
 
 
-def gap_words(experts: Sequence[str], split: str) -> str:
+def gap_words(experts: Sequence[str], split: HeldOutSplit) -> str:
     """Why there is no perplexity: the experts without scores."""
     unscored = without_scores(experts, split)
     if len(unscored) == len(experts):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.headlines import NONE
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.perplexities import MixedDomain
 from workbench.formatting.number_format import change, perplexity
+from workbench.formatting.shell_command import shell_command, split_options
 from workbench.mixture_request import MixtureRequest
 
 LITTLE = 1.0  # percent: a smaller change is called none
@@ -185,12 +186,12 @@ def changes_words(saved: MixtureRequest, choice: MixtureRequest) -> str:
     return ", ".join(parts)
 
 
-def command_of(saved: MixtureRequest, choice: MixtureRequest, split: str) -> str:
+def command_of(saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSplit) -> str:
     """The command that prints the same numbers; empty where the gate is changed: that is saved first."""
     if dict(saved.gate) != dict(choice.gate):
         return ""
-    words = ["workbench", "mixture", "perplexity", choice.model]
+    words = ["mixture", "perplexity", choice.model]
     if choice != saved:
         weights = choice.weights or {}
         words += ["--experts", ",".join(f"{name}={weights.get(name, 1.0):g}" for name in choice.active or ())]
-    return shlex.join([*words, *(["--split", split] if split != "test" else [])])
+    return shell_command(*words, *split_options(split))

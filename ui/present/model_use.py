@@ -8,6 +8,7 @@ from typing import Any
 
 from ui.addresses import api_address
 from workbench.access.home_token import needs_token
+from workbench.formatting.shell_command import shell_command
 from workbench.settings import Settings
 
 MAX_TOKENS = 64
@@ -58,7 +59,7 @@ def completion_line(model: str, settings: Settings) -> str:
 
 def generate_line(model: str) -> str:
     """The same as a command."""
-    return shlex.join(["workbench", "generate", model, _PROMPT, "--max-tokens", str(MAX_TOKENS)])
+    return shell_command("generate", model, _PROMPT, "--max-tokens", str(MAX_TOKENS))
 
 
 def shell_header(settings: Settings) -> str:

@@ -28,6 +28,7 @@ from ui.present.terminal import harmless
 from ui.serving.browser import can_browse, studio_answers
 from ui.serving.login import login_link
 from workbench.access.home_token import needs_token
+from workbench.job_states import ACTIVE
 from workbench.settings import Settings
 from workbench.store.private_folder import make_private
 
@@ -114,7 +115,7 @@ def _unfinished_jobs(settings: Settings) -> str:
 
     with reading(settings) as session:
         counts = count_by_state(session)
-    unfinished = sum(counts.get(state, 0) for state in ("queued", "running", "interrupted"))
+    unfinished = sum(counts.get(state, 0) for state in ACTIVE)
     return (
         f"{unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on, and nothing new is started."
         if unfinished

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.answers.comparisons import Affinity, AffinityCell, Correlation
 from workbench.registry.cards import ReportCard
@@ -19,7 +20,7 @@ from workbench.tables import Domain, Expert
 Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 
 
-def affinity(session: Session, mixture: str | None, split: str = "test") -> Affinity:
+def affinity(session: Session, mixture: str | None, split: HeldOutSplit = "test") -> Affinity:
     """The specialization ratios of a mixture's experts (None: of all) beside the overlap of the domains.
 
     The overlap of two domains is the one measured last, and None where there is none of their present text.
@@ -66,7 +67,7 @@ def _unpaired(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
     return [" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)]
 
 
-def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[AffinityCell]:
+def _cells(session: Session, mixture: str | None, split: HeldOutSplit, overlaps: Overlaps) -> list[AffinityCell]:
     table = perplexity_table(session, mixture, split)
     homes = dict(session.execute(select(Expert.name, Domain.name).join(Expert.domain)).tuples().all())
     return [

@@ -14,6 +14,7 @@ from engine.mixing.evidence import EvidenceRule, named, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import counted, load, load_distances, places, scored_domains
 from workbench.answers.calibrations import Change, EvidenceCalibration
+from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
 from workbench.requests.generation import GenerationPlan, gate_of, plan
@@ -40,7 +41,7 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
     if not isinstance(planned.gate, EvidenceConfig):
         raise MixtureError(
             f"The gate of “{mixture}” is “{planned.gate.kind}”, which does not use evidence.",
-            f"Give it a posterior: workbench mixture gate {mixture} --gate posterior.",
+            f"Give it a posterior: {shell_command('mixture', 'gate', mixture, '--gate', 'posterior')}.",
         )
     homes, scored = _scored(session, planned)
     trained = sorted(set().union(*homes.values()))
@@ -87,7 +88,7 @@ def _scored(session: Session, planned: GenerationPlan) -> tuple[dict[str, set[st
         raise ScoresError(
             f"Only {len(scored)} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
             "scored under every expert that takes part; calibrating needs two.",
-            f"Score it: workbench evaluate run {planned.model} --split dev --calibrate.",
+            f"Score it: {evaluate_command(planned.model, 'dev', '--calibrate')}.",
         )
     return homes, scored
 

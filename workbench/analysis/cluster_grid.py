@@ -5,7 +5,6 @@ Shapes: E experts, X tokens, G temperatures, J numbers of experts kept.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -17,8 +16,10 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
 from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, load_distances, scored_domains
 from workbench.answers.perplexities import ClusterGrid, GridDomain, SavedGate, TemperatureProposal
+from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.requests.generation import GenerationPlan, gate_of, plan
 from workbench.store.storage import Storage
 from workbench.tables import Clustering, Evaluation
@@ -33,7 +34,12 @@ TEMPERATURES: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.
 
 
 def cluster_grid(
-    session: Session, storage: Storage, mixture: str, *, split: str = "test", temperatures: Sequence[float] = ()
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    split: HeldOutSplit = "test",
+    temperatures: Sequence[float] = (),
 ) -> ClusterGrid:
     """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
 
@@ -74,7 +80,7 @@ def propose_temperature(session: Session, storage: Storage, mixture: str) -> Tem
 
 
 def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> TemperatureProposal:
-    gate, default, name = _cluster_gate(planned), DistanceConfig("").temperature, shlex.quote(planned.model)
+    gate, default, name = _cluster_gate(planned), DistanceConfig("").temperature, planned.model
     clustering = session.get_one(Clustering, gate.clustering)
     clustered = [source["name"] for source in clustering.sources]
     clusters = [one.domain.name for one in clustering.clusters if one.domain is not None]
@@ -92,7 +98,7 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
             default_perplexity=None,
             current=gate.temperature,
             domains=[],
-            command=f"workbench evaluate run {name} --domains {shlex.quote(','.join(clustered))} --split dev",
+            command=evaluate_command(name, "dev", "--domains", ",".join(clustered)),
         )
     values = [row[0] for row in _over_all(rows)]
     best = min(range(len(values)), key=values.__getitem__)
@@ -103,7 +109,7 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
         default_perplexity=values[TEMPERATURES.index(default)],
         current=gate.temperature,
         domains=[row.domain for row in rows],
-        command=f"workbench mixture gate {name} --temperature {TEMPERATURES[best]:g}",
+        command=shell_command("mixture", "gate", name, "--temperature", f"{TEMPERATURES[best]:g}"),
     )
 
 
@@ -119,7 +125,7 @@ def _rows(
     session: Session,
     storage: Storage,
     planned: GenerationPlan,
-    split: str,
+    split: HeldOutSplit,
     temperatures: Sequence[float],
     top_ks: Sequence[int],
     only: Collection[str] | None = None,

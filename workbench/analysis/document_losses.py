@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
 from workbench.analysis.scores import load, places
 from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
 from workbench.registry.experts import expert_row
@@ -19,8 +20,6 @@ from workbench.registry.tokenizers import tokens_key
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
-
-SPLITS = ("test", "dev")  # that are scored
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
     documents = load_documents(files.kept.folder)
     losses_N = np.full(len(documents), np.nan, dtype=np.float32)
     for source in files.sources:
-        for split in SPLITS:
+        for split in HELD_OUT_SPLITS:
             means = _means(session, storage, source, row, split)
             if means is None or source.kept is None:
                 continue
@@ -67,7 +66,7 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
 
 
 def _means(
-    session: Session, storage: Storage, source: SourceFiles, expert: Expert, split: str
+    session: Session, storage: Storage, source: SourceFiles, expert: Expert, split: HeldOutSplit
 ) -> NDArray[np.float32] | None:
     """The mean loss of every document of a split, in its order; None without scores or tokens."""
     from engine.text.blocks import Tokens

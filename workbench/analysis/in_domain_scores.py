@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import accuracy, perplexity
 from workbench.registry.cards import EvaluationCard
 from workbench.tables import Domain, Evaluation, Expert
@@ -15,7 +16,7 @@ from workbench.tables import Domain, Evaluation, Expert
 Measured = tuple[int, int]  # block size, number of tokens
 
 
-def in_domain_scores(session: Session, split: str) -> dict[str, EvaluationCard]:
+def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, EvaluationCard]:
     """By expert, its score on its own domain's text of a split: the one that most experts share, or its newest."""
     own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
     statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
@@ -38,7 +39,7 @@ def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:
     return counts
 
 
-def _most_shared(session: Session, split: str) -> dict[str, Measured]:
+def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
     """By domain id the text that most experts were scored on, and of these the newest (as `comparable` chooses)."""
     measure = (Evaluation.domain_id, Evaluation.block_size, Evaluation.num_tokens)
     counted = select(*measure, func.count(), func.max(Evaluation.created_at)).where(Evaluation.split == split)

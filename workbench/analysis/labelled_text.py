@@ -9,12 +9,12 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
+from engine.text.split_names import HELD_OUT_SPLITS
 from workbench.errors import StorageError
 from workbench.registry.corpora import domain_row
 from workbench.store.storage import Storage
 
 Label = Literal["domain", "source"]
-_HELD_OUT = ("dev", "test")
 _HASH = re.compile("[0-9a-f]{64}")  # the group of the pieces of one document
 
 
@@ -38,7 +38,7 @@ def _documents(folders: dict[str, Path], by: Label) -> Iterator[tuple[str, str]]
     from engine.text.split import read_split  # here, because only this needs Arrow
 
     for name, folder in folders.items():
-        for split in _HELD_OUT:
+        for split in sorted(HELD_OUT_SPLITS):
             for document in read_split(folder, split):
                 label = name if by == "domain" else document["group"]
                 if label and not _HASH.fullmatch(label):

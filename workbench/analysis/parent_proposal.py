@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-
 from sqlalchemy.orm import Session
 
-from engine.config import PAPER_BLOCKS, adapting_rate
+from engine.config import adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
 from workbench.answers.posteriors import ParentProposal
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import can_be_parent, first_of_line
 from workbench.registry.mixtures import mixture_row
@@ -18,7 +19,7 @@ from workbench.store.storage import Storage
 from workbench.tables import Evaluation, Expert, Mixture
 
 
-def unscored_parents(session: Session, mixture: str, domain: str, split: str = "dev") -> tuple[list[str], int]:
+def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
     """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
     possible = _possible(mixture_row(session, mixture))
     scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
@@ -26,7 +27,13 @@ def unscored_parents(session: Session, mixture: str, domain: str, split: str = "
 
 
 def nearest_parent(
-    session: Session, storage: Storage, mixture: str, domain: str, *, split: str = "dev", num_blocks: int = PAPER_BLOCKS
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    domain: str,
+    *,
+    split: HeldOutSplit = "dev",
+    num_blocks: int = PAPER_BLOCKS,
 ) -> ParentProposal:
     """The parent that a training would choose, with the posterior of every possible one of the mixture.
 
@@ -80,11 +87,11 @@ def _possible(row: Mixture) -> list[Expert]:
     return [member.expert for member in row.members if can_be_parent(member.expert)]
 
 
-def score_line(mixture: str, domain: str, split: str = "dev") -> str:
+def score_line(mixture: str, domain: str, split: HeldOutSplit = "dev") -> str:
     """The command that scores what a proposal needs."""
-    return f"workbench evaluate run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
+    return evaluate_command(mixture, split, "--domains", domain)
 
 
-def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str, Evaluation] | None:
+def _scores(session: Session, row: Mixture, domain: str, split: HeldOutSplit) -> dict[str, Evaluation] | None:
     experts = _possible(row)
     return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)

@@ -14,6 +14,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.statistics.perplexity import perplexity_of
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.comparable import comparable
 from workbench.answers.perplexities import Cells, Measure, PerplexityTable, own_expert
 from workbench.errors import BadSpec
@@ -31,7 +32,7 @@ def register_evaluation(
     *,
     expert_id: str,
     domain_id: str,
-    split: str,
+    split: HeldOutSplit,
     block_size: int,
     num_tokens: int,
     log_likelihood: float,
@@ -70,7 +71,7 @@ def register_evaluation(
 
 
 def list_evaluations(
-    session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
+    session: Session, *, expert: str | None = None, domain: str | None = None, split: HeldOutSplit | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
     statement = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
@@ -87,7 +88,7 @@ def newest_evaluation(session: Session) -> tuple[int, float]:
 
 
 def measure_for(
-    session: Session, mixture: str, split: str, block_size: int | None = None, max_tokens: int | None = None
+    session: Session, mixture: str, split: HeldOutSplit, block_size: int | None = None, max_tokens: int | None = None
 ) -> tuple[int, int]:
     """The block size and the most tokens of a domain to score a mixture with; what is given stands.
 
@@ -106,14 +107,14 @@ def measure_for(
     return block_size or usual, max_tokens or most
 
 
-def is_scored(session: Session, mixture: str, split: str, block_size: int) -> bool:
+def is_scored(session: Session, mixture: str, split: HeldOutSplit, block_size: int) -> bool:
     """Whether any expert of a mixture has scores of this block size."""
     ids = [one.id for one in _experts(session, mixture)]
     rows = select(Evaluation.id).where(Evaluation.expert_id.in_(ids), Evaluation.split == split)
     return session.scalar(rows.where(Evaluation.block_size == block_size).limit(1)) is not None
 
 
-def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> PerplexityTable:
+def perplexity_table(session: Session, mixture: str | None, split: HeldOutSplit = "test") -> PerplexityTable:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
     All numbers of a domain are of the same tokens (`comparable`).
@@ -121,7 +122,7 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
     return table_of(session, _experts(session, mixture), split)
 
 
-def table_of(session: Session, experts: Sequence[Expert], split: str) -> PerplexityTable:
+def table_of(session: Session, experts: Sequence[Expert], split: HeldOutSplit) -> PerplexityTable:
     """The same of these experts, in this order."""
     statement = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
     rows = session.scalars(statement.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import PAPER_BLOCKS
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.registry.experts import domains_of
@@ -27,10 +28,10 @@ def posterior_map(
     storage: Storage,
     mixture: str,
     *,
-    split: str = "dev",
+    split: HeldOutSplit = "dev",
     num_blocks: int = PAPER_BLOCKS,
     evidence: AnyEvidence = "prefix",
-    newest_weight: float = 0.7,
+    newest_weight: float = PAPER_NEWEST_WEIGHT,
     estimate: Estimate = "updating",
 ) -> PosteriorMap:
     """The posterior of each active expert after the first `num_blocks` full blocks of every scored domain.

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import PAPER_BLOCKS
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.comparable import comparable
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.answers.perplexities import (
@@ -29,6 +30,7 @@ from workbench.answers.perplexities import (
     MixedScores,
 )
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
+from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.experts import domains_of
@@ -51,7 +53,7 @@ def mix_scores(
     storage: Storage,
     request: MixtureRequest | str,
     *,
-    split: str = "test",
+    split: HeldOutSplit = "test",
 ) -> MixedScores:
     """Every domain's perplexity under the mixture and under each expert alone."""
     started = time.perf_counter()
@@ -80,9 +82,9 @@ def compare_modes(
     storage: Storage,
     mixture: str,
     *,
-    split: str = "test",
+    split: HeldOutSplit = "test",
     evidence: AnyEvidence = "prefix",
-    newest_weight: float = 0.7,
+    newest_weight: float = PAPER_NEWEST_WEIGHT,
     num_blocks: int = PAPER_BLOCKS,
 ) -> InferenceModeComparison:
     """Every domain's perplexity under each of the paper's inference modes (tables 3 and 5).
@@ -142,7 +144,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def scored_domains(
     session: Session,
     planned: GenerationPlan,
-    split: str,
+    split: HeldOutSplit,
     *,
     block_size: int | None = None,
     max_tokens: int | None = None,
@@ -160,7 +162,7 @@ def scored_domains(
     return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
 
 
-def scored_sets(session: Session, planned: GenerationPlan, split: str) -> dict[Measure, list[Evaluation]]:
+def scored_sets(session: Session, planned: GenerationPlan, split: HeldOutSplit) -> dict[Measure, list[Evaluation]]:
     """Every text that all planned experts were scored on, by its measure, with the scores in the plan's order."""
     ids = [expert.id for expert in planned.experts]
     sets = _sets(session, planned, split)
@@ -168,7 +170,11 @@ def scored_sets(session: Session, planned: GenerationPlan, split: str) -> dict[M
 
 
 def _sets(
-    session: Session, planned: GenerationPlan, split: str, block_size: int | None = None, max_tokens: int | None = None
+    session: Session,
+    planned: GenerationPlan,
+    split: HeldOutSplit,
+    block_size: int | None = None,
+    max_tokens: int | None = None,
 ) -> dict[Measure, dict[str, Evaluation]]:
     """The scores of the model's members on each text, by expert."""
     query = (
@@ -192,7 +198,7 @@ def shared_scores(
     session: Session,
     experts: Sequence[Expert],
     domain_id: str,
-    split: str,
+    split: HeldOutSplit,
     block_size: int | None = None,
     num_blocks: int = 0,
 ) -> dict[str, Evaluation] | None:
@@ -303,7 +309,7 @@ def _same_text(
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
             f"“{planned.model}” are not measured.",
-            f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
+            f"Save the gate in the mixture and evaluate it again: {evaluate_command(planned.model)}.",
         )
     kept = storage.kept(artifact)
     _require_same_text(kept, storage.kept(evaluation.artifact))
@@ -329,7 +335,7 @@ def estimate_shares(
     mixture: str,
     domain: str,
     *,
-    split: str = "dev",
+    split: HeldOutSplit = "dev",
     num_blocks: int = PAPER_BLOCKS,
     evidence: AnyEvidence = "prefix",
 ) -> EstimatedPrior:
@@ -342,7 +348,7 @@ def estimate_shares(
     if evaluations is None:
         raise ScoresError(
             f"The {split} text of “{domain}” is not scored under every expert of “{mixture}”.",
-            f"Score it: workbench evaluate run {mixture} --split {split}.",
+            f"Score it: {evaluate_command(mixture, split)}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)
     shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import counted, load, places
 from workbench.answers.posteriors import Passage, TokenComparison
 from workbench.registry.corpora import domain_row
@@ -32,7 +33,7 @@ def compare_tokens(
     expert: str,
     rival: str,
     *,
-    split: str = "test",
+    split: HeldOutSplit = "test",
     num_passages: int = 3,
     max_tokens: int = 200,
 ) -> TokenComparison:
@@ -78,7 +79,7 @@ def compare_tokens(
     )
 
 
-def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: str) -> list[Evaluation]:
+def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: HeldOutSplit) -> list[Evaluation]:
     """The evaluations of both experts on the most tokens that both were scored on."""
     query = (
         select(Evaluation)
@@ -100,7 +101,7 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: st
 
 
 def _text(
-    session: Session, storage: Storage, domain: Domain, expert: Expert, split: str, block_size: int
+    session: Session, storage: Storage, domain: Domain, expert: Expert, split: HeldOutSplit, block_size: int
 ) -> tuple[Tokens, Tokenizer]:
     from engine.text.blocks import Tokens
     from engine.text.chat.template import load_chat_template

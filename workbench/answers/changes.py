@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from engine.mixing.evidence import AnyEvidence
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 
 
@@ -33,7 +34,7 @@ class Forgetting(Answer):
 
     before: str
     after: str
-    split: str
+    split: HeldOutSplit
     domains: list[DomainChange]
     averages: dict[str, MeanChange] = Field(description="Of the targets (`target`), and by role of the others.")
 
@@ -61,7 +62,7 @@ class RemovalTable(Answer):
     """What removing each expert of a mixture costs."""
 
     mixture: str
-    split: str
+    split: HeldOutSplit
     evidence: AnyEvidence
     num_blocks: int
     rows: list[ExpertRemoval]

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 from workbench.answers.perplexities import DomainMeasure
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -55,7 +56,7 @@ class Retention(Answer):
 
     retain: str
     targets: list[str]
-    split: str
+    split: HeldOutSplit
     rows: list[RetentionRow]
     left_out: list[str] = Field(description="Experts with another tokenizer.")
     measures: list[DomainMeasure] = Field(description="Of the domains that are scored.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from engine.text.split_names import Split
 from workbench.answers.base import Answer
 
 
@@ -23,7 +24,7 @@ class ClusteredDocument(Answer):
     text: str
     source: str
     domain: str
-    split: str
+    split: Split
     cluster: int = Field(description="Number of its cluster.")
     is_fitted: bool
     is_pinned: bool

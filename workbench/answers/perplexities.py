@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer
 
 Cells = list[list[float | None]]  # expert × domain; None where nothing was measured
@@ -135,7 +136,7 @@ class ClusterGrid(Answer):
 
     mixture: str
     experts: list[str]
-    split: str
+    split: HeldOutSplit
     temperatures: list[float]
     top_ks: list[int]
     perplexity: list[list[float]] = Field(description="Over the tokens of all domains.")

@@ -7,6 +7,7 @@ from pydantic import Field
 from engine.config import ServePrecision
 from engine.events import GateWeights
 from engine.mixing.evidence import AnyEvidence
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer, JsonObject
 
 Weights = list[list[float]]  # token × expert
@@ -80,7 +81,7 @@ class PosteriorMap(Answer):
 
     experts: list[str]
     homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")
-    split: str
+    split: HeldOutSplit
     evidence: AnyEvidence
     estimate: str
     num_blocks: int = Field(description="Blocks of each domain at most.")
@@ -99,7 +100,7 @@ class ParentProposal(Answer):
     perplexity: dict[str, float] = Field(description="By expert, over the tokens of the same blocks.")
     num_blocks: int
     block_size: int
-    split: str
+    split: HeldOutSplit
     learning_rate: float | None = Field(
         description="The default of a training: a tenth of what the parent was first trained with; None if unknown."
     )
@@ -126,7 +127,7 @@ class TokenComparison(Answer):
     domain: str
     expert: str
     rival: str
-    split: str
+    split: HeldOutSplit
     num_passages: int
     num_documents: int
     overall: float = Field(description="Mean difference over all tokens (nats).")
@@ -139,7 +140,7 @@ class PriorSource(Answer):
 
     mixture: str
     domain: str
-    split: str
+    split: HeldOutSplit
     num_blocks: int
     block_size: int
     evidence: AnyEvidence

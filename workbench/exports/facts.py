@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
 from engine.text.dataset_source import DatasetSource
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import num_counted_tokens, perplexity
 from workbench.hub_names import hub_origin
 from workbench.registry.experts import IMPORTED, domains_of, parameters_of
@@ -40,7 +41,7 @@ class Score:
     """A perplexity on held-out text."""
 
     domain: str
-    split: str
+    split: HeldOutSplit
     num_tokens: int
     perplexity: float
 

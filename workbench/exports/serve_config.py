@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from engine.methods.registry import method_of
 from workbench.answers.exports import LeftOut, ServeConfig, ServedAdapter, Server
 from workbench.errors import BadSpec
+from workbench.formatting.shell_command import shell_command
 from workbench.outputs import output_complaints
 from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
@@ -121,5 +122,5 @@ def _script(config: ServeConfig) -> str:
 
 
 def _export(expert: str, folder: str, format: str) -> str:
-    command = ["workbench", "expert", "export", expert, folder, "--format", format, "--here"]
-    return f"[ -d {shlex.quote(folder)} ] || {shlex.join(command)}"
+    command = shell_command("expert", "export", expert, folder, "--format", format, "--here")
+    return f"[ -d {shlex.quote(folder)} ] || {command}"

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from engine.errors import DamagedFile, Problem
 from workbench.answers.integrity import Dependent
+from workbench.formatting.shell_command import shell_command
 from workbench.integrity.check import dependents
 from workbench.registry.database import reading
 from workbench.settings import Settings
@@ -48,7 +49,7 @@ def _without(thing: str, names: list[str]) -> str:
     """How the other experts of a mixture go on; nothing where several are damaged, as with their base."""
     if thing != "expert" or len(names) > 1:
         return ""
-    return f"To use mixtures without it, switch it off: `workbench expert disable {names[0]}`. "
+    return f"To use mixtures without it, switch it off: `{shell_command('expert', 'disable', names[0])}`. "
 
 
 def _names(needed_by: list[Dependent], thing: str) -> list[str]:

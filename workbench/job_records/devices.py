@@ -50,7 +50,8 @@ def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNee
     except BadSpec:  # its plug-in is not installed here
         return DeviceNeed()
     if requested := int(spec.get("num_gpus", 0)):
-        return DeviceNeed(requested, is_required=True)
+        # Slurm leases GPUs itself.
+        return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True)
     spread = max(1, settings.processes) if described.uses_processes else 1
     return DeviceNeed(spread if described.uses_gpu else 0)
 
@@ -86,7 +87,7 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     if not need.count or (not pool.uuids and not need.is_required):
         return []
     order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.address, Device.uuid)
-    rows = list(session.scalars(_for_update(_in_pool(pool).order_by(Device.uuid, Device.host))))
+    rows = list(session.scalars(_for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
     busy, own = _held(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
     free = [own[uuid] for uuid in ranked if uuid in own and uuid not in busy]
@@ -100,14 +101,17 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
 
 def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:
     """How many GPUs of a pool are free, and the ids of the jobs that have leased the others."""
-    rows = session.scalars(_in_pool(pool)).all()
+    rows = session.scalars(_in_pool(session, pool)).all()
     busy, own = _held(session, rows), {row.uuid for row in rows if row.host == pool.host}
     return len(own - set(busy)), {job.id for job in busy.values()}
 
 
-def _in_pool(pool: DevicePool) -> Select[Device]:
-    """The rows of a pool's GPUs, which another host may have, too: containers of one machine are hosts of their own."""
-    return select(Device).where(Device.uuid.in_(pool.uuids))
+def _in_pool(session: Session, pool: DevicePool) -> Select[Device]:
+    """The rows of a pool's GPUs that are there now.
+
+    Another host may have the same ones: containers of one machine are hosts of their own.
+    """
+    return select(Device).where(Device.uuid.in_(pool.uuids), Device.seen_until >= database_clock.now(session))
 
 
 def _held(session: Session, rows: Iterable[Device]) -> dict[str, Job]:

@@ -16,7 +16,8 @@ from workbench.access import audit
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
 from workbench.job_records.event_kinds import UPLOAD
-from workbench.job_records.leases import add_event, end_waiting, waits
+from workbench.job_records.leases import add_event, end_waiting, has_expired, is_expired, stop_without_worker, waits
+from workbench.job_states import ACTIVE, UNFINISHED, UNSUCCESSFUL, Ending, ShownState
 from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import DeviceCard, EventCard, JobCard, MetricPoint
 from workbench.registry.valid_text import plain
@@ -39,7 +40,6 @@ from workbench.tables import (
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs in a list, unless a limit is given
-UNFINISHED = ("queued", "running", "paused")
 
 
 # creating -----------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def create_job(
     session.flush()
     session.add_all(JobDependency(job_id=job.id, after_id=row.id) for row in before)
     add_event(session, job.id, "Queued.")
-    if any(row.state in ("failed", "cancelled") for row in before):
+    if any(row.state in UNSUCCESSFUL for row in before):
         end_waiting(session)
     return job.id
 
@@ -81,14 +81,14 @@ _SUBJECTS = ("name", "expert", "mixture", "clustering")  # fields of specs
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
     """Requests a running job to stop; a job without a worker stops immediately. Repeating it is harmless."""
     job = _row(session, job_id, lock=True)
-    final = "cancelled" if how == "cancel" else "paused"
+    final: Ending = "cancelled" if how == "cancel" else "paused"
     if job.state == final:
         return
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", f"to {how} it")
     audit.record(session, how, job.kind, job.title)
-    if job.state != "running" or (job.lease_until or 0.0) < database_clock.now(session):
-        _stop_now(session, job, final)
+    if job.state != "running" or is_expired(job, database_clock.now(session)):
+        stop_without_worker(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
         job.stop_requested = how
         add_event(session, job_id, f"{how.capitalize()} requested.")
@@ -106,7 +106,7 @@ def resume(session: Session, job_id: str) -> None:
 def retry(session: Session, job_id: str) -> None:
     """Queues a failed or cancelled job again, with the jobs that ended only because they waited for it."""
     job = _row(session, job_id, lock=True)
-    if job.state not in ("failed", "cancelled"):
+    if job.state not in UNSUCCESSFUL:
         raise _wrong_state(job, "failed or cancelled", "to retry it")
     if before := _failed_before(session, job_id):
         raise JobError(
@@ -180,14 +180,6 @@ def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
     return JobError(problem, _ALTERNATIVES[job.state].format(id=job.id))
 
 
-def _stop_now(session: Session, job: Job, state: str) -> None:
-    job.state, job.stop_requested, job.owner = state, "", ""
-    job.lease_until = job.eta_seconds = job.eta_soonest = job.eta_latest = None
-    job.finished_at = database_clock.now(session) if state == "cancelled" else None
-    add_event(session, job.id, f"{state.capitalize()}.")
-    end_waiting(session)
-
-
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
     job.failure = None
@@ -198,9 +190,7 @@ def _queue_again(session: Session, job: Job, message: str) -> None:
 
 def _failed_before(session: Session, job_id: str) -> list[str]:
     statement = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
-    return list(
-        session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"])))
-    )
+    return list(session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(UNSUCCESSFUL))))
 
 
 def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
@@ -281,7 +271,7 @@ def _canonical_spec(job: Job) -> str:
 def list_jobs(
     session: Session,
     *,
-    state: str | Iterable[str] | None = None,
+    state: ShownState | Iterable[ShownState] | None = None,
     kind: str | None = None,
     limit: int = NEWEST,
     offset: int = 0,
@@ -302,7 +292,7 @@ def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
     return list(session.scalars(statement.order_by(Job.created_at.desc(), Job.id).limit(limit)))
 
 
-def count_by_state(session: Session) -> dict[str, int]:
+def count_by_state(session: Session) -> dict[ShownState, int]:
     """The number of jobs in each state, as cards show it."""
     state = _shown_state(database_clock.now(session)).label("shown")
     return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
@@ -327,8 +317,7 @@ def metrics(session: Session, job_id: str, name: str | None = None, after_step: 
 
 
 def _shown_state(now: float) -> ColumnElement[str]:
-    silent = and_(Job.state == "running", Job.lease_until < now)
-    return case((silent, literal("interrupted", String)), else_=Job.state)
+    return case((has_expired(now), literal("interrupted", String)), else_=Job.state)
 
 
 def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
@@ -345,7 +334,7 @@ def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
 def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list[DeviceCard]]:
     """The GPUs that each job has leased, by id, and all that there are where a job may wait for one."""
     leased: dict[str, list[str]] = {job.id: [] for job in jobs}
-    devices = list_devices(session) if any(job.state in ("queued", "running") for job in jobs) else []
+    devices = list_devices(session) if any(job.state in ACTIVE for job in jobs) else []
     for one in devices:
         if one.holder and one.holder.job_id in leased:
             leased[one.holder.job_id].append(f"{one.host}/{one.number}")
@@ -397,6 +386,5 @@ _COMPUTED = ("state", "after", "gpus", "waits_for")
 
 
 def _card(job: Job, now: float, **computed: Any) -> JobCard:
-    is_silent = job.state == "running" and (job.lease_until or 0.0) < now
     same = {name: getattr(job, name) for name in JobCard.model_fields if name not in _COMPUTED}
-    return JobCard(**same, state="interrupted" if is_silent else job.state, **computed)
+    return JobCard(**same, state="interrupted" if is_expired(job, now) else job.state, **computed)

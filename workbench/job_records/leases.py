@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
@@ -17,11 +17,10 @@ from sqlalchemy.orm import Session, aliased
 from workbench import database_clock
 from workbench.errors import LeaseLost
 from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.job_states import UNSUCCESSFUL, Ending, JobState
 from workbench.registry.cards import Failure
 from workbench.registry.valid_text import plain
 from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
-
-Ending = Literal["done", "failed", "cancelled", "paused"]
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
@@ -38,20 +37,18 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
     made progress are not counted.
     """
     now = database_clock.now(session)
-    restarts_count = and_(Job.state == "running", _has_progressed())
+    is_free = or_(Job.state == "queued", has_expired(now))
     statement = (
         update(Job)
-        .where(Job.id == job_id, _is_free(now), Job.stop_requested == "", ~waits())
-        .where(or_(Job.attempt < max_attempts, restarts_count))
-        .values(state="running", fence=Job.fence + 1, owner=owner[:120])
-        .values(attempt=case((restarts_count, 1), else_=Job.attempt + 1))
+        .where(Job.id == job_id, is_free, Job.stop_requested == "", ~waits(), _attempts_left(max_attempts))
+        .values(state="running", fence=Job.fence + 1, owner=owner[:120], attempt=_counted_attempts() + 1)
         .values(lease_until=now + lease_seconds, started_at=now, finished_at=None)
         .values(error="", next_step="", failure=None)
         .returning(Job.fence)
     )
     fence: int | None = session.execute(_without_sync(statement)).scalar_one_or_none()
     if fence is None:
-        if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
+        if session.scalar(select(Job.id).where(Job.id == job_id, is_free)) is not None:
             # It waits, or can never start: then its row gets the reason.
             expire(session, now, max_attempts, lease_seconds)
         return None
@@ -67,6 +64,11 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float) -> st
     if stop_request is None:
         raise _lost(job_id, fence)
     return stop_request
+
+
+def stop_request(session: Session, job_id: str) -> str:
+    """The stop request of a job, as `renew` returns it, without writing."""
+    return session.scalar(select(Job.stop_requested).where(Job.id == job_id)) or ""
 
 
 def record(
@@ -110,7 +112,7 @@ def finish(
     values["failure"] = failure.model_dump(exclude_none=True) if failure else None
     if state == "done":
         values["progress"] = 1.0
-    _write(session, job_id, fence, _ended(session, state) | values)
+    _write(session, job_id, fence, _without_worker(session, state) | values)
     add_event(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
     end_waiting(session)
 
@@ -128,9 +130,22 @@ def release(
     The attempt counts unless it ended normally: a worker may be stopped any number of times. After an attempt that made
     progress, the count restarts.
     """
-    counted = Job.attempt if attempt_counts else Job.attempt - 1
-    _write(session, job_id, fence, _ended(session, "queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
+    attempt = _counted_attempts(0 if attempt_counts else 1)
+    _write(session, job_id, fence, _without_worker(session, "queued") | {"attempt": attempt})
     add_event(session, job_id, f"Back in the queue: {cause}")
+
+
+# the rules ----------------------------------------------------------------------------------------
+
+
+def has_expired(now: float) -> ColumnElement[bool]:
+    """The condition that the lease of a running job is over: its worker is silent."""
+    return and_(Job.state == "running", Job.lease_until < now)
+
+
+def is_expired(job: Job, now: float) -> bool:
+    """The same of a row."""
+    return job.state == "running" and (job.lease_until or 0.0) < now
 
 
 def has_progressed(session: Session, job_id: str) -> bool:
@@ -138,15 +153,25 @@ def has_progressed(session: Session, job_id: str) -> bool:
     return session.scalar(select(Job.id).where(Job.id == job_id, _has_progressed())) is not None
 
 
+def has_attempts_left(session: Session, job_id: str, max_attempts: int) -> bool:
+    """Whether another attempt at a job is allowed."""
+    return session.scalar(select(Job.id).where(Job.id == job_id, _attempts_left(max_attempts))) is not None
+
+
+def _attempts_left(max_attempts: int) -> ColumnElement[bool]:
+    return _counted_attempts() < max_attempts
+
+
+def _counted_attempts(forgiven: int = 0) -> ColumnElement[int]:
+    """The attempts that count towards the maximum: after one that made progress, the count restarts."""
+    return case((_has_progressed(), 0), else_=Job.attempt - forgiven)
+
+
 def _has_progressed() -> ColumnElement[bool]:
     since = Job.started_at
     saved = exists().where(JobEvent.job_id == Job.id, JobEvent.at >= since, JobEvent.kind == CHECKPOINT)
     made = exists().where(Artifact.job_id == Job.id, Artifact.created_at >= since)  # such as the scores of a domain
     return or_(saved.correlate(Job), made.correlate(Job))
-
-
-def _is_free(now: float) -> ColumnElement[bool]:
-    return or_(Job.state == "queued", and_(Job.state == "running", Job.lease_until < now))
 
 
 def _mine(job_id: str, fence: int) -> Update:
@@ -168,12 +193,12 @@ def _lost(job_id: str, fence: int) -> LeaseLost:
     return LeaseLost(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
-def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool:
+def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:
     is_same = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
     return session.scalar(is_same) is not None
 
 
-def _ended(session: Session, state: str) -> dict[str, Any]:
+def _without_worker(session: Session, state: JobState) -> dict[str, Any]:
     """The values of a row without a worker."""
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
@@ -204,13 +229,12 @@ def expire(session: Session, now: float, max_attempts: int, lease_seconds: float
     if math.isfinite(lease_seconds):
         too_long = update(Job).where(Job.state == "running", Job.lease_until > now + lease_seconds)
         session.execute(_without_sync(too_long.values(lease_until=now + lease_seconds)))
-    silent = select(Job).where(Job.state == "running", Job.lease_until < now).order_by(Job.id)
-    taken = list(session.scalars(_for_update(silent)))
+    taken = list(session.scalars(_for_update(select(Job).where(has_expired(now)).order_by(Job.id))))
     for job in taken:
         _take_back(session, job, max_attempts)
-    worn_out = select(Job).where(Job.state == "queued", Job.attempt >= max_attempts).order_by(Job.id)
+    worn_out = select(Job).where(Job.state == "queued", ~_attempts_left(max_attempts)).order_by(Job.id)
     for job in session.scalars(_for_update(worn_out)):
-        _fail(session, job, f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
+        _fail(session, job)
     end_waiting(session)
     return [job.id for job in taken]
 
@@ -225,7 +249,7 @@ def end_waiting(session: Session) -> None:
         select(Job, before.title, before.state)
         .join(JobDependency, JobDependency.job_id == Job.id)
         .join(before, before.id == JobDependency.after_id)
-        .where(Job.state == "queued", before.state.in_(["failed", "cancelled"]))
+        .where(Job.state == "queued", before.state.in_(UNSUCCESSFUL))
         .order_by(Job.id, before.state.desc())
     )
     while rows := session.execute(_for_update(hopeless, of=Job)).all():
@@ -245,22 +269,28 @@ def waits() -> ColumnElement[bool]:
 
 def _take_back(session: Session, job: Job, max_attempts: int) -> None:
     if job.stop_requested:
-        state = "cancelled" if job.stop_requested == "cancel" else "paused"
-        _set(job, _ended(session, state))
-        add_event(session, job.id, f"{state.capitalize()}: its worker stopped responding after the stop request.")
-    elif not (restarts_count := has_progressed(session, job.id)) and job.attempt >= max_attempts:
-        _fail(session, job, f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
+        state: Ending = "cancelled" if job.stop_requested == "cancel" else "paused"
+        stop_without_worker(session, job, state, "its worker stopped responding after the stop request.")
+    elif not has_attempts_left(session, job.id, max_attempts):
+        _fail(session, job)
     else:
-        _set(job, _ended(session, "queued") | ({"attempt": 0} if restarts_count else {}))
+        _set(job, _without_worker(session, "queued") | {"attempt": _counted_attempts()})
         add_event(session, job.id, "Back in the queue: its worker stopped responding.")
 
 
-def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
-    _end(session, job, "failed", error, next_step)
+def stop_without_worker(session: Session, job: Job, state: Ending, cause: str = "") -> None:
+    """Ends or pauses a job that no worker has."""
+    _set(job, _without_worker(session, state))
+    add_event(session, job.id, f"{state.capitalize()}{f': {cause}' if cause else '.'}")
+    end_waiting(session)
 
 
-def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
-    _set(job, _ended(session, state) | {"error": error, "next_step": next_step, "failure": None})
+def _fail(session: Session, job: Job) -> None:
+    _end(session, job, "failed", f"The worker process died {job.attempt} times without an error message.", _SEE_LOG)
+
+
+def _end(session: Session, job: Job, state: JobState, error: str, next_step: str) -> None:
+    _set(job, _without_worker(session, state) | {"error": error, "next_step": next_step, "failure": None})
     add_event(session, job.id, f"{state.capitalize()}: {error}")
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from engine.text.streams import printable
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.job_states import UNFINISHED
 from workbench.kinds.catalog import kind_named
 from workbench.kinds.kind import Kind
 from workbench.kinds.registry_object import RegistryObject, What
@@ -48,7 +49,7 @@ class RegistryForecast:
         self._session = session
         self._coming: set[RegistryObject] = set()
         self._any_domain = False
-        for job in session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"]))):
+        for job in session.scalars(select(Job).where(Job.state.in_(UNFINISHED))):
             with suppress(BadSpec):  # of a plug-in that is no longer installed
                 self.expect(parse_spec(job.spec))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import PurePath
 
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -23,7 +23,7 @@ def command_of(spec: Replicate) -> str:
     novel = ["--domains", ",".join(spec.domains), "--novel", ",".join(spec.novel)]
     text = [corpus_of(spec)] if spec.imports else novel
     chosen = ["--size", spec.size, "--seeds", str(spec.seeds), "--name", spec.name]
-    return shlex.join(["workbench", "replicate", spec.paper, *text, *chosen, *_own(spec), "--here"])
+    return shell_command("replicate", spec.paper, *text, *chosen, *_own(spec), "--here")
 
 
 def _own(spec: Replicate) -> list[str]:

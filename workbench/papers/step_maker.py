@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.config import ModelConfig, TrainingConfig
+from engine.text.split_names import HeldOutSplit
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.training.make_seed import MakeSeed
@@ -47,7 +48,7 @@ class Maker:
         self,
         run: Run,
         mixture: str,
-        split: str,
+        split: HeldOutSplit,
         domains: Sequence[str],
         needs: Sequence[str],
         experts: Sequence[str] = (),

@@ -6,8 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import JsonObject
 from workbench.answers.posteriors import PriorSource
+from workbench.job_states import ShownState
 
 
 class Card(BaseModel):
@@ -237,7 +239,7 @@ class JobCard(Card):
     kind: str
     title: str
     spec: JsonObject
-    state: str  # queued, running, interrupted, paused, done, failed, cancelled
+    state: ShownState
     priority: int = 0  # of the jobs that wait, the highest starts first
     attempt: int
     stop_requested: str
@@ -304,7 +306,7 @@ class MetricPoint(Card):
 class EvaluationCard(Card):
     expert: str
     domain: str
-    split: str
+    split: HeldOutSplit
     block_size: int
     num_tokens: int
     perplexity: float

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from engine.text.split_names import Split
 from workbench.answers.documents import Document
 from workbench.errors import BadSpec, StorageError
 from workbench.names import by_name, clean_name, ensure_free
@@ -57,7 +58,7 @@ def training_domains(session: Session) -> list[str]:
 
 
 def preview_documents(
-    session: Session, storage: Storage, name: str, split: str = "train", limit: int = 20, offset: int = 0
+    session: Session, storage: Storage, name: str, split: Split = "train", limit: int = 20, offset: int = 0
 ) -> list[Document]:
     """Some documents of a domain."""
     from engine.text.split import read_split  # here, because only previews need Arrow

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import InUse
+from workbench.job_states import UNFINISHED
 from workbench.kinds.catalog import known_kinds
 from workbench.tables import Job
 
@@ -32,7 +33,7 @@ def unfinished_jobs(
     A job without named domains uses all domains, so it needs every one. For names of clusters pass their `clustering`:
     jobs on others do not count.
     """
-    jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
+    jobs = session.scalars(select(Job).where(Job.state.in_(UNFINISHED)))
     wanted = set(names)
     return [
         job.title

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Hits, Ints, Loss, Place
+from engine.text.split_names import HeldOutSplit
 from workbench.replications.sizes import Size
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class ScoredText:
     domain: str
     scores: Scores
 
-    def load(self, experts: Sequence[str], split: str) -> Loaded | None:
+    def load(self, experts: Sequence[str], split: HeldOutSplit) -> Loaded | None:
         """Scores of experts [E, X] on this text; None unless all exist for the same tokens and at least one block."""
         from engine.inference.scores import block_documents, open_scores
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import Checked, ModelConfig, TrainingConfig
+from engine.mixing.papers import PAPER_BLOCKS
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
@@ -23,7 +24,7 @@ class Size(Checked):
     max_bytes: int | None  # of text per domain
     piece_length: int | None = None  # characters of a document at most, in text that it imports
     test_tokens: int  # per domain
-    prior_blocks: int = 100  # DEMix §5.1: “100 sequences”
+    prior_blocks: int = PAPER_BLOCKS
 
     @property
     def block_size(self) -> int:

@@ -28,6 +28,7 @@ from workbench.answers.posteriors import Manifest, ManifestExpert, TextPosterior
 from workbench.answers.server import CacheUse, DraftUse, LoadedBase
 from workbench.clustering_cache import ClusteringCache
 from workbench.errors import NotFound
+from workbench.formatting.shell_command import shell_command
 from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.aliases import model_row
@@ -259,7 +260,8 @@ def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, f
 def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
     if disabled == [model]:
         problem = f"The expert “{model}” is disabled in the registry."
-        return MixtureError(problem, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
+        command = shell_command("expert", "enable", model)
+        return MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
     of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
     return MixtureError(
         f"“{model}” has no active expert with a weight above 0.{of_these}",
@@ -372,7 +374,7 @@ class Host:
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """Scores a prompt: its tokens, with the mixture's log-probability of each (nats) and the most probable ones."""
-        from engine.inference.generate import read_prompt
+        from engine.inference.read_text import read_prompt
 
         models, keys = self._models(plan), [expert.id for expert in plan.experts]
         with self._using(plan):
@@ -380,7 +382,7 @@ class Host:
 
     def posterior(self, plan: GenerationPlan, text: str) -> TextPosterior:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
-        from engine.inference.generate import read_text
+        from engine.inference.read_text import read_text
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         with self._using(plan):

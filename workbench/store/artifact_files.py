@@ -11,6 +11,7 @@ from typing import Any
 from engine.files import EXPERT_CARD, MANIFEST
 from engine.methods.base_card import SHARED_FILE
 from engine.methods.registry import method_of_card
+from workbench.store import artifact_kinds
 from workbench.store.row_records import Rows
 from workbench.tables import new_id
 
@@ -26,13 +27,13 @@ def rows_of_files(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows
     """
     try:
         if (folder / _SUMMARY).is_file():
-            return "documents", _corpus(folder)
+            return artifact_kinds.DOCUMENTS, _corpus(folder)
         if (folder / EXPERT_CARD).is_file():
             return _expert(folder, by_sha256)
         if (folder / SHARED_FILE).is_file():
-            return "demix-base", {}
+            return artifact_kinds.BASE, {}
         if (folder / _MODEL).is_file() and (folder / "tokenizer.json").is_file():
-            return "seed", _seed(folder)
+            return artifact_kinds.SEED, _seed(folder)
     except (OSError, KeyError, TypeError) as error:
         raise ValueError(f"its files cannot be read ({error})") from error
     raise ValueError(UNKNOWN_OWNER)

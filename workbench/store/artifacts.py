@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench import database_clock
+from workbench.job_states import UNFINISHED
 from workbench.store import tombstones
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Evaluation, Job
@@ -66,7 +67,7 @@ def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path
     A folder stays while it is younger than the grace period, or than an unfinished job, which may have made it and
     registers it only at its end. Copies of what another machine deleted count as deleted here, too.
     """
-    oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"])))
+    oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(UNFINISHED)))
     if oldest is not None:
         grace_seconds = max(grace_seconds, time.time() - oldest)
     known = known_ids(session)

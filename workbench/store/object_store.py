@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.extras import require_extras
-from engine.files import MANIFEST, new_file, new_folder, sha256_of
+from engine.files import MANIFEST, aside_pattern, new_file, new_folder, sha256_of
 from workbench.errors import StorageError, StoreFailed
 
 ARTIFACTS, CHECKPOINTS = "artifacts", "checkpoints"  # in a store: folders named by artifacts and by jobs
@@ -165,7 +165,7 @@ class ObjectStore:
 
     def _remove_temporary_files(self, before: float) -> list[str]:
         removed, root = [], Path(self._place(""))
-        for path in root.rglob(".*.new"):
+        for path in root.rglob(aside_pattern()):
             with suppress(FileNotFoundError):
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink()

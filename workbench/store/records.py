@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.files import new_file
+from engine.files import aside_pattern, new_file
 
 DELETED_AT = "deleted_at"  # in the record of an artifact that was deleted from the registry
 
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 def remove_leftovers(folder: Path, older_than_seconds: float = LEFT_SECONDS) -> list[Path]:
     """Deletes temporary files of writers that died; returns their former paths."""
     removed = []
-    for path in folder.glob(".*.new"):
+    for path in folder.glob(aside_pattern()):
         with suppress(OSError):
             if path.is_file() and path.stat().st_mtime < time.time() - older_than_seconds:
                 path.unlink()

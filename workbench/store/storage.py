@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import DamagedFile
-from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, sha256_of
+from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, read_temporary, sha256_of
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, ObjectStore, object_store
@@ -27,7 +27,6 @@ from workbench.tables import Artifact
 OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
-_ASIDE = re.compile(r"\.(?P<id>[0-9a-f]{32})\.\d+\.(?P<what>new|old)")
 _ALMOST_NOTHING_BYTES = 1 << 20
 
 
@@ -217,12 +216,11 @@ class Storage:
             return False
         if _ID.fullmatch(path.name):
             return path.name not in known_ids and not self.records.is_live(path.name)
-        aside = _ASIDE.fullmatch(path.name)
-        if aside is None:
+        id, was_there = read_temporary(path) or ("", False)
+        if not _ID.fullmatch(id):
             return False  # not ours
-        is_needed = aside["id"] in known_ids or self.records.is_live(aside["id"])
-        if aside["what"] == "old" and is_needed and not self.place(aside["id"]).exists():
-            path.rename(self.place(aside["id"]))  # the writer died between its two renames
+        if was_there and (id in known_ids or self.records.is_live(id)) and not self.place(id).exists():
+            path.rename(self.place(id))  # the writer died between its two renames
             return False
         return True
 

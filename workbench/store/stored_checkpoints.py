@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine.files import new_file, sha256_of
+from engine.files import aside_of, new_file, sha256_of
 from workbench.errors import StorageError, StoreFailed
 from workbench.store.object_store import CHECKPOINTS, ObjectStore
 
@@ -59,7 +59,7 @@ class StoredCheckpoints:
         return damaged
 
     def _replace(self, folder: Path, newest: _Index) -> list[str]:
-        aside = folder.with_name(f".{folder.name}.restored")
+        aside = aside_of(folder, "restored")
         shutil.rmtree(aside, ignore_errors=True)
         damaged = [name for name, sha256 in newest.files.items() if not self._get(sha256, _inside(aside, name))]
         aside.mkdir(parents=True, exist_ok=True)

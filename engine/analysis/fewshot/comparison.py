@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.analysis.fewshot.routing import Answers, equal, fixed_by_performance, updating_by_performance
 from engine.config import TaskRouting
+from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 
 ROUTINGS: tuple[TaskRouting, ...] = get_args(TaskRouting)
 Nearness = Callable[[int | None], Tensor]  # from top-k to log-weights [E, N]
@@ -48,7 +49,7 @@ def compare_routings(
     routings: Sequence[TaskRouting],
     top_ks: Sequence[int],
     *,
-    newest_weight: float = 0.7,
+    newest_weight: float = PAPER_NEWEST_WEIGHT,
     nearness: Nearness | None = None,
 ) -> Accuracies:
     """Accuracies on the test examples of one episode: each routing with each top-k below E, and with all experts.

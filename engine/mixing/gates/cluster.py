@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.config import MOST, knob
 from engine.mixing.gate_type import ClusteringGateConfig, GateType
+from engine.mixing.papers import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
@@ -19,14 +20,18 @@ class DistanceConfig(ClusteringGateConfig):
     """The settings of a gate that weighs by distances to clusters."""
 
     temperature: float = knob(
-        0.1,
+        PAPER_TEMPERATURE,
         "How soft the choice between clusters is (paper: 0.1; clusters of standardised vectors need 1 to 3); lower is "
         "sharper.",
         ge=1e-12,
         le=1e6,
     )
     distance_power: float = knob(
-        2.0, "The power of the distance to a cluster (paper: 2; code: 4).", title="Power of the distance", gt=0, le=100
+        PAPER_DISTANCE_POWER,
+        "The power of the distance to a cluster (paper: 2; code: 4).",
+        title="Power of the distance",
+        gt=0,
+        le=100,
     )
     freeze_after: int | None = knob(
         None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from engine.config import knob
 from engine.mixing.gate_type import GateType
 from engine.mixing.gates.posterior import EvidenceConfig
+from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
@@ -21,7 +22,7 @@ class UpdatingGateConfig(EvidenceConfig):
 
     kind: Literal["updating"] = "updating"
     newest_weight: float = knob(
-        0.7,
+        PAPER_NEWEST_WEIGHT,
         "Share of the newest block in the prior, 1 − λ (paper: 0.7; code: 0.3); 0: all blocks count alike.",
         ge=0,
         le=1,

@@ -31,7 +31,8 @@ from engine.text.blocks import (
     write_facts,
 )
 from engine.text.chat.conversations import Message, from_stored
-from engine.text.split import SPLITS, count_documents, read_split
+from engine.text.split import count_documents, read_split
+from engine.text.split_names import SPLITS, Split
 from engine.text.tokenizer import Tokenizer
 
 REPORT_EVERY = 256  # conversations
@@ -105,7 +106,7 @@ def layout(lengths: Sequence[int], block_size: int) -> list[list[Piece]]:
     return blocks
 
 
-def _encode(documents_folder: Path, split: str, encoder: ChatEncoder, folder: Path) -> Iterator[int]:
+def _encode(documents_folder: Path, split: Split, encoder: ChatEncoder, folder: Path) -> Iterator[int]:
     """Writes the tokens and marks of all conversations of a split in order; yields how many are done."""
     with (
         GrowingArray(folder / "ids.npy", ids_dtype(encoder.tokenizer)) as ids,

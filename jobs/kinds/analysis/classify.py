@@ -43,6 +43,7 @@ from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
 from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.requests.generation import GenerationPlan, PlannedExpert, plan
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
@@ -179,7 +180,9 @@ def _score_experts_of(
         for expert_id in experts:
             progress = replace(start, note=f"scoring {one.task.name}")
             fill = partial(_fill, model, expert_id, episode, one.options, progress)
-            folders[one.key(expert_id)] = yield from cached_artifact(work, one.key(expert_id), "answers", fill)
+            folders[one.key(expert_id)] = yield from cached_artifact(
+                work, one.key(expert_id), artifact_kinds.ANSWERS, fill
+            )
             start = replace(start, done=start.done + one.facts.num_prompts)
     return folders
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from workbench.analysis.calibration import calibrate_evidence
 from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
+from workbench.formatting.shell_command import shell_command, split_options
 from workbench.formatting.words import pluralize
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.cards import MixtureCard
@@ -51,10 +51,10 @@ def _sentence(session: Session, spec: Evaluate, block_size: int, num_missing: in
         return "No score was kept: the experts or the domains were deleted meanwhile."
     if not is_scored(session, spec.mixture, spec.split, block_size):
         return "Nothing could be scored: the base has no chat template for the conversations of these domains."
-    flag = "" if spec.split == "test" else f" --split {spec.split}"
+    command = shell_command("evaluate", "show", spec.mixture, *split_options(spec.split))
     return (
         f"Nothing to score: every expert of “{spec.mixture}” has scores of this {spec.split} text already, in blocks "
-        f"of {block_size} tokens. See them: workbench evaluate show {shlex.quote(spec.mixture)}{flag}. "
+        f"of {block_size} tokens. See them: {command}. "
         "With --again they are computed again."
     )
 

@@ -27,7 +27,8 @@ from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.models.families import load_model
-from engine.text.split import SPLITS, count_documents
+from engine.text.split import count_documents
+from engine.text.split_names import SPLITS
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
@@ -37,6 +38,7 @@ from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.registry.clusters.clusterings import pieces_key
 from workbench.registry.corpora import domain_row, training_domains
 from workbench.registry.seeds import seed_row
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import find_artifact
 
 AnyClusteringSpec = FindClusters | ClusterPart
@@ -98,7 +100,7 @@ def with_pieces(work: Work, inputs: Inputs) -> Generator[Event, None, Inputs]:
             folders.append(domain.documents())
             continue
         key = pieces_key(domain.id, domain.data_sha256, length)
-        folders.append((yield from cached_artifact(work, key, "pieces", partial(_cut, domain, length))))
+        folders.append((yield from cached_artifact(work, key, artifact_kinds.PIECES, partial(_cut, domain, length))))
     num_documents = sum(count_documents(folder, split) for folder in folders for split in SPLITS)
     return replace(inputs, num_documents=num_documents, cut=tuple(folders))
 
@@ -137,7 +139,7 @@ def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
         clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs))
         clusters.save(folder)
 
-    return (yield from cached_artifact(work, inputs.key(None), "clusters-part", fill))
+    return (yield from cached_artifact(work, inputs.key(None), artifact_kinds.CLUSTERING_PART, fill))
 
 
 def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Path]:
@@ -157,7 +159,7 @@ def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Pat
         documents.save(folder)
         mapped.save(folder)
 
-    return (yield from cached_artifact(work, inputs.key(shard), "clusters-part", fill))
+    return (yield from cached_artifact(work, inputs.key(shard), artifact_kinds.CLUSTERING_PART, fill))
 
 
 def open_part(folder: Path) -> tuple[ClusteredDocuments, Mapped]:

@@ -25,6 +25,7 @@ from workbench.formatting.words import pluralize
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import register_clustering, unequal_lengths
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Clustering
 
@@ -80,7 +81,7 @@ def _register(
     config = {"clusters": asdict(spec.clusters), "embedder": {**embedder, "max_tokens": spec.max_tokens}}
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.CLUSTERING, job_id=work.job_id)
         card = register_clustering(
             session,
             id=stable_id(work.job_id, "row"),

@@ -23,6 +23,7 @@ from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
 from workbench.registry.clusters.cluster_domains import corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.registry.corpora import domain_row, register_corpus
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 
 
@@ -82,7 +83,7 @@ def _register(work: Work, inputs: _Inputs, artifact_id: str, summary: Mapping[st
 
     def register(session: Session) -> dict[str, Any]:
         row = require_unedited(session, inputs.files.id, inputs.files.artifact_id)
-        artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.DOCUMENTS, job_id=work.job_id)
         card = register_corpus(
             session,
             name=inputs.corpus,

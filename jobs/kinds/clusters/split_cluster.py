@@ -17,7 +17,7 @@ from engine.clusters.edits import Part
 from engine.clusters.fitting import Fitted, embed, means, require_enough
 from engine.clusters.sources import write_sample
 from engine.events import Event, forward_progress
-from engine.text.split import SPLITS
+from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clusters.edits import open_to_edit, store_edit
 from jobs.kinds.shared.clusters.text_files import folders_of

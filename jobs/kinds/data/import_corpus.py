@@ -23,6 +23,7 @@ from jobs.kinds.shared.stable_ids import stable_id
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.names import ensure_free
 from workbench.registry.corpora import register_corpus
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Corpus
 
@@ -47,7 +48,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     cut = _cut_words(spec)
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.DOCUMENTS, job_id=work.job_id)
         card = register_corpus(
             session,
             name=spec.name,

@@ -27,6 +27,7 @@ from workbench.kinds.data.make_domain import MakeDomain
 from workbench.names import ensure_free
 from workbench.registry.clusters.clusterings import ClusteringFiles, clustering_files
 from workbench.registry.corpora import register_corpus
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Corpus, Domain
 
@@ -86,7 +87,7 @@ def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, 
     licences = sorted({source.licence for source in files.sources} - {""})
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.DOCUMENTS, job_id=work.job_id)
         register_corpus(
             session,
             name=name,

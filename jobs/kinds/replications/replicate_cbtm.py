@@ -16,7 +16,7 @@ from engine.clusters.documents import load_documents
 from engine.clusters.sources import first_in_group
 from engine.events import Event, Progress
 from engine.statistics.bootstrap import Resampled
-from engine.text.split import SPLITS
+from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.replication_report import (
     PlannedJobs,

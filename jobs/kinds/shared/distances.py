@@ -12,17 +12,19 @@ from engine.clusters.distances import measure_distances
 from engine.events import Event
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
+from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import can_show, domain_files, pack
 from workbench.registry.clusters.cluster_routing import distances_key, find_route
 from workbench.registry.mixtures import members_of
+from workbench.store import artifact_kinds
 from workbench.tables import Domain
 
 
 def measure_missing(
-    work: Work, mixture: str, domains: Sequence[str] | None, split: str, block_size: int, max_tokens: int
+    work: Work, mixture: str, domains: Sequence[str] | None, split: HeldOutSplit, block_size: int, max_tokens: int
 ) -> Generator[Event, None, int]:
     """Measures missing distances on the domains (None: all). Returns the number of texts, 0 without a cluster gate.
 
@@ -45,5 +47,5 @@ def measure_missing(
         text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)
-        yield from cached_artifact(work, key, "distances", fill)
+        yield from cached_artifact(work, key, artifact_kinds.DISTANCES, fill)
     return len(texts)

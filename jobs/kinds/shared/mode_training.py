@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.config import TrainingConfig
-from engine.device import choose_device
+from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
 from engine.inference.text_samples import TextSampler
 from engine.methods.mode.active_experts import ActiveExperts
@@ -25,7 +25,6 @@ from engine.methods.mode.sizes import part_sizes
 from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
-from engine.training.launch import num_gpus
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert

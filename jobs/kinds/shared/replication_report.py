@@ -35,6 +35,7 @@ from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.scored import Scores, Stored
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
 
@@ -132,7 +133,7 @@ def keep_report(work: Work, findings: dict[str, Any]) -> Register:
     title = paper_of(findings).report_title(findings)
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "report", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.REPORT, job_id=work.job_id)
         report = register_report(session, REPORT, title, findings, artifact=artifact, job_id=work.job_id)
         return {"name": findings["name"], "report": report.id, "summary": summary(findings), "marks": findings["marks"]}
 

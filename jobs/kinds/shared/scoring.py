@@ -17,6 +17,7 @@ from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.chat.template import load_chat_template
 from engine.text.eval_sample import EvalSample
+from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import Experts, load_experts
@@ -25,6 +26,7 @@ from jobs.kinds.shared.tokens import DomainFiles, can_show, domain_files, pack
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -37,7 +39,7 @@ class Scored:
 
     expert_id: str
     domain_id: str
-    split: str
+    split: HeldOutSplit
     block_size: int
     artifact_id: str
     num_tokens: int
@@ -50,7 +52,7 @@ def score_missing(
     work: Work,
     mixture: str,
     domains: Sequence[str] | None,
-    split: str,
+    split: HeldOutSplit,
     block_size: int,
     max_tokens: int,
     *,
@@ -99,7 +101,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
     """Registers the results of `score_missing`. Returns their number without those deleted meanwhile."""
     kept = [one for one in scores if _is_there(session, one)]
     for one in kept:
-        artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, one.artifact_id, artifact_kinds.SCORES, job_id=work.job_id)
         register_evaluation(
             session,
             expert_id=one.expert_id,
@@ -145,13 +147,13 @@ def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | N
     )
 
 
-def _done(session: Session, split: str) -> set[_Measure]:
+def _done(session: Session, split: HeldOutSplit) -> set[_Measure]:
     rows = session.scalars(select(Evaluation).where(Evaluation.split == split))
     return {(row.expert_id, row.domain_id, row.block_size, row.num_tokens) for row in rows}
 
 
 def _missing(
-    work: Work, inputs: _Inputs, texts: dict[DomainFiles, EvalSample], split: str, done: Collection[_Measure]
+    work: Work, inputs: _Inputs, texts: dict[DomainFiles, EvalSample], split: HeldOutSplit, done: Collection[_Measure]
 ) -> list[_Missing]:
     def measure(text: EvalSample) -> str:  # one job may score a domain more than once
         return f"{split} {text.block_size} {text.num_tokens}"
@@ -185,7 +187,7 @@ def _score_base(
         before += one.text.num_tokens
 
 
-def _scored(work: Work, one: _Missing, split: str) -> Scored:
+def _scored(work: Work, one: _Missing, split: HeldOutSplit) -> Scored:
     folder = work.storage.path(one.artifact_id)
     logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
     hits = token_hits(folder)  # None in the folder of a job that began before hits were kept

@@ -26,6 +26,7 @@ from jobs.kinds.shared.artifact_cache import cached_artifact
 from workbench.formatting.words import pluralize
 from workbench.registry.corpora import domain_row
 from workbench.registry.tokenizers import chat_tokens_key, tokens_key
+from workbench.store import artifact_kinds
 from workbench.store.storage import Storage
 
 
@@ -77,7 +78,7 @@ def pack(
     def fill(folder: Path) -> Iterator[Event]:
         yield from pack_domain(domain.documents(), tokenizer, folder)
 
-    return (yield from cached_artifact(work, tokens_key(domain.id, tokenizer.sha256), "tokens", fill))
+    return (yield from cached_artifact(work, tokens_key(domain.id, tokenizer.sha256), artifact_kinds.TOKENS, fill))
 
 
 def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size: int) -> Generator[Event, None, Path]:
@@ -85,7 +86,7 @@ def _pack_chat(work: Work, domain: DomainFiles, encoder: ChatEncoder, block_size
         yield from pack_conversations(domain.documents(), encoder, folder, block_size)
 
     key = chat_tokens_key(domain.id, encoder.tokenizer.sha256, encoder.template_sha256, block_size)
-    folder = yield from cached_artifact(work, key, "tokens", fill)
+    folder = yield from cached_artifact(work, key, artifact_kinds.TOKENS, fill)
     splits = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))["splits"]
     num_cut = sum(counts["cut"] for counts in splits.values())
     if num_cut:

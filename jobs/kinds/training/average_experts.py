@@ -31,6 +31,7 @@ from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.priors import weights_under
 from workbench.request_specs import MixtureSpec
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Expert, Mixture
 
@@ -69,7 +70,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
     config = {AVERAGED: [{"id": part.id, "name": part.name, "weight": part.weight} for part in inputs.parts]}
 
     def register(session: Session) -> dict[str, Any]:
-        base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
+        base = register_artifact(session, work.storage, base_id, artifact_kinds.BASE, job_id=work.job_id)
         register_new_expert(
             session,
             work,

@@ -22,6 +22,7 @@ from workbench.kinds.training.import_expert import ImportExpert
 from workbench.names import ensure_free
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.seeds import seed_row
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert
 
@@ -52,7 +53,7 @@ def run(work: Work, spec: ImportExpert) -> Generator[Event, None, Register]:
 
     def register(session: Session) -> dict[str, Any]:
         base = session.get(Artifact, base_id) or register_artifact(
-            session, work.storage, base_id, "demix-base", job_id=work.job_id
+            session, work.storage, base_id, artifact_kinds.BASE, job_id=work.job_id
         )
         kind = imported.method.artifact_kind
         register_expert(

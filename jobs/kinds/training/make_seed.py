@@ -28,6 +28,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.names import ensure_free
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import MADE_OF, register_seed
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import SeedModel
 
@@ -73,7 +74,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "seed", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.SEED, job_id=work.job_id)
         register_seed(
             session,
             name=spec.name,

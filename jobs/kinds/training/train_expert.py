@@ -40,6 +40,7 @@ from workbench.registry.clusters.cluster_routing import cluster_numbers, cluster
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.request_specs import MixtureSpec
 from workbench.requests.generation import plan
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert, Mixture
 
@@ -194,7 +195,7 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
 def _base(session: Session, work: Work, made: _Made) -> Artifact:
     if made.base_id is None:
         return session.get_one(Artifact, made.choice.parent.base_id)
-    return register_artifact(session, work.storage, made.base_id, "demix-base", job_id=work.job_id)
+    return register_artifact(session, work.storage, made.base_id, artifact_kinds.BASE, job_id=work.job_id)
 
 
 def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:

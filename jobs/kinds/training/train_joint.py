@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.device import choose_device
+from engine.device import choose_device, num_gpus
 from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.inference.text_samples import TextSampler
@@ -26,18 +26,19 @@ from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.launch import num_gpus
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.launchers import launcher_of
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.errors import BadSpec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
@@ -98,6 +99,11 @@ def _choose_processes(work: Work, spec: TrainJoint, domains: Sequence[PackedDoma
     """
     usable = min(num_gpus(work.settings.device), most_ranks(domains, spec.training.sequences_per_domain))
     num_processes = spec.num_gpus or work.settings.processes or max(1, usable)
+    if spec.retain and work.settings.launcher != "local":
+        raise BadSpec(
+            ["Domains to retain are evaluated in one process, which this worker would start on another machine."],
+            "Submit the training without GPUs, for a worker that computes on its own machine.",
+        )
     if num_processes > 1 and spec.retain:
         yield Note("Domains to retain are evaluated in one process, so the training uses one.")
         return 1
@@ -120,7 +126,7 @@ def _train(
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
     method = recipe.descriptor
-    if num_processes > 1:
+    if num_processes > 1 or settings.launcher != "local":
         losses = yield from last_losses(
             train_distributed(
                 num_processes,
@@ -130,6 +136,7 @@ def _train(
                 work.folder,
                 recipe=recipe,
                 device=settings.device,
+                launcher=launcher_of(work),
                 threads=settings.threads,
                 log=work.log,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,12 +28,14 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import stable_id
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, Source
+from workbench.formatting.shell_command import shell_command
 from workbench.hub_names import HUB
 from workbench.kinds.training.unpack_expert import UnpackExpert
 from workbench.names import clean_name, ensure_free, free_name
 from workbench.registry.experts import IMPORTED, register_expert
 from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_packed
 from workbench.registry.seeds import register_seed
+from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Domain, Expert, SeedModel
@@ -129,7 +130,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
     other = f": the one of that name is another one (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
-    add = shlex.join(["workbench", "seed", "add", free, "--hub", seed.source.removeprefix(HUB)])
+    add = shell_command("seed", "add", free, "--hub", seed.source.removeprefix(HUB))
     where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
     return ModelError(
         f"The expert needs the seed model “{seed.name}” (SHA-256 {seed.sha256[:12]}…), which is not here{other}.",
@@ -224,7 +225,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
 def _base(session: Session, work: Work, new: _New) -> Artifact:
     """The base of the expert; raises ModelError where it was deleted since it was checked."""
     if _BASE in new.ids:
-        return register_artifact(session, work.storage, new.ids[_BASE], "demix-base", job_id=work.job_id)
+        return register_artifact(session, work.storage, new.ids[_BASE], artifact_kinds.BASE, job_id=work.job_id)
     if (base := _find_base(session, new.described)) is None:
         raise _missing_base(session, new.described)
     return base
@@ -243,7 +244,7 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         config=config,
         num_parameters=new.checked.seed_parameters,
         tokenizer_sha256=load_tokenizer(work.storage.path(id)).sha256,
-        artifact=register_artifact(session, work.storage, id, "seed", job_id=work.job_id),
+        artifact=register_artifact(session, work.storage, id, artifact_kinds.SEED, job_id=work.job_id),
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)

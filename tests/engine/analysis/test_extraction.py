@@ -22,7 +22,7 @@ from engine.analysis.extraction import (
 from engine.config import SamplingConfig
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.inference.sampling import sample_token
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig

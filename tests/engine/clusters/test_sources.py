@@ -23,7 +23,8 @@ from engine.clusters.sources import (
 from engine.errors import CorpusError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import BATCH_BYTES, Table, read_range, read_rows
-from engine.text.split import SPLITS, store_documents
+from engine.text.split import store_documents
+from engine.text.split_names import SPLITS
 
 
 def domain(folder: Path, texts: Sequence[str], grouped: bool = False) -> Path:

@@ -14,7 +14,7 @@ import torch
 from engine.errors import DamagedFile
 from engine.files import ArtifactRef, new_folder
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache
 from engine.methods import multi_expert_host

@@ -15,7 +15,8 @@ from scipy.stats import chisquare
 from engine.config import SamplingConfig
 from engine.inference import speculation
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import Mixing, generate
+from engine.inference.generate import generate
+from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses
 from engine.inference.speculation import DraftCount, Pace, best_number
 from engine.mixing.base import Gate

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.config import ServePrecision
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.loading import loaded_base
 from engine.loading.loaded_base import LoadedBase
 from engine.loading.model_cache import ModelCache

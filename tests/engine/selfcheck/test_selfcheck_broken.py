@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.clusters import kmeans
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
-from engine.inference import generate, scores
+from engine.inference import mixing, scores
 from engine.methods.mode import block as mode_block
 from engine.methods.mode import model as mode_model
 from engine.mixing import fixed, posterior
@@ -78,7 +78,7 @@ def unweighted_mix(_log_weights_E: Tensor, logprobs_E: Tensor) -> Tensor:
     return logprobs_E.logsumexp(0)
 
 
-real_mix = generate.mix
+real_mix = mixing.mix
 
 
 def lazy_top(patch: Patch) -> None:
@@ -248,11 +248,11 @@ def no_cache_beside_a_backbone(patch: Patch) -> None:
 
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
-    ("L1", other_mix(loud_mix, generate)),
+    ("L1", other_mix(loud_mix, mixing)),
     ("L2", other_mix(loud_mix, fixed, posterior)),
-    ("L2", other_mix(loud_mix, generate)),
+    ("L2", other_mix(loud_mix, mixing)),
     ("L3", rounded_prior),
-    ("L4", other_mix(unweighted_mix, generate, fixed, posterior)),
+    ("L4", other_mix(unweighted_mix, mixing, fixed, posterior)),
     ("L5", lazy_top),
     ("L5", lost_share),
     ("L6", favourite),
@@ -265,7 +265,7 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L11", unseeded_clusters),
     ("L12", open_start),
     ("L12", gates_by_rank),
-    ("L13", other_mix(unweighted_mix, generate)),
+    ("L13", other_mix(unweighted_mix, mixing)),
     ("L13", no_cache),
     ("L13", updates_by_row),
     ("L14", no_floor),

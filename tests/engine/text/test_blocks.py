@@ -12,7 +12,8 @@ from engine.errors import CorpusError
 from engine.text import blocks
 from engine.text.blocks import Tokens, pack_domain
 from engine.text.corpus import Document
-from engine.text.split import SPLITS, read_split, store_documents
+from engine.text.split import read_split, store_documents
+from engine.text.split_names import SPLITS
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 TOKENIZER = train_tokenizer(["some words to learn from, again and again"] * 9, 300)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from engine.errors import CorpusError
 from engine.text import parquet_rows, split
 from engine.text.corpus import Document, ReadOptions, Report, read_documents
-from engine.text.split import SPLITS, count_documents, place_of, read_split, store_documents
+from engine.text.split import count_documents, place_of, read_split, store_documents
+from engine.text.split_names import SPLITS
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -7,113 +7,35 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRank, NonFiniteLoss, TrainingError
-from engine.events import Event, Progress, Step
+from engine.events import Progress, Step
 from engine.methods.joint_training import Task, train_distributed
 from engine.methods.recipe import Recipe
 from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
-from engine.training.data import PackedDomain
 from engine.training.ipc import from_line, read_failure, to_line, write_error
 from engine.training.loop import train
+from tests.engine.training.launched import (
+    CONFIG,
+    FOR_EVER,
+    assert_same_weights,
+    eventually,
+    losses,
+    processes,
+    train_separately,
+    up_to,
+)
 
 pytestmark = pytest.mark.slow
-
-CONFIG = TrainingConfig(
-    num_steps=10,
-    block_size=16,
-    sequences_per_domain=2,
-    learning_rate=3e-3,
-    checkpoint_every=6,
-    evaluate_every=5,
-    evaluation_blocks=2,
-    seed=1,
-)
-FOR_EVER = replace(CONFIG, num_steps=1_000_000, checkpoint_every=1_000_000, evaluate_every=1_000_000)
-
-
-@pytest.fixture(scope="module")
-def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("a seed")  # with a space
-    shape = ModelConfig(num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
-    fresh_model(shape, 300, seed=7).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> list[PackedDomain]:
-    """Three domains of different tokens, packed."""
-    result = []
-    for number, name in enumerate(["law", "code", "news"]):
-        folder = tmp_path_factory.mktemp(name)
-        for split, length in (("train", 400), ("dev", 100)):
-            ids = np.random.default_rng(number).integers(1 + 90 * number, 91 + 90 * number, length)
-            np.save(folder / f"{split}.npy", ids.astype("<u2"))
-            np.save(folder / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
-        result.append(PackedDomain(name, f"expert-{name}", folder))
-    return result
-
-
-def processes(folder: Path) -> list[psutil.Process]:
-    """Living processes of a training in this folder: torchrun's and the ranks."""
-    result = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        command = " ".join(process.info["cmdline"] or [])
-        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
-            result.append(process)
-    return result
-
-
-def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def reference(seed, domains, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
-    """The folder and the events of the same training in this process."""
-    folder = tmp_path_factory.mktemp("one")
-    return folder, train_separately(seed, domains, folder)
-
-
-def train_separately(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
-    model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains], new_placement())
-    return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
-
-
-def assert_same_weights(folder: Path, other: Path) -> None:
-    ours, theirs = (load_file(one / "step-00000010" / "parameters.safetensors") for one in (folder, other))
-    assert ours.keys() == theirs.keys()
-    assert all(float((t - theirs[name]).norm()) <= 5e-5 * float(theirs[name].norm()) for name, t in ours.items())
-
-
-def up_to(events: Iterator[Event], step: int) -> list[Event]:
-    """Events up to this step; the iterator stays open."""
-    seen = []
-    for event in events:
-        seen.append(event)
-        if isinstance(event, Step) and event.step == step:
-            break
-    return seen
-
-
-def losses(events: list[Event]) -> list[float]:
-    return [event.loss for event in events if isinstance(event, Step)]
 
 
 def test_events_survive_the_line() -> None:

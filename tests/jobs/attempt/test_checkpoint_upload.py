@@ -213,10 +213,10 @@ def test_an_upload_that_fails_pauses_the_job_with_cause_and_next_step(
 
 def test_removed_snapshots_are_not_entered(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upload, scandir = upload_of(store, tmp_path / "work"), os.scandir
-    (tmp_path / "work" / ".upload-0.new").mkdir()
+    (tmp_path / "work" / ".upload.0.new").mkdir()
 
     def vanished(path: Any = ".") -> Any:
-        if ".upload-0.new" in str(path):
+        if ".upload.0.new" in str(path):
             raise FileNotFoundError(2, "No such file or directory", str(path))
         return scandir(path)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.files import aside_pattern
 from jobs.attempt.replay_inputs import drop_oldest, keep_for_replay, kept_step, put_into
 from workbench.settings import Settings
 
@@ -60,7 +61,7 @@ def test_a_call_that_was_cut_off_is_repeated_to_the_same_end(
     assert not work.with_name("replay").exists()
     keep_for_replay(work)
     assert files(work.with_name("replay")) == files(undisturbed.with_name("replay"))
-    assert not work.with_name(".replay.new").exists()
+    assert not list(work.parent.glob(aside_pattern()))
 
 
 def test_the_oldest_checkpoints_are_deleted_and_the_notes_stay(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from engine.clusters.sources import first_in_group as wholes_among
 from engine.events import Event
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
-from engine.text.split import SPLITS, first_in_group
+from engine.text.split import first_in_group
+from engine.text.split_names import SPLITS
 from jobs.kinds.replications.replicate_demix import _measure
 from jobs.kinds.shared.replication_report import with_wholes
 from workbench.replications.demix.names import System

@@ -488,6 +488,13 @@ def test_a_mix_without_scores_is_empty(api: TestClient) -> None:
     assert (result["domains"], result["experts"]) == ([], ["both/law"])
 
 
+def test_a_split_that_is_none_is_refused_with_those_that_are(api: TestClient) -> None:
+    refused = api.post("/v1/workbench/mix", json={"mixture": "both", "split": "train"})
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "split: Input should be 'test' or 'dev'."
+
+
 def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) -> None:
     rows = api.post("/v1/workbench/removal", json={"mixture": "both"}).json()["rows"]
 

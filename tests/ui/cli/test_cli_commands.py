@@ -294,6 +294,16 @@ def test_properties_that_do_not_fit_in_a_line_have_lines_of_their_own(capsys: py
     ]
 
 
+@pytest.mark.parametrize("command", ["evaluate show m", "evaluate run m", "prior estimate p m d", "corpus show d"])
+def test_a_split_that_is_none_is_refused_with_those_that_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--split", "validation"]) == 2
+
+    message = capsys.readouterr().err
+    assert "--split" in message
+    assert "Value error" not in message
+    assert "'test', 'dev'" in message or "'dev', 'test'" in message
+
+
 @pytest.mark.usefixtures("mixed")
 def test_perplexity_without_scores_says_how_to_make_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mixture", "perplexity", "both", "--experts", "law=1"]) == 0

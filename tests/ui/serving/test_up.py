@@ -20,7 +20,7 @@ import pytest
 from streamlit.config import get_config_options
 
 from engine.subprocesses import python_environment
-from jobs.queue.submit import ENDED, wait
+from jobs.queue.submit import wait
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
 from ui.client import Client
@@ -30,6 +30,7 @@ from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.access.home_token import access_token
 from workbench.job_records.jobs import create_job
+from workbench.job_states import FINISHED
 from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.database import transaction
@@ -272,7 +273,7 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
             health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
             another = {"Origin": "http://elsewhere.example"}
             refused = httpx.get(str(health.url), headers=another, trust_env=False)
-            card = next(card for card in wait(job_id, 0.1) if card.state in ENDED)
+            card = next(card for card in wait(job_id, 0.1) if card.state in FINISHED)
         finally:
             servers.send_signal(signal.SIGINT)
             printed, _ = servers.communicate(timeout=30)

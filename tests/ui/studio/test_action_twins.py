@@ -11,10 +11,10 @@ import pytest
 from typer.core import TyperGroup
 
 import ui
+from tests.ui.studio.action_twins import ACTIONS, PLANNED_KINDS, PLAYGROUND, STUDIO, WIDGETS, Twin, ViewOnly
 from ui.api.app import create_app
 from ui.cli.command_table import CommandTable
 from ui.kinds.catalog import screen_of
-from ui.present.action_twins import ACTIONS, PLANNED_KINDS, PLAYGROUND, STUDIO, WIDGETS, Twin, ViewOnly
 from workbench.kinds.catalog import known_kinds
 from workbench.settings import Settings
 
@@ -23,8 +23,8 @@ PLACES = (STUDIO, WIDGETS, PLAYGROUND)
 STREAMLIT = {"button", "form_submit_button", "toggle", "download_button", "link_button"}
 GRADIO = {"Button", "Checkbox", "CheckboxGroup", "ClearButton", "DownloadButton", "UploadButton"}
 HOW_TO_MEND = (
-    "Add each to ACTIONS in ui/present/action_twins.py, under its module and its label: a Twin with the command and "
-    "the route that do the same, or ViewOnly with the reason why nothing is stored or sent. "
+    "Add each to ACTIONS in tests/ui/studio/action_twins.py, under its module and its label: a Twin with the command "
+    "and the route that do the same, or ViewOnly with the reason why nothing is stored or sent. "
     "Remove what is no longer drawn."
 )
 

@@ -201,7 +201,7 @@ def test_a_cell_leads_to_its_text(answers: Answers) -> None:
     assert shown["sides"] == ["first/prose", "first/code"]
     field = app.selectbox(key="contrast.expert").proto
     assert field.options[field.default] == "first/prose"  # else a browser that is late shows the first
-    assert "workbench evaluate contrast code first/prose first/code --split test" in output(app)
+    assert "workbench evaluate contrast code first/prose first/code" in output(app)
 
 
 def test_without_a_choice_the_story_begins_at_the_greatest_cell(answers: Answers) -> None:
@@ -269,7 +269,7 @@ def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, m
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")
     app = settled(open_page("posteriors", posterior__view="All domains", posteriors__split="test"))
-    assert "workbench evaluate run first --split test" in output(app)
+    assert "`workbench evaluate run first`" in output(app)
 
 
 # mixtures --------------------------------------------------------------------------------------------

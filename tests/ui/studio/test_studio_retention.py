@@ -92,8 +92,7 @@ def test_what_is_missing_stands_with_its_command() -> None:
     assert "laws again on code, poems: not scored on the same text." in output(app)
     (command,) = [block.value for block in app.code]
     assert command == (
-        "workbench evaluate run first --experts 'laws again' --domains code,poems --split test "
-        "--block-size 128 --max-tokens 2048"
+        "workbench evaluate run first --experts 'laws again' --domains code,poems --block-size 128 --max-tokens 2048"
     )
 
 

@@ -12,10 +12,10 @@ from streamlit.testing.v1 import AppTest
 
 import ui
 from jobs.queue.submit import delete, request_stop, resume, retry, submit
+from tests.ui.studio.action_twins import ACTIONS, Twin
 from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, label_of
 from tests.ui.studio.visits import named, open_page, output
 from ui.api.route_roles import ROLES
-from ui.present.action_twins import ACTIONS, Twin
 from ui.present.forms.uploads import keep_uploads
 from ui.widgets import probe
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, set_source

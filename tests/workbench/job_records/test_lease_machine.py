@@ -32,7 +32,6 @@ from workbench.settings import Settings
 from workbench.tables import Job, Mixture
 
 LEASE, ATTEMPTS = 30.0, 3
-ENDED = ("done", "failed", "cancelled")
 SPEC = MakeSeed(name="seed", domains=["law"])
 
 

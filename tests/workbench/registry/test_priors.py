@@ -161,7 +161,7 @@ def test_without_scores_no_parent_is_proposed_and_how_to_get_them_is_named(score
         session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
     with reading() as session:
         assert unscored_parents(session, "both", "law") == (["both/law", "both/sea"], 0)
-        with pytest.raises(ScoresError, match="workbench evaluate run both --domains law --split dev"):
+        with pytest.raises(ScoresError, match="workbench evaluate run both --split dev --domains law"):
             nearest_parent(session, get_storage(), "both", "law")
 
 

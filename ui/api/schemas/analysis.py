@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.text.split_names import HeldOutSplit
 from ui.api.schemas.base import MAX_NAMED, FieldError, Names, RequestBody
 from ui.api.schemas.mixed import AnyGateChange, Mixed
 from ui.present.forms.option_help import OPTION_HELP
@@ -32,7 +34,7 @@ class MixRequest(RequestBody):
     )
     gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
 
     @model_validator(mode="after")
     def _one_weighing(self) -> MixRequest:
@@ -54,8 +56,10 @@ class RemovalRequest(RequestBody):
         default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
     )
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
+    num_blocks: int = Field(
+        PAPER_BLOCKS, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100)."
+    )
+    split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
 
 
 class ForgettingRequest(RequestBody):
@@ -63,7 +67,7 @@ class ForgettingRequest(RequestBody):
 
     before: str = Field(description="A mixture (or an expert) as it was.")
     after: str = Field(description="The mixture (or expert) that it became.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
 
 
 class NearestRequest(RequestBody):
@@ -71,8 +75,8 @@ class NearestRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
     domain: str = Field(description="Domain that a new expert is to learn.")
-    num_blocks: int = Field(100, ge=1, description="Maximum number of scored blocks (paper: 100).")
-    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of scored blocks (paper: 100).")
+    split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
 
 class ClusterGridRequest(RequestBody):
@@ -82,7 +86,7 @@ class ClusterGridRequest(RequestBody):
     temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=list, max_length=50, description="Temperatures to compare; empty takes a usual choice."
     )
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
 
 
 class CalibrationRequest(RequestBody):
@@ -96,12 +100,12 @@ class PosteriorMapRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
+    newest_weight: float = Field(PAPER_NEWEST_WEIGHT, ge=0, le=1, description=OPTION_HELP["newest_weight"])
     estimate: Literal["updating", "mean"] = Field(
         "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
     )
-    num_blocks: int = Field(100, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
-    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Maximum number of blocks of each domain (paper: 100).")
+    split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
 
 class PriorRequest(RequestBody):
@@ -110,9 +114,9 @@ class PriorRequest(RequestBody):
     name: str = Field(description="Name of the new prior.")
     mixture: str = Field(description="Name of a mixture.")
     domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
-    num_blocks: int = Field(100, ge=1, description="Exactly so many blocks (paper: 100).")
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Exactly so many blocks (paper: 100).")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+    split: HeldOutSplit = Field("dev", description="Which held-out part.")
 
 
 class ContrastRequest(RequestBody):
@@ -123,7 +127,7 @@ class ContrastRequest(RequestBody):
     rival: str = Field(description="Name of the expert to compare it with, such as the domain's own.")
     num_passages: int = Field(3, ge=1, le=50, description="Passages at each end.")
     max_tokens: int = Field(200, ge=1, le=2000, description="Tokens shown of each.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")
 
 
 class InferenceModesRequest(RequestBody):
@@ -131,6 +135,6 @@ class InferenceModesRequest(RequestBody):
 
     mixture: str = Field(description="Name of a mixture.")
     evidence: AnyEvidence = Field("prefix", description=OPTION_HELP["evidence"])
-    newest_weight: float = Field(0.7, ge=0, le=1, description=OPTION_HELP["newest_weight"])
-    num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    newest_weight: float = Field(PAPER_NEWEST_WEIGHT, ge=0, le=1, description=OPTION_HELP["newest_weight"])
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
+    split: HeldOutSplit = Field("test", description="Which held-out part.")

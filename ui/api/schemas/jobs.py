@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field, field_validator
 
 from ui.api.schemas.base import MAX_NAMED, RequestBody
 from workbench.kinds.catalog import known_kinds
 from workbench.spec_base import Spec
-
-State = Literal["queued", "running", "interrupted", "paused", "done", "failed", "cancelled"]
 
 if TYPE_CHECKING:
     AnySpec = Spec

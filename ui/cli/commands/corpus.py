@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from engine.config import MOST
+from engine.text.split_names import Split
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
@@ -73,7 +74,7 @@ def list_domains() -> list[DomainCard]:
 def show(
     name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
-    split: str = typer.Option("train", help="Split to preview: train, dev or test."),
+    split: Annotated[Split, typer.Option(help="Split to preview.")] = "train",
     as_json: Json = False,
 ) -> None:
     """Show a domain: its sizes, source, licence and first documents."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Literal
 
 import typer
 
 from engine.config import MOST
 from engine.mixing.gates.cluster import DistanceConfig
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.text.split_names import HeldOutSplit
 from ui.cli.commands.mixture import Blocks
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
@@ -21,7 +22,7 @@ from ui.cli.mix_options import (
     SlowPower,
     evidence_of,
 )
-from ui.cli.options import Json, RunOptions, split_commas, takes
+from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import print_json, print_rows, print_table, say
 from ui.cli.printing.removal import print_removal
 from ui.errors import BadUsage
@@ -44,6 +45,7 @@ from ui.present.text.retention import (
 from ui.present.text.token_comparison import contrast_words
 from workbench.answers.perplexities import PerplexityTable
 from workbench.formatting.number_format import weight
+from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
@@ -52,7 +54,6 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Estimate = Literal["updating", "mean"]
 Mixture = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
-Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 
 
 @app.command("run")
@@ -65,7 +66,7 @@ def run(spec: Evaluate, run_options: RunOptions) -> None:
 @app.command("show")
 def show(
     mixture: Mixture,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
@@ -78,9 +79,7 @@ def show(
         print_json(answer)
         return
     if not answer.domains:
-        flag = "" if split == "test" else f" --split {split}"
-        command = f"workbench evaluate run {shlex.quote(mixture)}{flag}"
-        say(f"There are no scores of “{mixture}” yet. Create them with: {command}")
+        say(f"There are no scores of “{mixture}” yet. Create them with: {evaluate_command(mixture, split)}")
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
     if words := table_measure_words(answer):
@@ -98,7 +97,7 @@ def show(
 @app.command("grid")
 def grid(
     mixture: Mixture,
-    split: Split = "test",
+    split: HeldOut = "test",
     temperatures: Annotated[
         list[float],
         typer.Option("--temperature", help="Temperature; may be repeated. Default: a standard grid."),
@@ -118,7 +117,7 @@ def grid(
         print_json(answer)
         return
     rows = grid_rows(answer, answer.perplexity) if answer.domains else []
-    print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
+    print_rows(rows, empty=_no_scores(mixture, split))
     if rows:
         say(grid_words(answer, answer.perplexity))
     if answer.proposed:
@@ -139,7 +138,7 @@ def forgetting(
             help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert", "alias")
         ),
     ],
-    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
@@ -173,7 +172,7 @@ def retention(
             help="Experts to compare. Default: all with scores on the domain.", autocompletion=names_of("expert")
         ),
     ] = [],  # noqa: B006
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
@@ -205,13 +204,13 @@ def removal(
     retrained: Annotated[
         list[str], typer.Option(help="Mixture trained without a domain, such as law=seven; may be repeated.")
     ] = [],  # noqa: B006 (Typer reads the default and never changes it)
-    blocks: Blocks = 100,
+    blocks: Blocks = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
@@ -237,9 +236,8 @@ def removal(
         if row.why:
             say(f"{row.domain}: {row.why}")
     if any(row.why for row in answer.rows):
-        command = f"workbench evaluate run {shlex.quote(mixture)}"
         options = f"--split dev --max-tokens of at least {blocks} x the block size"
-        say(f"Score what is missing with: {command}, and for the priors with {options}.")
+        say(f"Score what is missing with: {evaluate_command(mixture)}, and for the priors with {options}.")
     for sentence in not_removed(answer.rows):
         say(sentence)
 
@@ -269,7 +267,7 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
 
 
 @app.command("affinity")
-def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> None:
+def affinity(mixture: Mixture, split: HeldOut = "test", as_json: Json = False) -> None:
     """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
     from workbench.analysis.affinity import affinity as find
     from workbench.registry.database import reading
@@ -281,7 +279,7 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
         return
     rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
-    print_table(columns, rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {mixture}")
+    print_table(columns, rows, empty=_no_scores(mixture, split))
     say("")
     for sentence in affinity_words(answer):
         say(sentence)
@@ -290,16 +288,16 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
 @app.command("posteriors")
 def posteriors(
     mixture: Mixture,
-    split: Split = "dev",
+    split: HeldOut = "dev",
     blocks: Annotated[
         int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
-    ] = 100,
+    ] = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = 0.7,
+    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
     estimate: Annotated[
         Estimate,
         typer.Option(help="updating: the updated prior (paper, figure 4); mean: the mean posterior of the blocks."),
@@ -330,8 +328,8 @@ def posteriors(
         (row.domain, row.is_trained, stable_words(row), *(weight(share) for share in row.posterior))
         for row in answer.domains
     ]
-    empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
-    print_table(["Domain", "Trained its experts", "Stable", *answer.experts], rows, empty=empty)
+    columns = ["Domain", "Trained its experts", "Stable", *answer.experts]
+    print_table(columns, rows, empty=_no_scores(mixture, split))
 
 
 @app.command("contrast")
@@ -344,7 +342,7 @@ def contrast(
             help="Name of the expert to compare with, such as the in-domain expert.", autocompletion=names_of("expert")
         ),
     ],
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""
@@ -373,13 +371,17 @@ def contrast(
     say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
 
 
+def _no_scores(mixture: str, split: HeldOutSplit) -> str:
+    return f"There are no scores yet. Create them with: {evaluate_command(mixture, split)}"
+
+
 def _show_accuracy(mixture: str, answer: PerplexityTable) -> None:
     """The accuracy table, and how to measure what is missing."""
     if any(value is not None for row in answer.accuracy for value in row):
         say("")
         shares = [[*map(in_percent, row)] for row in answer.accuracy]
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", answer, shares)
-    if words := unknown_accuracy_words(answer, shlex.quote(mixture)):
+    if words := unknown_accuracy_words(answer, mixture):
         say(words)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
 
 from engine.config import MOST
+from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
-from ui.cli.options import InProcess, Json, RunOptions, Wait, build, takes
+from ui.cli.options import HeldOut, InProcess, Json, RunOptions, Wait, build, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_rows, proposal_words
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.kinds.training.export_expert import ExportExpert
@@ -131,8 +132,10 @@ def nearest(
             show_default=False, help="Mixture whose experts are the candidates.", autocompletion=names_of("mixture")
         ),
     ],
-    blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")] = 100,
-    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "dev",
+    blocks: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")
+    ] = PAPER_BLOCKS,
+    split: HeldOut = "dev",
     as_json: Json = False,
 ) -> None:
     """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
@@ -172,7 +175,7 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
     elif certificates:
         print_addition(certificates[0], len(certificates) - 1)
     else:
-        line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
+        line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
         say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
 
 
@@ -283,7 +286,7 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
 
 
 def _certify_line(name: str, mixture: str) -> str:
-    return f"workbench expert certify-removal {shlex.quote(name)} --mixture {shlex.quote(mixture)}"
+    return shell_command("expert", "certify-removal", name, "--mixture", mixture)
 
 
 def _switch(names: list[str], enabled: bool, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from ui.cli.output import day, print_done, print_fields, print_json, say
 from ui.errors import BadUsage
 from ui.present.jobs.job_status import percent_of
 from ui.present.text.formatting import duration
+from workbench.job_states import ShownState
 from workbench.registry.cards import JobCard
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -37,7 +38,7 @@ _COLUMNS = (
 @app.command("list")
 @lists(_COLUMNS, empty="There is no job.", noun="job", limit=_NEWEST)
 def list_all(
-    status: Annotated[str, typer.Option(help="Only jobs with this status, such as running or failed.")] = "",
+    status: Annotated[ShownState | None, typer.Option(help="Only jobs with this status.")] = None,
     kind: Annotated[str, typer.Option(help="Only jobs of this kind, such as evaluate.")] = "",
 ) -> list[JobCard]:
     """List jobs, the newest first."""
@@ -45,7 +46,7 @@ def list_all(
     from workbench.registry.database import reading
 
     with reading() as session:
-        return list_jobs(session, state=status or None, kind=kind or None, limit=MOST)
+        return list_jobs(session, state=status, kind=kind or None, limit=MOST)
 
 
 @app.command("show")

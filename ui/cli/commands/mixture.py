@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import MOST, MOST_TOKENS
+from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
+from engine.text.split_names import HeldOutSplit
 from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
@@ -33,7 +35,7 @@ from ui.cli.mix_options import (
     takes_gate,
     weight_of,
 )
-from ui.cli.options import Json, RunOptions, split_commas, takes
+from ui.cli.options import HeldOut, Json, RunOptions, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_rows, print_table, say, shown
 from ui.cli.printing.clustering import say_temperature
 from ui.generation.mix_names import find_member, with_clustering_id
@@ -43,6 +45,7 @@ from ui.present.text.inference_modes import legend, means, missing_words, mode_t
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words, inside_words
 from workbench.answers.perplexities import INFERENCE_MODES, MixedScores
+from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.kinds.training.export_mixture import ExportMixture
 from workbench.registry.cards import MixtureCard
@@ -68,7 +71,6 @@ IfVersion = Annotated[
     ),
 ]
 NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
-Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 _COLUMNS = (
     name_column(),
     Column("Active experts", lambda mixture: [member.expert for member in mixture.members if member.active]),
@@ -242,7 +244,7 @@ def perplexity(
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
     gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
-    split: Split = "test",
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
@@ -263,9 +265,9 @@ def inference_modes(
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    newest_weight: NewestWeight = 0.7,
-    blocks: Blocks = 100,
-    split: Split = "test",
+    newest_weight: NewestWeight = PAPER_NEWEST_WEIGHT,
+    blocks: Blocks = PAPER_BLOCKS,
+    split: HeldOut = "test",
     as_json: Json = False,
 ) -> None:
     """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
@@ -332,7 +334,8 @@ def calibrate(
     for sentence in (how_to_read(answer), text_words(answer), verdict_words(answer)):
         say(sentence)
     if not answer.keeps:
-        say(f"Saved in “{name}”." if save else f"Not saved: workbench mixture calibrate {shlex.quote(name)} saves it.")
+        command = shell_command("mixture", "calibrate", name)
+        say(f"Saved in “{name}”." if save else f"Not saved: {command} saves it.")
 
 
 @app.command("cost")
@@ -446,13 +449,11 @@ def _print_members(card: MixtureCard) -> None:
         say(words)
 
 
-def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:
+def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: HeldOutSplit) -> None:
     from ui.present.missing_scores import gap_words
 
     if not answer.domains:
-        say(
-            f"{gap_words(experts, split)} Create them with: workbench evaluate run {shlex.quote(mixture)}{_flag(split)}"
-        )
+        say(f"{gap_words(experts, split)} Create them with: {evaluate_command(mixture, split)}")
         return
     rows = [
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
@@ -461,7 +462,3 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
     say(measure_words(answer.domains))
-
-
-def _flag(split: str) -> str:
-    return "" if split == "test" else f" --split {split}"

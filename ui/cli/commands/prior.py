@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from engine.mixing.papers import PAPER_BLOCKS
 from ui.cli.commands.mixture import Blocks, MixtureName
 from ui.cli.completion import names_of
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import EvidenceDecay, EvidencePower, GateEvidence, SlowDecay, SlowPower, evidence_of
-from ui.cli.options import Json
+from ui.cli.options import HeldOut, Json
 from ui.cli.output import day, print_done, print_json, print_table, say, shown
 from workbench.answers.posteriors import PriorSource
 from workbench.registry.cards import PriorCard
@@ -48,13 +49,13 @@ def estimate(
     name: PriorName,
     mixture: MixtureName,
     domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
-    blocks: Blocks = 100,
+    blocks: Blocks = PAPER_BLOCKS,
     evidence: GateEvidence = None,
     evidence_decay: EvidenceDecay = None,
     evidence_power: EvidencePower = None,
     evidence_slow_decay: SlowDecay = None,
     evidence_slow_power: SlowPower = None,
-    split: Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")] = "dev",
+    split: HeldOut = "dev",
     as_json: Json = False,
 ) -> None:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""

@@ -18,6 +18,7 @@ from ui.cli.replication_jobs import SEEDS, SIZE, cards_of, domain_name, print_pl
 from ui.cli.replication_reports import Keeping, files_of, findings_of, newest, overview
 from ui.errors import BadUsage
 from workbench.formatting.number_format import number
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
@@ -305,7 +306,8 @@ def show(name: Name, as_json: Json = False) -> None:
 
     card = newest(name)
     if card is None:
-        raise BadUsage(f"There is no report of “{name}” yet.", f"Write one with: workbench replicate report {name}")
+        command = shell_command("replicate", "report", name)
+        raise BadUsage(f"There is no report of “{name}” yet.", f"Write one with: {command}")
     if as_json:
         print_json({"report": card, "files": files_of(card)})
         return

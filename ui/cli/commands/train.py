@@ -10,6 +10,7 @@ from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, say
 from ui.present.text.formatting import pluralize
+from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
@@ -87,7 +88,7 @@ def clusters(
         show_progress(ids, run_options.in_process, quiet=run_options.json)
     cards = cards_of(ids)
     for card in cards:
-        if card.state in ("failed", "cancelled"):
+        if card.state in UNSUCCESSFUL:
             report(card, run_options.json)
     if run_options.json:
         print_json({"name": spec.name, "jobs": ids, "state": cards[-1].state, "result": cards[-1].result})

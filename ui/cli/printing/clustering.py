@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, print_fields, print_json, print_table, say
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
+from workbench.formatting.shell_command import shell_command
 from workbench.registry.cards import ClusterCard, ClusteringCard, MixtureCard
 from workbench.request_specs import TrainClusters
 
@@ -82,7 +82,8 @@ def print_clustering(card: ClusteringCard) -> None:
             f"{pluralize(len(card.stale_experts), 'expert')} trained on documents that have changed: "
             f"{', '.join(card.stale_experts)}."
         )
-        say(f"Retrain only those with: workbench train clusters {shlex.quote(card.name)} NAME --seed-model SEED")
+        command = shell_command("train", "clusters", card.name, "NAME", "--seed-model", "SEED")
+        say(f"Retrain only those with: {command}")
         say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
 
 

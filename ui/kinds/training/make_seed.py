@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import streamlit as st
 
 from ui.kinds.screen import Answers, ResultLink, Screen, TrainForm
@@ -13,6 +11,7 @@ from ui.present.forms.questions import Offers
 from ui.present.pages import TRAIN
 from ui.widgets.fields import Answers as FormAnswers
 from ui.widgets.job_form import show_job_form
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.make_seed import MakeSeed
 
 _SOURCES = {
@@ -45,7 +44,7 @@ def _command(answers: Answers) -> str:
         return command_line("seed make", MakeSeed, ("name",), answers)
     flag = [f"--{source}"] if source in ("hub", "expert") else []
     location = answers.get(("expert",)) or answers.get(("location",), "")
-    return shlex.join(["workbench", "seed", "add", str(answers.get(("name",), "")), *flag, str(location)])
+    return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location))
 
 
 SCREEN = Screen(

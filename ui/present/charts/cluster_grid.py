@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from engine.mixing.papers import PAPER_TEMPERATURE
 from ui.present.charts.cells import frame_cell, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
 
-PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ui.present.forms.option_names import option_of
+from workbench.formatting.shell_command import shell_command
 from workbench.spec_base import Spec
 
 
@@ -25,7 +25,7 @@ def command_line(
         if path[0] not in arguments
         for flag in _flag(option_of(spec, *path) if len(path) == 2 else path[0], value)
     ]
-    return shlex.join(["workbench", *command.split(), *words, *flags])
+    return shell_command(*command.split(), *words, *flags)
 
 
 def _flag(option: str, value: Any) -> Iterator[str]:

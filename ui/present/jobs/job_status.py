@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ui.present.text.formatting import duration
+from workbench.job_states import FINISHED, ShownState
 from workbench.registry.cards import JobCard
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
@@ -18,7 +19,7 @@ class StateStyle(NamedTuple):
     icon: str
 
 
-_LOOKS = {
+_LOOKS: dict[ShownState, StateStyle] = {
     "queued": StateStyle("queued", "gray", ":material/schedule:"),
     "running": StateStyle("running", "blue", ":material/play_arrow:"),
     "interrupted": StateStyle("interrupted", "orange", ":material/warning:"),
@@ -33,7 +34,7 @@ _STOPPING = {
 }
 
 # In the order of their places: a second click where Pause was must never meet Cancel.
-_ACTIONS: dict[str, tuple[str, ...]] = {
+_ACTIONS: dict[ShownState, tuple[str, ...]] = {
     "queued": ("pause", "cancel"),
     "running": ("pause", "cancel"),
     "interrupted": ("pause", "cancel"),
@@ -53,7 +54,7 @@ def style_of(job: JobCard) -> StateStyle:
 
 def is_over(job: JobCard) -> bool:
     """Whether the job has ended: only a retry runs it again."""
-    return job.state in ("done", "failed", "cancelled")
+    return job.state in FINISHED
 
 
 def actions_of(job: JobCard) -> tuple[str, ...]:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from ui.present.jobs.job_status import is_over, time_left
 from ui.present.text.formatting import pluralize
+from workbench.job_states import UNFINISHED
 from workbench.registry.cards import JobCard
-
-_FIRST = ("running", "interrupted", "queued", "paused")  # what is at work stands before what waits
 
 
 def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
     """Unfinished jobs, running ones first, then the others by the time they were created."""
     unfinished = [job for job in jobs if not is_over(job)]
-    return sorted(unfinished, key=lambda job: (_FIRST.index(job.state), job.created_at))
+    return sorted(unfinished, key=lambda job: (UNFINISHED.index(job.state), job.created_at))
 
 
 def coming(jobs: Sequence[JobCard], kind: str) -> JobCard | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from engine.mixing.evidence import EvidenceRule, named
@@ -11,6 +10,7 @@ from ui.present.text.posteriors import evidence_words
 from workbench.analysis.new_mixtures import NewMixture
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.formatting.number_format import change as formatted
+from workbench.formatting.shell_command import shell_command
 
 _CELLS = "Each cell is the change of perplexity in % against the setting of now, on dev text of the training domains"
 
@@ -46,7 +46,8 @@ def proposal_words(made: NewMixture) -> str:
     if made.proposal.keeps or made.accepted:
         return f"{verdict} {'It is saved.' if made.accepted else ''}".strip()
     kept = setting_words(made.proposal.now)
-    return f"{verdict} Accept it: workbench mixture calibrate {shlex.quote(made.name)}. Until then it has {kept}."
+    command = shell_command("mixture", "calibrate", made.name)
+    return f"{verdict} Accept it: {command}. Until then it has {kept}."
 
 
 def setting_words(rule: EvidenceRule) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ui.present.text.formatting import pluralize
 from workbench.answers.perplexities import DomainMeasure, PerplexityTable
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.cards import EvaluationCard, ExpertCard
 
 
@@ -34,7 +35,7 @@ def unknown_accuracy_words(table: PerplexityTable, mixture: str) -> str:
     if not unknown:
         return ""
     text = f"The accuracy of {pluralize(unknown, 'score')} is not known: right tokens were not counted yet."
-    return f"{text} Score them again: workbench evaluate run {mixture} --again."
+    return f"{text} Score them again: {evaluate_command(mixture, 'test', '--again')}."
 
 
 def in_percent(share: float | None) -> float | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ui.present.text.formatting import listed
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.cards import MixtureCard
 
 SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that expert's own perplexity."
@@ -15,7 +14,7 @@ def calibration_words(mixture: MixtureCard) -> str:
     experts = [one for one in mixture.members if one.active and one.enabled]
     if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
         return ""
-    command = f"workbench evaluate run {shlex.quote(mixture.name)} --split dev --calibrate"
+    command = evaluate_command(mixture.name, "dev", "--calibrate")
     return f"Its evidence is not calibrated: its decay and power can be fitted on dev text. Next: {command}"
 
 

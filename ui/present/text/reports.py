@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from ui.present.text.formatting import clock
+from workbench.formatting.shell_command import shell_command
 from workbench.registry.cards import ReportCard
 
 
@@ -27,7 +27,7 @@ def read_words(card: ReportCard) -> str:
         case "overlap":
             return "Read it beside the specialization of a mixture: workbench evaluate affinity MIXTURE"
         case "replication":
-            return f"Read its claims: workbench replicate show {shlex.quote(str(card.findings.get('name', 'NAME')))}"
+            return f"Read its claims: {shell_command('replicate', 'show', str(card.findings.get('name', 'NAME')))}"
     return ""
 
 

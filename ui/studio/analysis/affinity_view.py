@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.scatter import affinity_scatter
@@ -23,7 +24,7 @@ from workbench.registry.database import reading
 KIND = "measure-overlap"
 
 
-def show_affinity(mixture: str | None, split: str) -> None:
+def show_affinity(mixture: str | None, split: HeldOutSplit) -> None:
     """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
     with reading() as session:
         answer = affinity(session, mixture, split)

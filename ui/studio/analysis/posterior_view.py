@@ -7,6 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
@@ -18,7 +20,9 @@ from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
+from ui.widgets.split_choice import choose_split
 from workbench.answers.posteriors import PosteriorMap
+from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
@@ -64,15 +68,10 @@ def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:
         required=True,
         help="updating: the prior that learns from block to block (paper, figure 4); mean: the mean of all blocks.",
     )
-    split = choose_one(
-        columns[2].segmented_control,
-        "Held-out text",
-        ["dev", "test"],
-        default="dev",
-        key="posteriors.split",
-        required=True,
+    split = choose_split(columns[2], "posteriors.split", default="dev")
+    blocks = columns[3].number_input(
+        "Max blocks", 1, 10_000, PAPER_BLOCKS, key="posteriors.blocks", help="The paper: 100."
     )
-    blocks = columns[3].number_input("Max blocks", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
     return PosteriorMapOptions(evidence=evidence, estimate=estimate, split=split, num_blocks=int(blocks))
 
 
@@ -85,5 +84,5 @@ def _fetch(saved: MixtureRequest, options: PosteriorMapOptions) -> PosteriorMap 
     return fetch_in_background("posterior_map", (saved, options), fetch, doing)
 
 
-def _how_to_score(mixture: str, split: str) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture} --split {split}`."
+def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."

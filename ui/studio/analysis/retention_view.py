@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.retention_chart import retention_scatter
@@ -35,7 +36,7 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
         go_to(SPECIALIZATION)
 
 
-def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
+def show_retention(cards: Sequence[ExpertCard], split: HeldOutSplit, key: str) -> None:
     """Asks for the domain to be kept and for the targets, and shows these experts on them."""
     with reading() as session:
         defaults = suggest_defaults(session, [card.name for card in cards])

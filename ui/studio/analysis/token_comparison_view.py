@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import Looks, marked
 from ui.present.charts.heatmap import Scores
@@ -17,6 +17,7 @@ from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.elements.token_view import difference_data, show_tokens
 from workbench.answers.posteriors import Passage, TokenComparison
+from workbench.formatting.shell_command import shell_command, split_options
 from workbench.settings import get_settings
 
 EXPERT, DOMAIN, SIDE, PASSAGE = "contrast.expert", "contrast.domain", "contrast.side", "contrast.passage"
@@ -88,7 +89,7 @@ def _draw_steps(cells: list[Cell], cell: Cell) -> None:
             )
 
 
-def show_passages(shown: Scores, cell: Cell, split: str) -> None:
+def show_passages(shown: Scores, cell: Cell, split: HeldOutSplit) -> None:
     """The third part: one passage, token by token."""
     expert, domain = cell
     home = shown.own_expert(domain)
@@ -122,8 +123,9 @@ def _show(answer: TokenComparison) -> None:
     numbers = list(range(1, len(passages) + 1))
     place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
     _show_passage(answer, passages[place - 1])
-    command = ["workbench", "evaluate", "contrast", answer.domain, answer.expert, answer.rival, "--split", answer.split]
-    st.caption(spoken(f"On the command line: `{shlex.join(command)}`"))
+    names = (answer.domain, answer.expert, answer.rival)
+    command = shell_command("evaluate", "contrast", *names, *split_options(answer.split))
+    st.caption(spoken(f"On the command line: `{command}`"))
 
 
 def _show_passage(answer: TokenComparison, passage: Passage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import SPLITS, Split
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA
 from ui.present.splits import SPLIT_RULE, split_rows
@@ -78,9 +79,7 @@ def _show_domain(domain: DomainCard) -> None:
     )
     st.caption(plain(SPLIT_RULE))
     st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
-    split = choose_one(
-        st.segmented_control, "Documents of", list(domain.splits), default="train", key="split", required=True
-    )
+    split = choose_one(st.segmented_control, "Documents of", SPLITS, default="train", key="split", required=True)
     number = st.number_input(
         "First document",
         min_value=0,
@@ -92,7 +91,7 @@ def _show_domain(domain: DomainCard) -> None:
         _show_documents(domain, split, int(number))
 
 
-def _show_documents(domain: DomainCard, split: str, first: int) -> None:
+def _show_documents(domain: DomainCard, split: Split, first: int) -> None:
     with reading() as session:
         storage = get_storage(get_settings())
         documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))

@@ -18,6 +18,7 @@ from ui.studio.shared.examples import show_example_experts
 from ui.studio.shared.saved_views import show_views
 from ui.widgets.address import choose_one, choose_some, write_text
 from ui.widgets.page_head import show_head, show_next_step
+from ui.widgets.split_choice import choose_split
 from workbench.registry import experts
 from workbench.registry.database import reading
 
@@ -49,15 +50,7 @@ def _show_experts(names: Sequence[str]) -> None:
     )
     with columns[1]:
         chosen = _choose(names)
-    split = choose_one(
-        columns[2].segmented_control,
-        "Held-out text",
-        ["test", "dev"],
-        default="test",
-        key="experts.split",
-        required=True,
-        help="Which stored scores perplexity and accuracy come from.",
-    )
+    split = choose_split(columns[2], "experts.split", help="Which stored scores perplexity and accuracy come from.")
     views = [CARDS, TABLE, LINEAGE]
     view = choose_one(columns[3].segmented_control, "View", views, default=CARDS, key="experts.view", required=True)
     if chosen and view != TABLE:

@@ -20,6 +20,7 @@ from workbench.access.audit import list_entries
 from workbench.answers.team import AuditCard
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
+from workbench.job_states import SHOWN_STATES
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
@@ -27,7 +28,6 @@ _LOOK_AGAIN = 2.0  # seconds
 _MOST_PIXELS = 218  # of the table: five rows, so that the card and the curves of a job stand in the first screen
 _WIDTHS = {"ETA": 140}  # pixels: it holds nothing when the table is first drawn, and then `1 h 10 min to 2 h 5 min`
 _SHOWN = "jobs_page.shown"  # the job whose card is shown below the list
-_STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
 
 
 def show() -> None:
@@ -59,7 +59,7 @@ def _draw_list() -> str | None:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
     left, right = st.columns([7, 5], vertical_alignment="bottom")
-    states = choose_some(left.pills, "Status", _STATES, selection_mode="multi", key="job_states") or _STATES
+    states = choose_some(left.pills, "Status", SHOWN_STATES, selection_mode="multi", key="job_states") or SHOWN_STATES
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
     with right:

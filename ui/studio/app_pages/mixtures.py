@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES, TRAIN
 from ui.present.text.mixtures import SINGLE_EXPERT, calibration_words
@@ -21,6 +22,7 @@ from ui.studio.mixtures.temperature_view import show_temperature
 from ui.studio.shared.examples import show_example_mixture
 from ui.widgets.address import choose_one
 from ui.widgets.page_head import show_head
+from ui.widgets.split_choice import choose_split
 from workbench.errors import NotFound
 from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
@@ -80,16 +82,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
     with places[1]:
         others = [_NOBODY, *(one for one in cards if one != name)]
         other = choose_one(st.selectbox, "Compare with", others, key="mixture.other")
-    with places[2]:
-        split = choose_one(
-            st.segmented_control,
-            "Held-out text",
-            ["test", "dev"],
-            default="test",
-            key="mixture.split",
-            required=True,
-            help="Which stored scores the perplexities come from.",
-        )
+    split = choose_split(places[2], "mixture.split", help="Which stored scores the perplexities come from.")
     if st.session_state.get("mixture.drawn", (name, split)) != (name, split):
         st.session_state.pop("mixture.drawn")
         st.rerun()  # what is below is of another mixture
@@ -115,7 +108,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
         show_elsewhere(saved, choice, split)
 
 
-def _chosen(cards: Mapping[str, MixtureCard]) -> tuple[MixtureCard, MixtureRequest, str]:
+def _chosen(cards: Mapping[str, MixtureCard]) -> tuple[MixtureCard, MixtureRequest, HeldOutSplit]:
     mixture = cards[st.session_state["mixture"]]
     return mixture, saved_request(mixture), st.session_state["mixture.split"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -34,6 +33,8 @@ from ui.widgets.rights import cannot_change
 from ui.widgets.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
+from workbench.formatting.shell_command import shell_command
+from workbench.job_states import UNSUCCESSFUL
 from workbench.kinds.replications.replicate import Replicate
 from workbench.papers.catalog import PAPERS, Paper
 from workbench.papers.plan import plan
@@ -157,7 +158,7 @@ def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds:
     for flag in ("domains", "novel"):
         text += [f"--{flag}", ",".join(answers[flag])] if answers.get(flag) else []
     chosen = ["--size", size, "--seeds", str(seeds), "--name", name]
-    return shlex.join(["workbench", "replicate", paper.name, *text, *chosen])
+    return shell_command("replicate", paper.name, *text, *chosen)
 
 
 # one replication ----------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def _live(name: str) -> None:
         st.progress(done / total, text=plain(f"{done} of {pluralize(total, 'job')} done{_time_spent(jobs)}"))
         for job in by_turn(jobs)[:_SHOWN]:
             show_line(job)
-        for job in (one for one in jobs if one.state in ("failed", "cancelled") and one.attempt):
+        for job in (one for one in jobs if one.state in UNSUCCESSFUL and one.attempt):
             show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step)
         _show_actions(spec, jobs, is_complete=done == total)
         _redraw_at_end(name, all(is_over(job) for job in jobs))
@@ -215,7 +216,7 @@ def _time_spent(jobs: Sequence[JobCard]) -> str:
 
 def _show_actions(spec: Replicate, jobs: Sequence[JobCard], is_complete: bool) -> None:
     with st.container(horizontal=True):
-        stopped = any(job.state in ("failed", "cancelled", "paused") for job in jobs)
+        stopped = any(job.state in {"paused", *UNSUCCESSFUL} for job in jobs)
         if stopped and st.button(
             "Resume", icon=":material/play_arrow:", key="replication.go_on", disabled=cannot_change()
         ):

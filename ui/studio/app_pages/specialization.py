@@ -8,6 +8,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.heatmap import Scores, specialization
 from ui.present.comparability import RULE
@@ -26,8 +27,10 @@ from ui.widgets.address import choose_one, write_text
 from ui.widgets.data_table import show_table
 from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
+from ui.widgets.split_choice import choose_split
 from workbench.analysis import perplexity_tables
 from workbench.analysis.in_domain_scores import scored_domains
+from workbench.formatting.shell_command import evaluate_command
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
@@ -67,7 +70,7 @@ def show() -> None:
     _VIEWS[view](mixture, split, scores)
 
 
-def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
+def _show_heatmap(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
     """The story: the heatmap, a cell of it, and a passage behind the cell. What is chosen stands in the address."""
     first = st.container(border=True)
     with first:
@@ -122,11 +125,11 @@ def _show_reading_guide(scores: Scores) -> None:
         st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
 
 
-def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
+def _show_overlap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     show_affinity(mixture, split)
 
 
-def _show_gap(mixture: str | None, split: str, _: Scores) -> None:
+def _show_gap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     if mixture is None:
         st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
         return
@@ -142,7 +145,7 @@ def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
     show_removal(mixture)
 
 
-def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
+def _show_retention(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     with reading() as session:
         cards = experts.list_experts(session)
     members = [card for card in cards if mixture in card.mixtures]
@@ -169,7 +172,7 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
         show_retention([comparable[name] for name in chosen], split, "retention")
 
 
-_VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
+_VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
     "Specialization heatmap": _show_heatmap,
     SHARED_TEXT: _show_overlap,
     "Oracle gap": _show_gap,
@@ -200,7 +203,7 @@ def _show_table(scores: Scores) -> None:
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 
 
-def _show_missing_scores(mixture: str | None, split: str, scores: Scores) -> None:
+def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     empty = scores.unscored()
     elsewhere = [name for name in empty if name in scores.elsewhere]
@@ -209,25 +212,20 @@ def _show_missing_scores(mixture: str | None, split: str, scores: Scores) -> Non
     if elsewhere:
         st.caption(plain(f"No numbers here, since theirs are of other tokens than most: {listed(elsewhere)}. {RULE}"))
     if unscored or (elsewhere and mixture):
-        empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
+        empty_until_scored(
+            "An evaluation computes only what is missing.", _how_to_score(mixture, split), mixture, split
+        )
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
 
 
-def _how_to_score(mixture: str | None) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture or 'MIXTURE'}`."
+def _how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
-def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, str]:
+def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, HeldOutSplit]:
     choice = choose_one(left.selectbox, "Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
-    split = choose_one(
-        right.segmented_control,
-        "Held-out text",
-        ["test", "dev"],
-        default="test",
-        key="specialization.split",
-        required=True,
-    )
+    split = choose_split(right, "specialization.split")
     return None if choice == ALL else choice, split
 
 
@@ -236,7 +234,7 @@ def _let_go() -> None:
     st.session_state.pop(COMPARED, None)
 
 
-def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
+def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -> Scores:
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, mixture, split)
         elsewhere = [name for name, splits in scored_domains(session).items() if split in splits]

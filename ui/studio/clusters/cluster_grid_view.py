@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.cluster_grid import grid_picture, temperature_words
 from ui.present.missing_scores import gap_words
@@ -14,6 +15,7 @@ from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
 from ui.widgets.notices import empty
 from ui.widgets.show_chart import show_chart
+from ui.widgets.split_choice import choose_split
 from workbench.answers.perplexities import ClusterGrid
 from workbench.registry import mixtures
 from workbench.registry.cards import ClusteringCard, MixtureCard
@@ -33,19 +35,12 @@ def show_grid(card: ClusteringCard) -> None:
         return
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     name = choose_one(left.selectbox, "Mixture", list(ours), key="clusters.grid_of")
-    split = choose_one(
-        right.segmented_control,
-        "Held-out text",
-        ["test", "dev"],
-        default="test",
-        key="clusters.grid_split",
-        required=True,
-    )
+    split = choose_split(right, "clusters.grid_split")
     if grid := _fetch(ours[name], split):
         _show(grid, name, split)
 
 
-def _fetch(mixture: MixtureCard, split: str) -> ClusterGrid | None:
+def _fetch(mixture: MixtureCard, split: HeldOutSplit) -> ClusterGrid | None:
     def fetch() -> ClusterGrid:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=mixture.name, split=split)
@@ -54,7 +49,7 @@ def _fetch(mixture: MixtureCard, split: str) -> ClusterGrid | None:
     return fetch_in_background("cluster_grid", request, fetch, "Mixing the stored scores with every setting")
 
 
-def _show(grid: ClusterGrid, mixture: str, split: str) -> None:
+def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
     if not grid.domains:
         why = gap_words(grid.experts, split)
         empty_until_scored(why, "Evaluate the mixture once.", mixture, split)

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.text.formatting import listed, millions, plain, short, size
@@ -26,7 +27,7 @@ from workbench.registry.database import reading
 _SHOWN_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
 
 
-def show_comparison(cards: Sequence[ExpertCard], split: str) -> None:
+def show_comparison(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
     """Perplexities on one split as bars beside the curves of their trainings, and a table of what differs."""
     with reading() as session:
         scores = [
@@ -42,7 +43,7 @@ def show_comparison(cards: Sequence[ExpertCard], split: str) -> None:
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
 
 
-def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
+def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: HeldOutSplit) -> None:
     if picture := expert_bars(cards, scores, read_looks()):
         show_chart(picture, "compared")
         if not is_shared(cards, scores, split):
@@ -68,14 +69,14 @@ def _show_curves(cards: Sequence[ExpertCard]) -> None:
         st.caption(plain(f"No curve on dev text of one domain was recorded for {listed(missing)}."))
 
 
-def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> bool:
+def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: HeldOutSplit) -> bool:
     """Whether any domain was scored with all of these experts on the same tokens."""
     names = {card.name for card in cards}
     shown = comparable([one for one in scores if one.split == split], cards)
     return len(names) in Counter(one.domain for one in shown).values()
 
 
-def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
+def _offer_scores(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
     """The evaluations after which these experts can be compared on the domains that they learned."""
     last, *others = dict.fromkeys(name for card in cards for name in card.domains)
     with reading() as session:

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.comparability import comparability_words, odd_measures
@@ -41,7 +42,7 @@ MOST_CHIPS = 20  # of a filter; with more values it is a field with a search
 CHOSEN, OPEN, PAGE = "experts.chosen", "experts.open", "experts.page"
 
 
-def read_registry(split: str) -> Registry:
+def read_registry(split: HeldOutSplit) -> Registry:
     """All experts with what their cards say: as many statements with a thousand experts as with ten."""
     with reading() as session:
         named: dict[str, list[str]] = {}

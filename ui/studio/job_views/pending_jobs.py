@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.jobs.pending_jobs import by_turn, coming, coming_words
 from ui.present.pages import EVALUATION, JOBS, TRAIN
 from ui.present.text.formatting import plain
@@ -36,7 +37,7 @@ def empty_until(
         _live(kind, why)
 
 
-def empty_until_scored(why: str, next_step: str, mixture: str | None, split: str) -> None:
+def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit) -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
     empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen)

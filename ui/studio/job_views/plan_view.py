@@ -14,6 +14,7 @@ from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import explained, show_problem
 from workbench.errors import NotFound
 from workbench.job_records import jobs as rows
+from workbench.job_states import UNSUCCESSFUL
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 
@@ -38,7 +39,7 @@ def _live(key: str, ids: Sequence[str]) -> None:
             for job in by_turn(jobs)[:_SHOWN]:
                 show_line(job)
             for job in jobs:
-                if job.state in ("failed", "cancelled"):
+                if job.state in UNSUCCESSFUL:
                     show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step or _GO_ON)
             st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
     _redraw_at_end(key, all(map(is_over, jobs)))

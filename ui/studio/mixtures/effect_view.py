@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.comparability import RULE
 from ui.present.jobs.throughput import cost_words, counted_as
@@ -28,7 +29,7 @@ from workbench.store.storage import get_storage
 
 
 def show_effect(
-    saved: MixtureRequest, choice: MixtureRequest, split: str, other: MixtureRequest | None, looks: Looks
+    saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSplit, other: MixtureRequest | None, looks: Looks
 ) -> None:
     """The bars with their title; `other` is the mixture to compare with, None for the saved one itself."""
     reference = other or saved
@@ -98,7 +99,7 @@ def _show_cost(choice: MixtureRequest) -> None:
         st.caption(plain(cost_words(costs)), help=counted_as(costs))
 
 
-def _mix(key: str, request: MixtureRequest, split: str) -> MixedScores | None:
+def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
     def fetch() -> MixedScores:
         return kept_client(get_settings()).mix(mixture=request.model, **request.changes(), split=split)
 

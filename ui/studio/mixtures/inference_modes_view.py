@@ -8,6 +8,8 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.charts.oracle_gap import oracle_gap
@@ -37,7 +39,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
 
-def show_modes(saved: MixtureRequest, split: str) -> None:
+def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """Perplexities of a saved mixture on every domain under each inference mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = choose_evidence(left, "modes.evidence", saved.gate)
@@ -45,7 +47,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
         "Dev blocks behind a cached prior",
         1,
         10_000,
-        100,
+        PAPER_BLOCKS,
         key="modes.blocks",
         help="Exactly this many (paper: 100).",
     )
@@ -72,7 +74,7 @@ def show_modes(saved: MixtureRequest, split: str) -> None:
     )
 
 
-def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
+def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split):
@@ -80,7 +82,9 @@ def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 
-def _fetch(saved: MixtureRequest, split: str, evidence: Any, blocks: int = 100) -> InferenceModeComparison | None:
+def _fetch(
+    saved: MixtureRequest, split: HeldOutSplit, evidence: Any, blocks: int = PAPER_BLOCKS
+) -> InferenceModeComparison | None:
     def fetch() -> InferenceModeComparison:
         with Client(get_settings()) as client:
             return client.inference_modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
@@ -89,7 +93,7 @@ def _fetch(saved: MixtureRequest, split: str, evidence: Any, blocks: int = 100) 
     return fetch_in_background("inference_modes", request, fetch, "Comparing the inference modes on the stored scores")
 
 
-def _is_empty(answer: InferenceModeComparison, mixture: str, split: str) -> bool:
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit) -> bool:
     if not answer.domains:
         empty_until_scored(gap_words(answer.experts, split), "Evaluate the mixture once.", mixture, split)
     return not answer.domains

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.mixture_effect import changes_words, command_of
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
@@ -43,7 +44,7 @@ def offer_saving(mixture: MixtureCard, saved: MixtureRequest, choice: MixtureReq
         save_choice(mixture, choice)
 
 
-def show_elsewhere(saved: MixtureRequest, choice: MixtureRequest, split: str) -> None:
+def show_elsewhere(saved: MixtureRequest, choice: MixtureRequest, split: HeldOutSplit) -> None:
     """The same numbers as a command and as an HTTP call, and how the mixture is used from other programs."""
     is_saved = choice == saved
     st.caption("These are the saved settings." if is_saved else "Not saved: these settings apply to this page only.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.mixing.papers import PAPER_BLOCKS
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
 from ui.present.text.posteriors import evidence_words
@@ -97,7 +98,7 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
         name = st.text_input("Estimate a prior on held-out text", key="prior.estimate.name", placeholder="its name")
         left, right = st.columns(2)
         domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
-        blocks = right.number_input("Blocks of dev text", 1, 10_000, 100, key="prior.estimate.blocks")
+        blocks = right.number_input("Blocks of dev text", 1, 10_000, PAPER_BLOCKS, key="prior.estimate.blocks")
         evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
         if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()):
             with explained():

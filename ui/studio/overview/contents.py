@@ -15,6 +15,7 @@ from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.changes.removal import KIND as REMOVAL
 from workbench.job_records import jobs as rows
+from workbench.job_states import FINISHED, UNFINISHED
 from workbench.registry import corpora, experts, mixtures, reports, seeds
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
@@ -22,8 +23,6 @@ from workbench.settings import get_settings
 
 FRESH_SECONDS = 3600.0
 READ_AGAIN_SECONDS = 30.0  # what is seen of neither a name nor a switch: tags, documents that changed
-_UNFINISHED = ("queued", "running", "interrupted", "paused")
-_OVER = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ def read_contents() -> Contents:
             mixtures=mixtures.most_useful_first(session),
             evaluations=known.evaluations,
             unfinished=unfinished,
-            num_unfinished=sum(rows.count_by_state(session).get(state, 0) for state in _UNFINISHED),
-            over=rows.list_jobs(session, state=_OVER),
+            num_unfinished=sum(rows.count_by_state(session).get(state, 0) for state in UNFINISHED),
+            over=rows.list_jobs(session, state=FINISHED),
             additions=reports.list_reports(session, kind=ADDITION),
             removals=reports.list_reports(session, kind=REMOVAL),
         )

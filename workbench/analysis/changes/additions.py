@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.answers.changes import BesideParent
@@ -64,7 +65,7 @@ class Change:
         return (self.after / self.before - 1) * 100
 
 
-def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: str) -> Addition:
+def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: HeldOutSplit) -> Addition:
     """The folders and domains that a certificate checks.
 
     Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
@@ -91,7 +92,14 @@ def addition_of(session: Session, storage: Storage, mixture: str, expert: str, s
 
 
 def changes(
-    session: Session, storage: Storage, mixture: str, expert: str, *, split: str, block_size: int, max_tokens: int
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    expert: str,
+    *,
+    split: HeldOutSplit,
+    block_size: int,
+    max_tokens: int,
 ) -> list[Change]:
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
     row = expert_row(session, expert)
@@ -109,7 +117,9 @@ def changes(
     return rows
 
 
-def beside_parent(session: Session, expert: str, *, split: str, block_size: int, max_tokens: int) -> list[BesideParent]:
+def beside_parent(
+    session: Session, expert: str, *, split: HeldOutSplit, block_size: int, max_tokens: int
+) -> list[BesideParent]:
     """The single expert and its single parent on the expert's scored domains."""
     row = expert_row(session, expert)
     rows = []
@@ -188,7 +198,7 @@ def _beside(storage: Storage, newcomer: Expert, experts: Sequence[Expert]) -> It
         yield _recorded(storage, newcomer, expert.artifact, f"expert {expert.name}")
 
 
-def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> list[str]:
+def _domains(session: Session, mixture: Mixture, row: Expert, split: HeldOutSplit) -> list[str]:
     """The expert's own, those of the mixture's others, and every one that those were scored on."""
     others = [member.expert for member in mixture.members if member.expert is not row]
     scored = (
@@ -201,7 +211,7 @@ def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> lis
 
 
 def _single_score(
-    session: Session, expert_id: str | None, domain: str, split: str, block_size: int, max_tokens: int
+    session: Session, expert_id: str | None, domain: str, split: HeldOutSplit, block_size: int, max_tokens: int
 ) -> Evaluation | None:
     statement = (
         select(Evaluation)

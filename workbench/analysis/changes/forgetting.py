@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.answers.changes import DomainChange, Forgetting, MeanChange
 from workbench.registry.experts import domains_of
@@ -20,7 +21,9 @@ from workbench.tables import Domain, Evaluation, Expert
 TARGET, ROLES = "target", ("train", "novel")  # the paper's N is what was adapted to, its T the first of the roles
 
 
-def forgetting(session: Session, storage: Storage, before: str, after: str, *, split: str = "test") -> Forgetting:
+def forgetting(
+    session: Session, storage: Storage, before: str, after: str, *, split: HeldOutSplit = "test"
+) -> Forgetting:
     """Each domain on which both were scored on the same tokens, and the mean change over the domains of each role.
 
     A target is what was adapted to: the domain of an expert that only `after` has and that began as the copy of
@@ -55,7 +58,7 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
 
 
 def _shared(
-    session: Session, plans: Sequence[GenerationPlan], split: str
+    session: Session, plans: Sequence[GenerationPlan], split: HeldOutSplit
 ) -> dict[Measure, tuple[list[Evaluation], ...]]:
     """The scores of both experts on their longest common text, by domain, tokens and block size."""
     ours, theirs = (scored_sets(session, one, split) for one in plans)

@@ -13,9 +13,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import PAPER_BLOCKS
 from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without
 from workbench.analysis.changes.unlearning import what_stays
 from workbench.analysis.scores import counted, load, shared_scores
@@ -96,7 +97,7 @@ def removal_table(
     mixture: str,
     *,
     retrained: Mapping[str, str] | None = None,
-    split: str = "test",
+    split: HeldOutSplit = "test",
     evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,
 ) -> RemovalTable:
@@ -148,7 +149,7 @@ def removal_row(
     sides: Sides,
     domain: str,
     *,
-    split: str = "test",
+    split: HeldOutSplit = "test",
     block_size: int | None = None,
     evidence: AnyEvidence = "prefix",
     num_blocks: int = PAPER_BLOCKS,

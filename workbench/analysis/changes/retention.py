@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from engine.text.split_names import HeldOutSplit
 from workbench.analysis.curves.training_history import retained_by
 from workbench.analysis.perplexity_tables import table_of
 from workbench.answers.comparisons import (
@@ -25,6 +25,7 @@ from workbench.answers.comparisons import (
     SuggestedEvaluation,
 )
 from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
+from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row, parameters_of
@@ -34,7 +35,12 @@ from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 
 def retention(
-    session: Session, retain: str, *, targets: Sequence[str] = (), experts: Sequence[str] = (), split: str = "test"
+    session: Session,
+    retain: str,
+    *,
+    targets: Sequence[str] = (),
+    experts: Sequence[str] = (),
+    split: HeldOutSplit = "test",
 ) -> Retention:
     """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
@@ -97,7 +103,7 @@ def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
 class _Scores:
     """The table of evaluations by names."""
 
-    def __init__(self, table: PerplexityTable, split: str) -> None:
+    def __init__(self, table: PerplexityTable, split: HeldOutSplit) -> None:
         self.split = split
         self.measures: dict[str, Measure] = dict(zip(table.domains, table.measures, strict=True))
         cells: dict[Metric, list[list[float | None]]] = {"accuracy": table.accuracy, "perplexity": table.perplexity}
@@ -112,7 +118,7 @@ class _Scores:
         return self._cells.get((metric, expert, domain))
 
 
-def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
+def _scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
     scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
     return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
 
@@ -258,12 +264,11 @@ def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _S
 
 
 def _command(spec: Evaluate) -> str:
-    command = ["workbench", "evaluate", "run", spec.mixture]
-    command += ["--experts", ",".join(spec.experts)] if spec.experts else []
-    command += ["--domains", ",".join(spec.domains), "--split", spec.split]
+    options = ["--experts", ",".join(spec.experts)] if spec.experts else []
+    options += ["--domains", ",".join(spec.domains)]
     if spec.max_tokens:
-        command += ["--block-size", str(spec.block_size), "--max-tokens", str(spec.max_tokens)]
-    return shlex.join([*command, *(["--again"] if spec.again else [])])
+        options += ["--block-size", str(spec.block_size), "--max-tokens", str(spec.max_tokens)]
+    return evaluate_command(spec.mixture, spec.split, *options, *(["--again"] if spec.again else []))
 
 
 def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from workbench.answers.metrics import JobMetrics, MetricValue
 from workbench.job_records.jobs import get_job, metrics
 from workbench.registry.cards import MetricPoint
 
-STOPPED = ("done", "failed", "cancelled", "paused")  # no point follows unless somebody starts the job again
 _UNITS = {  # by the first part of the stored name
     "loss": "nats per token",
     "dev_loss": "nats per token",

@@ -13,6 +13,7 @@ from engine.methods.registry import method_of
 from workbench.errors import WorkbenchError
 from workbench.job_records.event_kinds import PARENT
 from workbench.job_records.jobs import events, metrics
+from workbench.job_states import ACTIVE
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
@@ -59,7 +60,7 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
 
 
 def _nothing_to_compare(job: JobCard) -> str:
-    if "mixture" in job.spec and job.spec.get("parent") is None and job.state in ("queued", "running"):
+    if "mixture" in job.spec and job.spec.get("parent") is None and job.state in ACTIVE:
         return "The parent is chosen when the training starts."
     return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
 

@@ -14,6 +14,7 @@ from workbench.errors import NotFound
 from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
+from workbench.job_states import UNFINISHED
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
@@ -74,7 +75,7 @@ def _job_of(session: Session, expert: str) -> Job:
     row = session.scalar(select(Expert).where(Expert.name == expert))
     if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
         return job
-    unfinished = select(Job).where(Job.state.in_(["queued", "running", "paused"])).order_by(Job.created_at.desc())
+    unfinished = select(Job).where(Job.state.in_(UNFINISHED)).order_by(Job.created_at.desc())
     for job in session.scalars(unfinished):
         if ("expert", expert) in creates(parse_spec(job.spec)):
             return job

@@ -9,6 +9,7 @@ from pydantic import Field
 from engine.config import (
     MOST_TOKENS,
 )
+from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, no_path, nothing
 from workbench.spec_base import ExpertName, Name, Spec
 
@@ -19,7 +20,7 @@ class CertifyAddition(Spec):
     kind: Literal["certify-addition"] = "certify-addition"
     expert: ExpertName = Field(description="Expert that was added.")
     mixture: Name = Field(description="Mixture that holds it.")
-    split: Literal["dev", "test"] = Field("test", description="Held-out split.")
+    split: HeldOutSplit = Field("test", description="Held-out split.")
     block_size: int | None = Field(
         None,
         ge=8,

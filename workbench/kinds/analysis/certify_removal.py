@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from engine.config import MOST_SEED, MOST_TOKENS, Evidence
+from engine.mixing.papers import PAPER_BLOCKS
+from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, named, no_path, nothing
 from workbench.spec_base import ExpertName, Name
 from workbench.spec_base import Spec as Spec
@@ -21,11 +23,11 @@ class CertifyRemoval(Spec):
     retrained: Name | None = Field(
         None, description="Mixture that was trained without its domain, to compare with (the paper's –Domain)."
     )
-    split: Literal["dev", "test"] = Field("test", description="Held-out split; priors always use dev.")
+    split: HeldOutSplit = Field("test", description="Held-out split; priors always use dev.")
     block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Max tokens of context.")
     max_tokens: int = Field(20_000, ge=100, description="Max tokens per domain.")
     num_blocks: int = Field(
-        100,
+        PAPER_BLOCKS,
         ge=1,
         title="Blocks for each cached prior",
         description="Number of dev blocks for each cached prior (paper: 100).",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from engine.config import Normalise, TaskRouting
+from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from workbench.kinds.kind import Kind, named, nothing
 from workbench.spec_base import ExpertName, LocalPath, Name, Spec
 
@@ -57,7 +58,10 @@ class Classify(Spec):
         description="Compare log-likelihoods of label words unnormalised (none, paper) or per token (tokens).",
     )
     newest_weight: float = Field(
-        0.7, gt=0, le=1, description="Updating: share of the newest example in the weights (not given in the paper)."
+        PAPER_NEWEST_WEIGHT,
+        gt=0,
+        le=1,
+        description="Updating: share of the newest example in the weights (not given in the paper).",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from engine.config import MOST_TOKENS
+from engine.text.split_names import HeldOutSplit
 from workbench.kinds.kind import Kind, named, no_path, nothing
 from workbench.spec_base import ExpertName, Name
 from workbench.spec_base import Spec as Spec
@@ -19,7 +20,7 @@ class Evaluate(Spec):
     mixture: Name = Field(description="Mixture whose experts are scored.")
     experts: list[ExpertName] = Field(default_factory=list, description="Further experts on its base to score.")
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
-    split: Literal["dev", "test"] = Field("test", description="Held-out split.")
+    split: HeldOutSplit = Field("test", description="Held-out split.")
     block_size: int | None = Field(
         None,
         ge=8,

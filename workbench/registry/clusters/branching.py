@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.text.split_names import SPLITS
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import members_of
@@ -80,6 +81,5 @@ def best_parent(shares: Mapping[str, float]) -> str | None:
 
 def _ids(folders: Iterable[Path]) -> Ids:
     from engine.clusters.sources import document_ids
-    from engine.text.split import SPLITS
 
     return document_ids(list(folders), SPLITS)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.text.split_names import SPLITS
 from workbench.answers.documents import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusters.clusterings import clustering_files, clustering_row
@@ -101,7 +102,6 @@ def search_documents(session: Session, storage: Storage, name: str, words: Seque
     """
     from engine.clusters.sources import as_ids, places_of
     from engine.text.parquet_rows import read_matching
-    from engine.text.split import SPLITS
 
     files = clustering_files(session, storage, name)
     documents = _documents(files.kept.folder)
@@ -137,7 +137,6 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
     """
     from engine.clusters.cutting import ids_when_cut
     from engine.clusters.sources import document_ids
-    from engine.text.split import SPLITS
 
     row = clustering_row(session, name)
     known = _documents(storage.path(row.artifact_id))

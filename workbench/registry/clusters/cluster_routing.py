@@ -16,6 +16,7 @@ from engine.errors import MixtureError
 from engine.files import ArtifactRef
 from engine.mixing.gate_registry import gate_type
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.text.split_names import HeldOutSplit
 from workbench.registry.clusters.cluster_domains import former_domains
 from workbench.store.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Evaluation, Expert
@@ -119,7 +120,7 @@ def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]
 
 
 def distances_key(
-    artifact_id: str, domain_id: str, tokenizer_sha256: str, split: str, block_size: int, num_tokens: int
+    artifact_id: str, domain_id: str, tokenizer_sha256: str, split: HeldOutSplit, block_size: int, num_tokens: int
 ) -> str:
     """The key of the distances of one text to the centres of a clustering as it is: an edit makes it another one."""
     return f"distances-in-documents:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from engine.mixing.papers import PAPER_TEMPERATURE
+
 TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
-T = 0.1  # §3.2: “works well for most settings”
+T = PAPER_TEMPERATURE
 DENSE = 13.82  # one cluster, 84B tokens of C4, as all of table 9
 TABLE_9: Mapping[int, Mapping[int, tuple[float | None, ...]]] = {  # clusters: top-k: by temperature
     2: {1: (13.64, *[None] * 6), 2: (13.60, 13.51, 13.50, 13.54, 13.59, 13.64, 13.69)},

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.statistics.bootstrap import Counted, Ints, Loss
+from engine.text.split_names import HeldOutSplit
 from workbench.replications.calibration import Fit, fit, of_its_text
 from workbench.replications.cbtm.names import (
     DENSE,
@@ -249,7 +250,7 @@ class _Text(ScoredText):
         if dev is not None:
             self.measured.prior_blocks[self.domain] = self.num_prior_blocks(self.full_blocks(dev))
 
-    def _load_arm(self, arm: Arm, split: str) -> Loaded | None:
+    def _load_arm(self, arm: Arm, split: HeldOutSplit) -> Loaded | None:
         return self.load(self.run.experts(arm, self.subject.domains), split)
 
     def _distances(self, arm: Arm, test: Loaded) -> Distances | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import Evidence
+from engine.mixing.papers import PAPER_NEWEST_WEIGHT
 from workbench.replications.runs import Run
 
 Variant = Literal[
@@ -48,7 +49,7 @@ class Reading:
         return f"{self.evidence}, newest block {self.newest_weight:g}"
 
 
-PAPER = Reading("prefix", 0.7)
+PAPER = Reading("prefix", PAPER_NEWEST_WEIGHT)
 CODE = Reading("last_token", 0.3)
 READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
 # Eq. 9's λ in the paper's grid (§5.1), each as a reading of its text: a share of 1 − λ for the newest block

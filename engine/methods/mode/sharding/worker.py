@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import torch
 
     from engine.methods.mode.sharding.task import ModeTask
+    from engine.training.ipc import ParentConnection
 
 
-def _work(place: Path, rank: int, num_ranks: int) -> None:
+def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
     from engine.methods.mode.sharding.task import ModeTask
     from engine.training.ipc import INPUT, STORE
 
-    line = place.is_dir()
-    task = ModeTask.read(place / INPUT if line else place)
+    task = ModeTask.read(place / INPUT if parent else place)
     device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if line else None):
+    with process_group(device, rank, num_ranks, place / STORE if parent else None):
         if rank == 0:
-            _lead(task, device, place if line else None)
+            _lead(task, device, parent)
         else:
             _serve(task, device, task.held(rank, num_ranks))
 
 
-def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
+def _lead(task: ModeTask, device: torch.device, parent: ParentConnection | None) -> None:
     """Runs the backbone's process: text, losses and the loop."""
     from engine.methods.mode.sharding.backbone import connected
     from engine.methods.mode.sharding.process_group import ShardedProcessGroup
@@ -43,7 +43,7 @@ def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
     with connected(model, str(task.expert_set.base.sha256)) as shards:
         active = task.expert_set.of(model)
         team = ShardedProcessGroup(shards, active, task.data.config)
-        drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, place)
+        drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, parent)
 
 
 def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from workbench.registry.clusters.clusterings import (
     replace_clusters,
     require_unedited,
 )
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 
 
@@ -56,7 +57,7 @@ def store_edit(work: Work, opened: OpenClustering, edited: Edited) -> Register:
     measured = measures(edited.documents, len(after), [source.name for source in opened.files.sources])
 
     def register(session: Session) -> dict[str, Any]:
-        artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
+        artifact = register_artifact(session, work.storage, artifact_id, artifact_kinds.CLUSTERING, job_id=work.job_id)
         row = require_unedited(session, opened.files.id, opened.files.artifact_id)
         metrics = {**row.metrics, **measured}
         card = replace_clusters(session, row.id, opened.files.artifact_id, artifact, metrics, after)

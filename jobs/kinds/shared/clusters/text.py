@@ -13,7 +13,7 @@ from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.sources import as_ids, hex_of, places_of, require_all
 from engine.text.corpus import Document
 from engine.text.parquet_rows import read_rows
-from engine.text.split import SPLITS
+from engine.text.split_names import SPLITS, Split
 
 BATCH = 1024  # rows looked up at once
 NONE = -1
@@ -25,7 +25,7 @@ class Splits:
     def __init__(self, documents: ClusteredDocuments) -> None:
         self._documents = documents
 
-    def __call__(self, id: str) -> str:
+    def __call__(self, id: str) -> Split:
         return self._documents.split(int(places_of(as_ids([id]), self._documents.ids_N)[0]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import CorpusError
+from workbench.formatting.shell_command import shell_command
 from workbench.registry.clusters.clusterings import ClusteringFiles
 
 
@@ -15,7 +16,8 @@ def folders_of(files: ClusteringFiles) -> list[Path]:
         names = ", ".join(f"“{name}”" for name in gone)
         raise CorpusError(
             f"The text of {names} was deleted or changed after it was clustered.",
-            f"List the documents with `workbench cluster changes {files.name}`, then import them or cluster again.",
+            f"List the documents with `{shell_command('cluster', 'changes', files.name)}`, then import them or cluster "
+            "again.",
         )
     folders = []
     for source in files.sources:

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
-from engine.inference.generate import Mixing
+from engine.inference.mixing import Mixing
 from engine.inference.watched_losses import losses_of
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.flops import Learning

@@ -13,7 +13,8 @@ import torch
 from engine.config import SamplingConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Evaluated, Step, Token
-from engine.inference.generate import Mixing, generate
+from engine.inference.generate import generate
+from engine.inference.mixing import Mixing
 from engine.inference.scores import score_text
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig

@@ -11,6 +11,7 @@ from ui.cli.options import Json
 from ui.cli.output import print_json, say
 from ui.cli.progress_bar import progress_bar
 from ui.present.text.formatting import pluralize, size
+from workbench.formatting.shell_command import shell_command
 
 
 def backup(
@@ -34,5 +35,5 @@ def backup(
             print_faulty(fault)
         copied = f"{pluralize(made.num_artifacts - len(made.faulty), 'artifact')}, {size(made.num_bytes)}"
         say(f"The workbench is backed up in {made.folder}: {copied}, each compared with its hash.")
-        say(f"Restore it into an empty home: WORKBENCH_HOME=FOLDER workbench restore {made.folder}")
+        say(f"Restore it into an empty home: WORKBENCH_HOME=FOLDER {shell_command('restore', str(made.folder))}")
     raise typer.Exit(1 if made.faulty else 0)

@@ -1,0 +1,150 @@
+"""One forward pass for the tokens of several streams, and whether a model can do it.
+
+Every token is a row of its own, whatever its expert, so texts of different lengths need no padding: linear maps read
+their weights once for all rows, and attention is computed for each stream by itself, over its own keys and values.
+
+Shapes: N rows of a pass, one token each; E experts of a stream, T positions, D width; H heads, A their width, M tokens
+of a stream's experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.errors import is_out_of_memory
+from engine.inference.slot import Slot
+from engine.models.discovery import keeps_other_states
+from engine.models.heads import decoder_of
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows, routed
+
+_CLOSE = 1e-3
+
+
+@dataclass(eq=False)
+class _Share:
+    """A stream's part of a pass: tokens [E, T], and the row of each."""
+
+    slot: Slot
+    ids_ET: Tensor
+    rows_ET: Tensor
+
+
+@dataclass(eq=False)
+class _Pass:
+    shares: Sequence[_Share]
+    places_N: Tensor  # the rows, in the order of the shares
+    order_N: Tensor  # from the order of the shares to that of the rows
+
+    def attend(self, module: Any, *states_NH1A: Tensor, **options: Any) -> tuple[Tensor, None]:
+        """Attention [N, 1, H, A] of each stream's tokens over its own text."""
+        sizes = [share.rows_ET.numel() for share in self.shares]
+        by_share = [states[self.places_N, :, 0].split(sizes) for states in states_NH1A]  # one gather for all streams
+        own = zip(self.shares, *by_share, strict=True)
+        parts = [self._attend(share, module, states_MHA, options) for share, *states_MHA in own]
+        return torch.cat(parts)[self.order_N], None
+
+    def _attend(self, share: _Share, module: Any, states_MHA: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
+        num_rows, num_new = share.rows_ET.shape
+        own = [states.unflatten(0, (num_rows, num_new)).transpose(1, 2) for states in states_MHA]
+        query, new_keys, new_values = own
+        keys, values = share.slot.append(module.layer_idx, new_keys, new_values)
+        mask = None
+        if 1 < num_new < keys.shape[2]:
+            mask = torch.ones(num_new, keys.shape[2], dtype=torch.bool, device=query.device)
+            mask = mask.tril(keys.shape[2] - num_new)[None, None]
+        out_ETHA: Tensor
+        out_ETHA, _ = _plain_attention()(module, query, keys, values, mask, **options)
+        return out_ETHA.flatten(0, 1)[:, None]
+
+
+_pass: ContextVar[_Pass | None] = ContextVar("pass", default=None)
+
+
+def _plain_attention() -> Any:
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    return sdpa_attention_forward
+
+
+def shared_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
+) -> Any:
+    """transformers' “sdpa”, by whose names families call it, and within a shared pass that of each stream."""
+    shared = _pass.get()
+    if shared is None:
+        return _plain_attention()(module, query, key, value, attention_mask, **options)
+    return shared.attend(module, query, key, value, **options)
+
+
+@contextmanager
+def _passing(one: _Pass) -> Iterator[None]:
+    token = _pass.set(one)
+    try:
+        yield
+    finally:
+        _pass.reset(token)
+
+
+def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence[str], Tensor]]) -> list[Tensor]:
+    """Hidden states [E, T, D] of each stream's tokens [E, T], in one pass; no slot's length changes."""
+    present = [key for key in model.keys if any(key in keys for _, keys, _ in wanted)]
+    rows: list[list[Any]] = [[None] * len(keys) for _, keys, _ in wanted]
+    counts, row = [], 0
+    for key in present:
+        began = row
+        for place, (_, keys, ids_ET) in enumerate(wanted):
+            if key in keys:
+                rows[place][list(keys).index(key)] = torch.arange(row, row + ids_ET.shape[1])
+                row += ids_ET.shape[1]
+        counts.append(row - began)
+    shares = [_Share(slot, ids_ET, torch.stack(own)) for (slot, _, ids_ET), own in zip(wanted, rows, strict=True)]
+    places_N = torch.cat([share.rows_ET.flatten() for share in shares])
+    order_N = places_N.argsort()
+    ids_N = torch.cat([share.ids_ET.flatten() for share in shares])[order_N]
+    positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
+    positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
+    unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
+    with routed(Rows(tuple(present), tuple(counts))), _passing(_Pass(shares, places_N, order_N)):
+        out = decoder_of(model.lm)(
+            input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
+        )
+    return [out.last_hidden_state[share.rows_ET.flatten(), 0].unflatten(0, share.rows_ET.shape) for share in shares]
+
+
+@torch.inference_mode()
+def can_share(model: MultiExpertModel) -> bool:
+    """Whether texts of different lengths, read and gone on with in one pass, have the states that each has alone."""
+    config = model.lm.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    if model.placement.method.extra_positions or keeps_other_states(model.lm) or not model.keys:
+        return False
+    if kinds != {"full_attention"} or (any(windows) and getattr(config, "layer_types", None) is None):
+        return False
+    if getattr(config, "_attn_implementation", None) != "sdpa":
+        return False
+    generator = torch.Generator().manual_seed(0)
+    texts = [torch.randint(1, model.vocab_size, (1, length), generator=generator) for length in (7, 4)]
+    texts = [text.to(model.device) for text in texts]
+    keys, slots, caches = model.keys[:1], [Slot(), Slot()], [model.new_cache(), model.new_cache()]
+    try:
+        for part in (slice(0, 2), slice(2, -1), slice(-1, None)):
+            pieces = [text[:, part] for text in texts]
+            together = read_together(model, [(slot, keys, one) for slot, one in zip(slots, pieces, strict=True)])
+            for slot, cache, one, ours in zip(slots, caches, pieces, together, strict=True):
+                slot.length += one.shape[1]
+                if not torch.allclose(ours, model.read(one, Rows.one_each(keys), cache), _CLOSE, _CLOSE):
+                    return False
+    except Exception as error:  # its code takes no such positions or masks
+        if is_out_of_memory(error):
+            raise
+        return False
+    return all(slot.num_layers == config.num_hidden_layers for slot in slots)

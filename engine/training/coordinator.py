@@ -1,0 +1,144 @@
+"""The parent's end of its connections to the processes of a training, on this machine or on several.
+
+torchrun on each node, and each process, holds a connection. It carries the events of the first process and the answers
+to them. When it closes, its process ends: so none outlives the parent. Who connects names the token of this training.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import json
+import secrets
+import selectors
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_MOST_BYTES = 4096  # of the line by which a process introduces itself
+_LOST = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
+
+
+@dataclass(eq=False)
+class _Connection:
+    socket: socket.socket
+    buffer: bytes = b""
+    role: str = ""  # none until it has introduced itself
+    number: int = 0
+
+
+class Coordinator:
+    """Listens on a TCP port of `address`; without one, on a Unix socket, which this user alone reaches."""
+
+    def __init__(self, num_nodes: int, address: str = "") -> None:
+        self.token = secrets.token_hex(32)
+        self.lost: int | None = None  # the node that does not answer any more
+        self._num_nodes, self._endpoint = num_nodes, ""
+        self._connections: list[_Connection] = []
+        self._folder = None if address else Path(tempfile.mkdtemp(prefix="workbench-"))  # a short path, as it must be
+        if self._folder is None:
+            self._listener = socket.create_server((address, 0))
+            self.address = "{}:{}".format(*self._listener.getsockname())
+        else:
+            self.address = str(self._folder / "socket")
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(self.address)
+            self._listener.listen()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def lines(self, seconds: float) -> list[bytes]:
+        """What the first process sent; waits so long for anything."""
+        received: list[bytes] = []
+        for key, _ in self._selector.select(seconds):
+            received += self._read(key.data) if key.data else self._accept()
+        return received
+
+    def answer(self, word: bytes) -> None:
+        """Sends a word to the first process."""
+        for one in self._connections:
+            if (one.role, one.number) == ("rank", 0):
+                with suppress(OSError):  # it has ended: its node says why
+                    one.socket.sendall(word + b"\n")
+
+    def close(self) -> None:
+        """Closes all connections, which ends the processes."""
+        for one in [*self._connections]:
+            self._drop(one)
+        self._selector.close()
+        self._listener.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> Iterator[bytes]:
+        connected, _ = self._listener.accept()
+        keep_alive(connected)
+        one = _Connection(connected)
+        self._connections.append(one)
+        self._selector.register(connected, selectors.EVENT_READ, one)
+        return iter(())
+
+    def _read(self, one: _Connection) -> Iterator[bytes]:
+        try:
+            data = one.socket.recv(1 << 16)
+        except OSError as error:
+            if error.errno in _LOST and one.role == "node":
+                self.lost = one.number
+            data = b""
+        *lines, one.buffer = (one.buffer + data).split(b"\n")
+        for line in lines:
+            if one.role:
+                yield line
+            elif not self._welcome(one, line):
+                data = b""
+                break
+        if not data or (not one.role and len(one.buffer) > _MOST_BYTES):
+            self._drop(one)
+
+    def _welcome(self, one: _Connection, line: bytes) -> bool:
+        """Reads how a process introduces itself; False if it is none of this training."""
+        try:
+            hello: dict[str, Any] = json.loads(line)
+            is_ours = hmac.compare_digest(str(hello["token"]), self.token)
+        except (ValueError, KeyError, TypeError):
+            return False
+        if is_ours:
+            one.role, one.number = str(hello["role"]), int(hello["number"])
+            self._endpoint = hello.get("endpoint") or self._endpoint
+            self._tell_endpoint()
+        return is_ours
+
+    def _tell_endpoint(self) -> None:
+        """Tells all nodes where the first one listens, once all are there."""
+        nodes = [one for one in self._connections if one.role == "node"]
+        if len(nodes) == self._num_nodes and self._endpoint:
+            for node in nodes:
+                with suppress(OSError):
+                    node.socket.sendall(self._endpoint.encode() + b"\n")
+            self._endpoint = ""
+
+    def _drop(self, one: _Connection) -> None:
+        self._connections.remove(one)
+        self._selector.unregister(one.socket)
+        one.socket.close()
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Has the connection break within half a minute when the other machine does not answer."""
+    if connected.family == socket.AF_UNIX:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {
+        "TCP_KEEPIDLE": 10,
+        "TCP_KEEPINTVL": 5,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": 25_000,
+        "TCP_NODELAY": 1,
+    }.items():
+        if hasattr(socket, name):  # as far as this system has it
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

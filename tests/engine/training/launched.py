@@ -1,0 +1,73 @@
+"""Trainings on several processes, for tests of what launches them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from safetensors.torch import load_file
+
+from engine.config import TrainingConfig
+from engine.events import Event, Step
+from engine.methods.row_registry import new_placement
+from engine.models.families import load_model
+from engine.models.multi_expert import MultiExpertModel
+from engine.training.data import PackedDomain
+from engine.training.loop import train
+
+CONFIG = TrainingConfig(
+    num_steps=10,
+    block_size=16,
+    sequences_per_domain=2,
+    learning_rate=3e-3,
+    checkpoint_every=6,
+    evaluate_every=5,
+    evaluation_blocks=2,
+    seed=1,
+)
+FOR_EVER = replace(CONFIG, num_steps=1_000_000, checkpoint_every=1_000_000, evaluate_every=1_000_000)
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Living processes of a training in this folder: torchrun's and the ranks."""
+    result = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            result.append(process)
+    return result
+
+
+def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def train_separately(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
+    model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains], new_placement())
+    return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
+
+
+def assert_same_weights(folder: Path, other: Path) -> None:
+    ours, theirs = (load_file(one / "step-00000010" / "parameters.safetensors") for one in (folder, other))
+    assert ours.keys() == theirs.keys()
+    assert all(float((t - theirs[name]).norm()) <= 5e-5 * float(theirs[name].norm()) for name, t in ours.items())
+
+
+def up_to(events: Iterator[Event], step: int) -> list[Event]:
+    """Events up to this step; the iterator stays open."""
+    seen = []
+    for event in events:
+        seen.append(event)
+        if isinstance(event, Step) and event.step == step:
+            break
+    return seen
+
+
+def losses(events: list[Event]) -> list[float]:
+    return [event.loss for event in events if isinstance(event, Step)]

@@ -1,0 +1,130 @@
+"""torchrun on two hosts: what one process trains, stopped in order, and ended when a host is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.errors import LostNode, LostRank, TrainingError
+from engine.methods.joint_training import train_distributed
+from engine.training.launchers.remote_shell import Host, RemoteShellLauncher, read_hostfile
+from engine.training.launchers.slurm import SlurmLauncher
+from tests import network, slurm
+from tests.engine.training.launched import (
+    CONFIG,
+    FOR_EVER,
+    assert_same_weights,
+    eventually,
+    losses,
+    processes,
+    train_separately,
+    up_to,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(network.missing()), reason=network.missing())]
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[network.Host]]:
+    with network.hosts(2) as made:
+        yield made
+
+
+@pytest.fixture
+def launcher(hosts, tmp_path: Path) -> RemoteShellLauncher:
+    shell = network.remote_shell(hosts, tmp_path)
+    return RemoteShellLauncher(tuple(Host(host.name, 2) for host in hosts), network.ADDRESS, shell)
+
+
+def ranks_in(folder: Path) -> list[psutil.Process]:
+    """The training's own processes, without torchrun's."""
+    return [one for one in processes(folder) if "joint_worker" in " ".join(one.cmdline()) and "RANK" in one.environ()]
+
+
+def test_three_processes_on_two_hosts_train_what_one_does_and_stop_in_order(
+    seed, domains, launcher, tmp_path: Path, reference
+) -> None:
+    folder = tmp_path / "two hosts"
+    events = train_distributed(3, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log")
+    seen = up_to(events, 4)
+    ranks = ranks_in(folder)
+    assert sorted(one.environ()["LOCAL_RANK"] for one in ranks) == ["0", "0", "1"]
+    events.close()  # type: ignore[attr-defined]
+    assert [path.name for path in folder.iterdir()] == ["step-00000004"]
+    eventually(lambda: not processes(folder))
+    seen += train_separately(seed, domains, folder)
+    assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
+    assert_same_weights(folder, reference[0])
+
+
+def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, hosts, launcher, tmp_path: Path) -> None:
+    folder = tmp_path / "lost"
+    events = train_distributed(
+        4, seed, domains, FOR_EVER, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
+    )
+    up_to(events, 2)
+    hosts[1].cut_off()
+    with pytest.raises(LostNode, match=rf"Node 2 of 2 \({hosts[1].name}\) does not answer"):
+        up_to(events, 1_000_000)
+    eventually(lambda: not processes(folder), 60)  # those of the lost host end by themselves
+
+
+@pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing())
+def test_slurm_starts_three_processes_on_two_nodes_and_a_stop_frees_them(
+    seed, domains, hosts, tmp_path: Path, reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, launcher = tmp_path / "slurm nodes", SlurmLauncher(network.ADDRESS, 2, needs_gpus=False)
+    with slurm.cluster(hosts, tmp_path) as conf:
+        monkeypatch.setenv("SLURM_CONF", str(conf))
+        events = train_distributed(
+            3, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
+        )
+        seen = up_to(events, 4)
+        ranks = [
+            one for one in processes(folder) if "joint_worker" in " ".join(one.cmdline()) and "RANK" in one.environ()
+        ]
+        assert sorted(one.environ()["LOCAL_RANK"] for one in ranks) == ["0", "0", "1"]
+        assert {one.environ()["SLURMD_NODENAME"] for one in ranks} == {host.name for host in hosts}
+        events.close()  # type: ignore[attr-defined]
+        eventually(lambda: not processes(folder))
+        eventually(lambda: slurm.num_idle(conf) == 2, 30)
+        rest = train_distributed(
+            2, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
+        )
+        seen += list(rest)
+    assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
+    assert_same_weights(folder, reference[0])
+
+
+def test_a_killed_process_of_another_host_is_named(seed, domains, launcher, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    events = train_distributed(
+        4, seed, domains, FOR_EVER, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
+    )
+    up_to(events, 2)
+    next(one for one in processes(folder) if one.environ().get("RANK") == "3").kill()
+    with pytest.raises(LostRank, match=r"Process 3 of 4 ended without an error message: Signal 9 \(SIGKILL\)"):
+        up_to(events, 1_000_000)
+    eventually(lambda: not processes(folder), 30)
+
+
+def test_a_hostfile_is_that_of_open_mpi_and_deepspeed(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# our machines\ngpu1 slots=4\n\nme@gpu2.example   slots=2  # the small one\ngpu3\n")
+    hosts = read_hostfile(file)
+    assert hosts == (Host("gpu1", 4), Host("me@gpu2.example", 2), Host("gpu3", 1))
+    nodes = RemoteShellLauncher(hosts, "10.0.0.1").nodes(5)
+    assert [(node.name, node.num_processes) for node in nodes] == [("gpu1", 4), ("me@gpu2.example", 1)]
+    with pytest.raises(TrainingError, match="has 7 slots, but the training 8 processes"):
+        RemoteShellLauncher(hosts, "10.0.0.1").nodes(8)
+
+
+@pytest.mark.parametrize("line", ["-oProxyCommand=x slots=1", "gpu1 slots=none", "gpu1 4", "a b c", "gpu;ls slots=1"])
+def test_a_line_that_is_no_host_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"gpu1 slots=4\n{line}\n")
+    with pytest.raises(TrainingError, match="Line 2 of the hostfile"):
+        read_hostfile(file)
