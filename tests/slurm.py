@@ -85,9 +85,9 @@ def _inside(host: network.Host) -> list[str]:
 
 def num_idle(conf: Path) -> int:
     """The nodes that no job has."""
-    asked = ["sinfo", "--noheader", "--Node", "--format=%T"]
+    command = ["sinfo", "--noheader", "--Node", "--format=%T"]
     variables = os.environ | {"SLURM_CONF": str(conf)}
-    listed = subprocess.run(asked, capture_output=True, text=True, check=False, env=variables)
+    listed = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     return listed.stdout.split().count("idle")
 
 

@@ -110,10 +110,10 @@ class Coordinator:
         if is_ours:
             one.role, one.number = str(hello["role"]), int(hello["number"])
             self._endpoint = hello.get("endpoint") or self._endpoint
-            self._tell_endpoint()
+            self._send_endpoint()
         return is_ours
 
-    def _tell_endpoint(self) -> None:
+    def _send_endpoint(self) -> None:
         """Tells all nodes where the first one listens, once all are there."""
         nodes = [one for one in self._connections if one.role == "node"]
         if len(nodes) == self._num_nodes and self._endpoint:

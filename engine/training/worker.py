@@ -78,8 +78,8 @@ def process_group(device: torch.device, rank: int, num_ranks: int, store: Path |
     """Meets the others through a file, or, on several nodes or by hand, as torchrun's variables say."""
     import torch.distributed as dist
 
-    backend, is_alone = "nccl" if device.type == "cuda" else "gloo", os.environ["GROUP_WORLD_SIZE"] == "1"
-    meeting = dist.FileStore(str(store), num_ranks) if store and is_alone else None  # type: ignore[attr-defined]
+    backend, is_single_node = "nccl" if device.type == "cuda" else "gloo", os.environ["GROUP_WORLD_SIZE"] == "1"
+    meeting = dist.FileStore(str(store), num_ranks) if store and is_single_node else None  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=num_ranks)
     yield
     dist.destroy_process_group()

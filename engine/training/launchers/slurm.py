@@ -28,7 +28,7 @@ class SlurmLauncher:
     def commands(self, nodes: Sequence[Node], folder: Path) -> list[list[str]]:
         """One srun, which starts torchrun on each node and ends all of them if one fails."""
         count = len(nodes)
-        asked = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+        request = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
         if self.needs_gpus:
-            asked.append(f"--gpus-per-node={nodes[0].num_processes}")
-        return [["srun", *asked, *self.options, *node_command(folder)]]
+            request.append(f"--gpus-per-node={nodes[0].num_processes}")
+        return [["srun", *request, *self.options, *node_command(folder)]]

@@ -28,10 +28,10 @@ from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
+from jobs.attempt.launchers import launcher_of
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
-from jobs.kinds.shared.launchers import launcher_of
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
@@ -43,6 +43,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
 from workbench.request_specs import MixtureSpec
+from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.tables import Artifact, Expert, Mixture
 
@@ -198,7 +199,7 @@ def _register(
 
     def register(session: Session) -> dict[str, Any]:
         base = session.get(Artifact, base_id) or register_artifact(
-            session, work.storage, base_id, "demix-base", job_id=work.job_id
+            session, work.storage, base_id, artifact_kinds.BASE, job_id=work.job_id
         )
         for expert in experts:
             register_new_expert(
