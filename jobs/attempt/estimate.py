@@ -9,6 +9,7 @@ from itertools import pairwise
 WINDOW_SAMPLES = 120
 NUM_PIECES = 4  # parts of the window whose speeds give the range
 MIN_SECONDS = 3.0  # with less, an estimate would be a guess
+MAX_SPREAD = 5.0  # of the fastest piece to the slowest: units that differ more say nothing of those to come
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Pace:
         self._samples.append((at, done))
 
     def estimate(self, total: float) -> Estimate | None:
-        """The time until `total` units are done; None with too few samples."""
+        """The time until `total` units are done; None with too few samples, or where units are too unlike."""
         samples = list(self._samples)
         if len(samples) <= NUM_PIECES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
             return None
@@ -43,8 +44,8 @@ class Pace:
         ends = [samples[last * piece // NUM_PIECES] for piece in range(NUM_PIECES + 1)]
         speeds = [_speed(*pair) for pair in pairwise(ends)]
         mean, left = _speed(samples[0], samples[-1]), max(total - samples[-1][1], 0.0)
-        if mean <= 0 or min(speeds) <= 0:
-            return None  # no progress for a while
+        if mean <= 0 or min(speeds) <= 0 or max(speeds) > MAX_SPREAD * min(speeds):
+            return None  # no progress for a while, or no basis yet
         return Estimate(left / mean, left / max(speeds), left / min(speeds))
 
 

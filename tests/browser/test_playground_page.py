@@ -123,6 +123,24 @@ def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, ho
     assert page.evaluate(FITS) == [True, True, True]
 
 
+IN_SIGHT = """() => [...document.querySelectorAll(".answer .generated")].every((pane) => {
+  const mark = pane.querySelector("sup.mark");
+  return mark === null || mark.getBoundingClientRect().top >= pane.getBoundingClientRect().top;
+})"""
+KEY_OF = "(id) => getComputedStyle(document.querySelector(id), '::after').content"
+
+
+def test_the_first_mark_is_in_sight_and_a_vote_names_its_key(address: str, page: Page) -> None:
+    page.set_viewport_size(SCREEN)
+    opened(page, address)
+    page.locator("#prompt textarea").fill("the sea")
+    page.keyboard.press("Control+Enter")
+    wait_for_answers(page)
+    expect(page.locator("#answer-a sup.mark").first).to_be_attached()
+    assert page.evaluate(IN_SIGHT)
+    assert "key 1" in page.evaluate(KEY_OF, "#vote-a")  # a bare number reads as a count
+
+
 def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     address: str, page: Page, chromium: Browser
 ) -> None:

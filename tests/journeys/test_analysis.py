@@ -91,7 +91,10 @@ def test_less_text_than_requested_is_reported_and_none_is_named() -> None:
     assert {row.num_blocks for row in outcome.domains} <= set(range(1, 22))
     with transaction() as session:
         set_active(session, "small", "small/kitchen", False)
-    assert ask(posterior_map, "small").experts == ["small/court"]
+    without = ask(posterior_map, "small")
+    assert without.experts == ["small/court"]
+    trained = {row.domain: row.is_trained for row in without.domains}
+    assert trained == {"court": True, "kitchen": False, "sea": False}  # kitchen is a training domain of another expert
 
 
 @pytest.mark.usefixtures("trained")
@@ -198,6 +201,7 @@ def test_the_command_line_shows_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     assert main(["evaluate", "posteriors", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "after 5 blocks" in out
+    assert [line.split()[1] for line in out.splitlines()[2:]] == ["yes", "yes", "no"]
     assert "updating" in out
     assert main(["evaluate", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == "mean"

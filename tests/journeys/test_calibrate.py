@@ -115,6 +115,10 @@ def test_a_proposal_is_saved_only_if_it_gains() -> None:
             card = save_calibration(session, given)
         assert card.gate["evidence"] == evidence
     assert "decay 0.8, power 0.2, which changed decay 1, power 1 by" in card.notes
+    same = answer.model_dump() | {"now": changes["now"], "best": changes["now"], "keeps": True}
+    with transaction() as session:
+        card = save_calibration(session, EvidenceCalibration.model_validate(same))
+    assert card.notes.endswith("kept decay 1, power 1, since no other setting is clearly better.")
 
 
 def test_without_dev_scores_the_command_that_makes_them_is_named(trained: Do) -> None:

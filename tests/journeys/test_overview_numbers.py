@@ -49,7 +49,9 @@ def test_the_overview_shows_what_the_commands_print(
         assert card.state == "done", card.error
     monkeypatch.setattr(numbers, "kept_client", lambda _settings: Server())
     have = read_contents()
-    [best] = numbers._measure(have.mixtures)
+    tokenizers = {one.name: one.tokenizer_sha256 for one in have.experts}
+    [best] = numbers._measure(have.mixtures, tokenizers)
+    assert best.tokenizer == have.experts[0].tokenizer_sha256
     assert best.domains == {"court", "kitchen"}  # the sea trained nobody
     averages = printed(capsys, "mixture", "inference-modes", "small")["averages"]
     assert best.mean == pytest.approx(averages["train"]["mixture"], rel=1e-12)

@@ -126,7 +126,8 @@ def _pid_of(card: JobCard) -> int:
 
 def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> None:
     job_spec = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}
-    assert trained(job_spec).result["scored"] == 2 * 3
+    first = trained(job_spec).result
+    assert (first["scored"], first["sentence"]) == (2 * 3, "6 pairs of expert and domain scored.")
     trained({**NEW, "parent": "small/court"})
     assert trained(job_spec).result["scored"] == 3
     with reading() as session:
@@ -150,7 +151,12 @@ def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_on_r
     with transaction() as session:
         before = perplexity_tables.perplexity_table(session, "small")
         session.execute(update(Evaluation).values(num_correct=None))
-    assert trained(job_spec).result["scored"] == 0
+    nothing = trained(job_spec).result
+    assert nothing["scored"] == 0
+    assert nothing["sentence"].startswith(
+        "Nothing to score: every expert of “small” has scores of this test text already"
+    )
+    assert "workbench evaluate show small" in nothing["sentence"]
     with reading() as session:
         assert perplexity_tables.perplexity_table(session, "small") == before.model_copy(
             update={"accuracy": [[None], [None]]}

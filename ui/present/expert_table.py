@@ -52,6 +52,7 @@ def expert_row(card: ExpertCard, registry: Registry) -> dict[str, Any]:
         "in-domain perplexity (per token)": home.perplexity if home else None,
         "in-domain accuracy (%)": in_percent(home.accuracy) if home else None,
         "measured on": measure_text(home) if home else _elsewhere(registry.scored.get(card.name, {}), registry.split),
+        "tokenizer": short(card.tokenizer_sha256),
         "method": card.method,
         "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,10 +37,16 @@ class MixtureMean:
 
     mixture: str
     rows: tuple[MixedDomain, ...]
+    tokenizer: str = ""  # of its experts
 
     @property
     def domains(self) -> frozenset[str]:
         return frozenset(row.domain for row in self.rows)
+
+    @property
+    def text(self) -> tuple[str, frozenset[tuple[str, int, int]]]:
+        """The tokens that it was measured on; means of other tokens do not compare."""
+        return self.tokenizer, frozenset((row.domain, row.block_size, row.num_tokens) for row in self.rows)
 
     @property
     def mean(self) -> float:
@@ -56,19 +63,24 @@ def trained_domains(mixture: MixtureCard) -> frozenset[str]:
     return frozenset(name for one in mixture.members if takes_part(one) for name in one.domains)
 
 
-def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain]) -> MixtureMean | None:
+def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain], tokenizer: str = "") -> MixtureMean | None:
     """Of the rows of a mixture those that trained an expert that takes part; None without one."""
     trained = trained_domains(mixture)
     kept = tuple(row for row in rows if row.domain in trained)
-    return MixtureMean(mixture.name, kept) if kept else None
+    return MixtureMean(mixture.name, kept, tokenizer) if kept else None
 
 
 def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
-    """The lowest mean among the mixtures of the same domains: of the set with the most domains."""
+    """The lowest mean among the mixtures measured on the same tokens of the most domains.
+
+    Of several such texts it is the one that most mixtures were measured on, and of these the first.
+    """
     if not means:
         return None
-    most = max((one.domains for one in means), key=len)
-    return min((one for one in means if one.domains == most), key=lambda one: one.mean)
+    most = max(len(one.domains) for one in means)
+    texts = Counter(one.text for one in means if len(one.domains) == most)
+    text = texts.most_common(1)[0][0]
+    return min((one for one in means if one.text == text), key=lambda one: one.mean)
 
 
 def joint_models(experts: Sequence[ExpertCard]) -> list[ExpertCard]:

@@ -22,8 +22,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[dict[str, Any]]:
-    """A row for each domain with the change in percent, as the table and its file hold it."""
-    known = {row.domain: row.perplexity for row in before}
+    """A row for each domain with the change in percent, as the table and its file hold it.
+
+    A perplexity before that is of other tokens does not compare, and is left out: `unlike_words` names it.
+    """
+    unlike = {row.domain for row in unlike_rows(before, now)}
+    known = {row.domain: row.perplexity for row in before if row.domain not in unlike}
     return [
         {
             "domain": row.domain,
@@ -35,6 +39,25 @@ def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> li
         }
         for row in now
     ]
+
+
+def unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[MixedDomain]:
+    """The rows before that are of other tokens than those now, on the same domain."""
+    texts = {row.domain: (row.block_size, row.num_tokens) for row in now}
+    return [row for row in before if texts.get(row.domain, (row.block_size, row.num_tokens)) != _text(row)]
+
+
+def unlike_words(before: Sequence[MixedDomain], now: Sequence[MixedDomain], other: str) -> str:
+    """Which domains are not compared, since two mixtures were scored on other tokens; empty where all are."""
+    rows = unlike_rows(before, now)
+    if not rows:
+        return ""
+    sizes = f"{other} was scored in blocks of {rows[0].block_size:,} tokens, {rows[0].num_tokens:,} of {rows[0].domain}"
+    return f"Not compared on {listed([row.domain for row in rows])}, since the tokens differ: {sizes}."
+
+
+def _text(row: MixedDomain) -> tuple[int, int]:
+    return row.block_size, row.num_tokens
 
 
 def bars_of(rows: Rows, looks: Looks, before: str) -> dict[str, Any]:
@@ -69,7 +92,7 @@ def _bar(row: Mapping[str, Any], looks: Looks, most: float) -> dict[str, Any]:
 
 def _verdict(change: float | None) -> list[str]:
     if change is None:
-        return ["not scored", ""]
+        return ["not compared", ""]
     if abs(change) < 0.05:
         return ["unchanged", ""]
     if abs(change) < LITTLE:
@@ -84,6 +107,8 @@ def _size(row: Mapping[str, Any]) -> float:
 def effect_title(rows: Rows) -> str:
     """The result as a sentence: how many domains get worse and better."""
     changes = [row["change (%)"] for row in rows if row["change (%)"] is not None]
+    if not changes:
+        return "Nothing to compare"
     worse, better = sum(one >= LITTLE for one in changes), sum(one <= -LITTLE for one in changes)
     rest = len(changes) - worse - better
     if not worse and not better:
@@ -97,7 +122,8 @@ def effect_words(rows: Rows) -> str:
     """The largest change in words."""
     changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
     if not changed:
-        return "The choice gives the same perplexities."
+        is_compared = any(row["change (%)"] is not None for row in rows)
+        return "The choice gives the same perplexities." if is_compared else "No domain is compared."
     worst = max(changed, key=_size)
     return (
         f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst['domain']}, "

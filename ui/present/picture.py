@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 from ui.present.charts.colours import NO_LOOK, Looks
+from ui.present.comparability import TokenMeasure
 from ui.present.headlines import NONE, perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import pluralize
@@ -22,10 +23,19 @@ class Scores:
     """Perplexities on test text by expert and domain."""
 
     of: Mapping[tuple[str, str], float]
+    block_sizes: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def own(self, expert: ExpertCard) -> float | None:
         """An expert's number on the domain that trained it."""
         return self.of.get((expert.name, expert.domain))
+
+    def measures(self, experts: Sequence[ExpertCard]) -> dict[str, TokenMeasure]:
+        """By name, what each expert's own number is measured in; nothing of experts without one."""
+        return {
+            one.name: TokenMeasure(one.tokenizer_sha256, size)
+            for one in experts
+            if (size := self.block_sizes.get((one.name, one.domain))) is not None
+        }
 
     def nearest(self, experts: Sequence[str], domain: str) -> str:
         """The expert with the lowest perplexity on a domain; empty where none is scored there."""
@@ -33,10 +43,11 @@ class Scores:
         return min(scored)[1] if scored else ""
 
 
-def scores_of(evaluations: Sequence[EvaluationCard]) -> Scores:
-    """The newest test score of each expert on each domain."""
-    newest = sorted((one for one in evaluations if one.split == "test"), key=lambda one: one.created_at)
-    return Scores({(one.expert, one.domain): one.perplexity for one in newest})
+def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> Scores:
+    """The newest score of each expert on each domain."""
+    newest = sorted((one for one in evaluations if one.split == split), key=lambda one: one.created_at)
+    places = [((one.expert, one.domain), one) for one in newest]
+    return Scores({place: one.perplexity for place, one in places}, {place: one.block_size for place, one in places})
 
 
 def picture_of(
@@ -160,8 +171,12 @@ def card_of(
     curve: Sequence[float],
     is_certified: bool,
     off: Collection[tuple[str, str]] = (),
+    odd: str = "",
 ) -> dict[str, Any]:
-    """A card of `show_cards`: `curve` are the losses on dev text while it was trained, `off` as of `switched_off`."""
+    """A card of `show_cards`: `curve` are the losses on dev text while it was trained, `off` as of `switched_off`.
+
+    `odd` says why its perplexity does not compare with those of most other cards.
+    """
     value = scores.own(one)
     origin = f"copy of {one.parent}" if one.parent else f"from seed model {one.seed}" if one.seed else ""
     size = parameters_text(one.num_parameters)
@@ -169,7 +184,7 @@ def card_of(
     box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
     return box | {
         "look": look_data(looks.expert(one.name)),
-        "badges": [*_badges(one, value, is_certified), *_memberships(one, off)],
+        "badges": [*_badges(one, value, is_certified), *_memberships(one, off), *([[odd, "late"]] if odd else [])],
         "value": NONE if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],

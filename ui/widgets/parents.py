@@ -11,11 +11,11 @@ from ui.client import Client
 from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
-from ui.present.text.parents import blocks_words, proposal_words
+from ui.present.text.parents import blocks_words, proposal_words, unscored_words
 from ui.request_fields import NearestFields
 from ui.widgets.background import fetch_in_background
 from ui.widgets.show_chart import show_chart
-from workbench.analysis.parent_proposal import is_scored, score_line
+from workbench.analysis.parent_proposal import score_line, unscored_parents
 from workbench.answers.posteriors import ParentProposal
 from workbench.formatting.number_format import weight
 from workbench.registry.database import reading
@@ -25,10 +25,10 @@ from workbench.settings import get_settings
 def show_proposal(mixture: str, domain: str) -> None:
     """The parent that a new expert of a domain would have by the stored scores, or how to get those."""
     with reading() as session:
-        there = is_scored(session, mixture, domain)
-    if not there:
+        unscored, num_scored = unscored_parents(session, mixture, domain)
+    if unscored:
         st.caption(
-            plain(f"To see which parent is nearest before the training, score {domain} on its dev split: ")
+            plain(unscored_words(domain, unscored, num_scored))
             + f"`{score_line(mixture, domain)}`. "
             + "Otherwise the job chooses the parent itself, unless you name one."
         )

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from workbench.tables import Evaluation
 
 
 class Text(NamedTuple):
-    """The scored text of a domain's split: exactly these tokens, in blocks of this size."""
+    """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
 
     num_tokens: int
     block_size: int
+    tokenizer_sha256: str = ""
 
 
-def comparable(rows: Iterable[Evaluation]) -> dict[str, dict[str, Evaluation]]:
+def comparable(
+    rows: Iterable[Evaluation], tokenizers: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Evaluation]]:
     """The scores of each domain (id) on one text, by expert (id): the text that most experts were scored on.
 
-    Of texts that as many were scored on it is the longest, and of as long ones that with the longest blocks.
+    `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
+    as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """
     texts: dict[str, dict[Text, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        of_domain.setdefault(Text(row.num_tokens, row.block_size), {})[row.expert_id] = row
+        text = Text(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""))
+        of_domain.setdefault(text, {})[row.expert_id] = row
     return {
         domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
         for domain_id, of_domain in texts.items()

@@ -9,7 +9,7 @@ from engine.errors import ScoresError
 from engine.methods.registry import method_of
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import counted, load, shared_scores
+from workbench.analysis.scores import counted, load, most_shared_scores, shared_scores
 from workbench.answers.posteriors import ParentProposal
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.corpora import domain_row
@@ -19,10 +19,11 @@ from workbench.store.storage import Storage
 from workbench.tables import Evaluation, Expert, Mixture
 
 
-def is_scored(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> bool:
-    """Whether `nearest_parent` has an answer: a block of the domain is scored under every expert of the mixture."""
-    row = mixture_row(session, mixture)
-    return bool(_possible(row)) and _scores(session, row, domain, split) is not None
+def unscored_parents(session: Session, mixture: str, domain: str, split: HeldOutSplit = "dev") -> tuple[list[str], int]:
+    """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
+    possible = _possible(mixture_row(session, mixture))
+    scored = most_shared_scores(session, possible, domain_row(session, domain).id, split, num_blocks=1)
+    return [one.name for one in possible if one.id not in scored], len(scored)
 
 
 def nearest_parent(

@@ -99,12 +99,19 @@ def measure_for(
     rows = session.scalars(
         select(Evaluation).where(Evaluation.expert_id.in_([one.id for one in experts]), Evaluation.split == split)
     ).all()
-    shown = _comparable(rows)
+    shown = _comparable(rows, experts)
     trained = [one.config["block_size"] for one in experts if "block_size" in one.config]
     sizes = [row.block_size for row in shown] or trained or [USUAL_BLOCK]
     usual = Counter(sizes).most_common(1)[0][0]
     most = max((row.num_tokens for row in shown if row.block_size == usual), default=USUAL_TOKENS)
     return block_size or usual, max_tokens or most
+
+
+def is_scored(session: Session, mixture: str, split: HeldOutSplit, block_size: int) -> bool:
+    """Whether any expert of a mixture has scores of this block size."""
+    ids = [one.id for one in _experts(session, mixture)]
+    rows = select(Evaluation.id).where(Evaluation.expert_id.in_(ids), Evaluation.split == split)
+    return session.scalar(rows.where(Evaluation.block_size == block_size).limit(1)) is not None
 
 
 def perplexity_table(session: Session, mixture: str | None, split: HeldOutSplit = "test") -> PerplexityTable:
@@ -120,7 +127,7 @@ def table_of(session: Session, experts: Sequence[Expert], split: HeldOutSplit) -
     statement = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
     rows = session.scalars(statement.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
-    shown = _comparable(rows)
+    shown = _comparable(rows, experts)
     cells = {(row.expert_id, row.domain.name): row for row in shown}
     measures = {row.domain.name: Measure(block_size=row.block_size, num_tokens=row.num_tokens) for row in shown}
 
@@ -160,9 +167,10 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
     return list(session.scalars(select(Expert).options(joinedload(Expert.domain)).order_by(Expert.name)))
 
 
-def _comparable(rows: Sequence[Evaluation]) -> list[Evaluation]:
+def _comparable(rows: Sequence[Evaluation], experts: Sequence[Expert]) -> list[Evaluation]:
     """The evaluations of each domain on one text."""
-    return [row for by_expert in comparable(rows).values() for row in by_expert.values()]
+    tokenizers = {one.id: one.tokenizer_sha256 for one in experts}
+    return [row for by_expert in comparable(rows, tokenizers).values() for row in by_expert.values()]
 
 
 def _specialization(table: Cells, homes: Sequence[str | None], domains: Sequence[str]) -> Cells:

@@ -12,6 +12,7 @@ from engine.mixing.papers import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.scores import load, scored_domains
 from workbench.answers.posteriors import DomainPosterior, PosteriorMap
+from workbench.registry.experts import domains_of
 from workbench.requests.generation import plan
 from workbench.store.storage import Storage
 from workbench.tables import Domain, Expert
@@ -44,6 +45,7 @@ def posterior_map(
 
     planned = plan(session, storage, mixture)
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
+    trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
     rows, too_short = [], []
     for domain, evaluations in scored_domains(session, planned, split).items():
@@ -57,6 +59,7 @@ def posterior_map(
             DomainPosterior(
                 domain=domain,
                 role=roles[domain],
+                is_trained=domain in trained,
                 num_blocks=blocks_ENT.shape[1],
                 block_size=block_size,
                 posterior=path_EN[:, -1].tolist(),

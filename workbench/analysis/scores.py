@@ -196,7 +196,7 @@ def _sets(
 
 def shared_scores(
     session: Session,
-    experts: Iterable[Expert],
+    experts: Sequence[Expert],
     domain_id: str,
     split: HeldOutSplit,
     block_size: int | None = None,
@@ -206,6 +206,19 @@ def shared_scores(
 
     It holds at least `num_blocks` full blocks, of `block_size` if given.
     """
+    by_expert = most_shared_scores(session, experts, domain_id, split, block_size, num_blocks)
+    return by_expert if len(by_expert) == len(experts) else None
+
+
+def most_shared_scores(
+    session: Session,
+    experts: Iterable[Expert],
+    domain_id: str,
+    split: str,
+    block_size: int | None = None,
+    num_blocks: int = 0,
+) -> dict[str, Evaluation]:
+    """The measure that most of these experts share, as `shared_scores` gives it; empty where none is scored."""
     ids = [expert.id for expert in experts]
     rows = select(Evaluation).where(
         Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
@@ -215,8 +228,7 @@ def shared_scores(
         for row in session.scalars(rows)
         if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks
     ]
-    by_expert = comparable(usable).get(domain_id, {})
-    return by_expert if len(by_expert) == len(ids) else None
+    return comparable(usable).get(domain_id, {})
 
 
 def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:

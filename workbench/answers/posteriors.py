@@ -66,6 +66,7 @@ class DomainPosterior(Answer):
 
     domain: str
     role: str
+    is_trained: bool = Field(description="Whether the domain trained an expert that takes part.")
     num_blocks: int
     block_size: int
     posterior: list[float] = Field(description="By expert.")

@@ -247,12 +247,19 @@ def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCa
     if not fitted.keeps:
         row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
         row.calibration = CalibratedGain(**fitted.gain.model_dump(), at=time.time()).model_dump()
-    now, best = fitted.now.words, fitted.best.words
-    gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity"
-    chosen = f"kept {now}; {best} would change" if fitted.keeps else f"{best}, which changed {now} by"
-    row.notes = f"Evidence calibrated on dev text of {', '.join(fitted.domains)}: {chosen} {gain}."
+    row.notes = f"Evidence calibrated on dev text of {', '.join(fitted.domains)}: {_outcome(fitted)}."
     session.flush()
     return _card(row)
+
+
+def _outcome(fitted: EvidenceCalibration) -> str:
+    now, best = fitted.now.words, fitted.best.words
+    gain = f"{change(fitted.gain.value, fitted.gain.low, fitted.gain.high)} of perplexity"
+    if not fitted.keeps:
+        return f"{best}, which changed {now} by {gain}"
+    if fitted.best == fitted.now:
+        return f"kept {now}, since no other setting is clearly better"
+    return f"kept {now}; {best} would change {gain}"
 
 
 def _member(row: Mixture, expert: str) -> MixtureMember:

@@ -13,9 +13,11 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.distances import measure_missing
 from jobs.kinds.shared.scoring import Scored, register_scores, score_missing
 from workbench.analysis.calibration import calibrate_evidence
-from workbench.analysis.perplexity_tables import measure_for
+from workbench.analysis.perplexity_tables import is_scored, measure_for
 from workbench.answers.calibrations import EvidenceCalibration
 from workbench.errors import NotFound
+from workbench.formatting.shell_command import shell_command, split_options
+from workbench.formatting.words import pluralize
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.cards import MixtureCard
 from workbench.registry.mixtures import get_mixture, save_calibration
@@ -31,26 +33,47 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 
     if spec.calibrate:
-        return _calibrated(work, spec.mixture, scores)
+        return _calibrated(work, spec, measure[0], scores)
 
     def register(session: Session) -> dict[str, Any]:
-        return {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}
+        num_scored = register_scores(session, work, scores)
+        sentence = _sentence(session, spec, measure[0], len(scores), num_scored)
+        return {"mixture": spec.mixture, "scored": num_scored, "sentence": sentence}
 
     return register
 
 
-def _calibrated(work: Work, mixture: str, scores: Sequence[Scored]) -> Register:
+def _sentence(session: Session, spec: Evaluate, block_size: int, num_missing: int, num_scored: int) -> str:
+    """How many scores were made, or why none was and what to do."""
+    if num_scored:
+        return f"{pluralize(num_scored, 'pair')} of expert and domain scored."
+    if num_missing:
+        return "No score was kept: the experts or the domains were deleted meanwhile."
+    if not is_scored(session, spec.mixture, spec.split, block_size):
+        return "Nothing could be scored: the base has no chat template for the conversations of these domains."
+    command = shell_command("evaluate", "show", spec.mixture, *split_options(spec.split))
+    return (
+        f"Nothing to score: every expert of “{spec.mixture}” has scores of this {spec.split} text already, in blocks "
+        f"of {block_size} tokens. See them: {command}. "
+        "With --again they are computed again."
+    )
+
+
+def _calibrated(work: Work, spec: Evaluate, block_size: int, scores: Sequence[Scored]) -> Register:
     """Fits the evidence while nobody waits: the scores are registered before, and the result is saved after it.
 
     An attempt that ends in between leaves the scores, which the next one does not compute again.
     """
     with work.transaction() as session:
         num_scored = register_scores(session, work, scores)
+        made = _sentence(session, spec, block_size, len(scores), num_scored)
     with work.reading() as session:
-        before, fitted = get_mixture(session, mixture), _fit(session, work, mixture)
+        before, fitted = get_mixture(session, spec.mixture), _fit(session, work, spec.mixture)
 
     def register(session: Session) -> dict[str, Any]:
-        return {"mixture": mixture, "scored": num_scored, "calibration": _save(session, before, fitted)}
+        calibration = _save(session, before, fitted)
+        sentence = f"{made} {calibration}".strip()
+        return {"mixture": spec.mixture, "scored": num_scored, "calibration": calibration, "sentence": sentence}
 
     return register
 

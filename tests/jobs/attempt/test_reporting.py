@@ -179,6 +179,18 @@ def test_uneven_work_says_how_unsure_its_end_is() -> None:
     assert (round(estimate.soonest / 60), round(estimate.latest / 60)) == (2, 5)
 
 
+def test_units_that_take_unlike_long_are_no_basis_for_an_estimate() -> None:
+    """The laws of a self-check take from 0.1 to 4 seconds: what the first took says nothing of the rest."""
+    pace = Pace()
+    for at, done in ((5.4, 1), (7.9, 2), (8.8, 4), (9.7, 8), (13.1, 12), (13.9, 16)):
+        pace.see(at, done, "laws")
+    assert pace.estimate(19) is None
+    even = Pace()
+    for at, done in ((0, 1), (1, 2), (2, 4), (3, 6), (4, 7), (5, 9)):
+        even.see(at, done, "laws")
+    assert even.estimate(19) is not None
+
+
 def test_a_new_phase_starts_the_estimate_afresh() -> None:
     pace = Pace()
     for second in range(11):

@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,8 @@ def expert_bars(experts: Names) -> Chart | None:
         for name in experts
         for home in homes(experts)
     ]
-    return curves_and_bars.expert_bars([card for name in experts for card in CARDS if card.name == name], scores, LOOKS)  # type: ignore[misc]
+    cards: Any = [SimpleNamespace(name=name, tokenizer_sha256="") for name in experts]
+    return curves_and_bars.expert_bars(cards, scores, LOOKS)
 
 
 def removal_bars(experts: Names) -> Chart | None:
@@ -101,6 +103,7 @@ def posteriors(experts: Names) -> tuple[PosteriorMap, list[DomainPosterior]]:
         DomainPosterior(
             domain=name,
             role="train",
+            is_trained=True,
             num_blocks=2,
             block_size=8,
             posterior=[share] * len(experts),

@@ -50,7 +50,7 @@ def test_bars_share_one_scale_and_have_the_colour_of_their_domain() -> None:
 
 def test_a_domain_that_was_not_scored_before_has_no_line() -> None:
     [bar] = bars_of(effect_rows([], [row("law", 5)]), LOOKS, "Saved")["rows"]
-    assert (bar["before"], bar["words"][0], bar["verdict"][0]) == (None, "—", "not scored")
+    assert (bar["before"], bar["words"][0], bar["verdict"][0]) == (None, "—", "not compared")
 
 
 def test_of_very_many_domains_those_that_change_most_are_shown() -> None:

@@ -97,6 +97,7 @@ class Answers:
             return DomainPosterior(
                 domain=name,
                 role=_role(name),
+                is_trained=name in DOMAINS[:2],
                 num_blocks=2,
                 block_size=8,
                 posterior=[0.9, 0.1],

@@ -196,7 +196,7 @@ def _nearest(_self: Client, **job_spec: Any) -> ParentProposal:
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     app = open_page("train", train__what=EXPERT)
     assert "workbench evaluate run first --split dev --domains poems" in output(app)
-    monkeypatch.setattr("ui.widgets.parents.is_scored", lambda *_: True)
+    monkeypatch.setattr("ui.widgets.parents.unscored_parents", lambda *_: ([], 3))
     monkeypatch.setattr(Client, "nearest", _nearest)
     app = open_page("train", train__what=EXPERT)
     assert (

@@ -274,6 +274,7 @@ POSTERIOR = PosteriorMap(
 ROW = DomainPosterior(
     domain=EVIL,
     role="train",
+    is_trained=True,
     num_blocks=2,
     block_size=8,
     posterior=[0.25, 0.75],

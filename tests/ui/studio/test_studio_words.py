@@ -262,7 +262,14 @@ def posterior_after(*blocks: int) -> PosteriorMap:
     """A map with a domain for each number of blocks."""
     rows = [
         DomainPosterior(
-            domain="d", role="train", num_blocks=number, block_size=8, posterior=[], trajectory=[], stable_after=None
+            domain="d",
+            role="train",
+            is_trained=True,
+            num_blocks=number,
+            block_size=8,
+            posterior=[],
+            trajectory=[],
+            stable_after=None,
         )
         for number in blocks
     ]

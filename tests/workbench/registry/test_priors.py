@@ -11,9 +11,9 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
-from ui.present.text.parents import proposal_rows, proposal_words
+from ui.present.text.parents import proposal_rows, proposal_words, unscored_words
 from workbench.analysis import perplexity_tables, scores
-from workbench.analysis.parent_proposal import is_scored, nearest_parent
+from workbench.analysis.parent_proposal import nearest_parent, unscored_parents
 from workbench.analysis.scores import estimate_shares
 from workbench.answers.posteriors import ParentProposal
 from workbench.errors import BadSpec, NameTaken, NotFound
@@ -130,7 +130,7 @@ def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored:
 def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
     with reading() as session:
         result = nearest_parent(session, get_storage(), "both", "law", num_blocks=7)
-        assert is_scored(session, "both", "law")
+        assert unscored_parents(session, "both", "law") == ([], 2)
     assert (result.parent, result.num_blocks, result.block_size) == ("both/law", 7, BLOCK)
     assert sum(result.posterior.values()) == pytest.approx(1)
     assert result.posterior["both/law"] > 0.99
@@ -160,9 +160,21 @@ def test_without_scores_no_parent_is_proposed_and_how_to_get_them_is_named(score
     with transaction() as session:
         session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
     with reading() as session:
-        assert not is_scored(session, "both", "law")
+        assert unscored_parents(session, "both", "law") == (["both/law", "both/sea"], 0)
         with pytest.raises(ScoresError, match="workbench evaluate run both --split dev --domains law"):
             nearest_parent(session, get_storage(), "both", "law")
+
+
+def test_only_the_experts_without_scores_are_named(scored: None) -> None:
+    with transaction() as session:
+        sea = experts.get_expert(session, "both/sea").id
+        session.execute(delete(Evaluation).where(Evaluation.split == "dev", Evaluation.expert_id == sea))
+    with reading() as session:
+        missing, num_scored = unscored_parents(session, "both", "law")
+    assert (missing, num_scored) == (["both/sea"], 1)
+    words = unscored_words("law", missing, num_scored)
+    assert "score the dev text of law under both/sea (the other expert has scores): " in words
+    assert "under" not in unscored_words("law", ["both/law", "both/sea"], 0)
 
 
 def test_a_prior_for_other_experts_is_refused(scored: None) -> None:

@@ -325,9 +325,11 @@ def posteriors(
         return
     say(posterior_title(answer))
     rows = [
-        (row.domain, row.role, stable_words(row), *(weight(share) for share in row.posterior)) for row in answer.domains
+        (row.domain, row.is_trained, stable_words(row), *(weight(share) for share in row.posterior))
+        for row in answer.domains
     ]
-    print_table(["Domain", "Role", "Stable", *answer.experts], rows, empty=_no_scores(mixture, split))
+    columns = ["Domain", "Trained its experts", "Stable", *answer.experts]
+    print_table(columns, rows, empty=_no_scores(mixture, split))
 
 
 @app.command("contrast")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.screen import Result, ResultLink, Screen, TrainForm
 from ui.kinds.train_form_parts import MIXTURE
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.questions import Offers
@@ -20,16 +20,15 @@ def _draw(offers: Offers) -> None:
     show_job_form("evaluate", offers, "Score the experts", command=_command, skip=("experts",))
 
 
-def _scored(number: int) -> str:
-    """How many scores were made."""
-    if number:
-        return f"{pluralize(number, 'pair')} of expert and domain scored."
-    return "Nothing to do: every score is stored already."
+def _sentence(result: Result) -> str:
+    """The stored sentence; of results from before there was one, how many scores were made."""
+    made = f"{pluralize(result['scored'], 'pair')} of expert and domain scored."
+    return str(result.get("sentence") or f"{made} {result.get('calibration', '')}".strip())
 
 
 SCREEN = Screen(
     command=_command,
-    sentence=lambda result: " ".join(filter(None, (_scored(result["scored"]), result.get("calibration", "")))),
+    sentence=_sentence,
     link=ResultLink(
         SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
     ),

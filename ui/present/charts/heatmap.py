@@ -33,6 +33,7 @@ class Scores:
     disabled: Collection[str] = ()
     measured: str = ""  # of which tokens the numbers are
     accuracy: Cells | None = None  # shares of tokens that were the most probable ones
+    elsewhere: Collection[str] = ()  # experts that are scored, but on other tokens than are compared here
 
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
@@ -65,10 +66,13 @@ class Scores:
     def expert_label(self, expert: str) -> str:
         """An expert's name, marked if it is not scored or disabled."""
         marks = [
-            *(["not scored"] if expert in self.unscored() else []),
+            *([self._missing(expert)] if expert in self.unscored() else []),
             *(["disabled"] if expert in self.disabled else []),
         ]
         return f"{expert} ({', '.join(marks)})" if marks else expert
+
+    def _missing(self, expert: str) -> str:
+        return "scored on other tokens" if expert in self.elsewhere else "not scored"
 
     def compared(self) -> list[tuple[str, str]]:
         """The cells of an expert and a domain of another with a ratio, row by row."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ui.present.text.formatting import pluralize
 from workbench.answers.perplexities import DomainMeasure, PerplexityTable
 from workbench.formatting.shell_command import evaluate_command
-from workbench.registry.cards import EvaluationCard
+from workbench.registry.cards import EvaluationCard, ExpertCard
 
 
 def measure_words(rows: Sequence[DomainMeasure]) -> str:
@@ -48,11 +48,14 @@ def measure_text(score: EvaluationCard) -> str:
     return f"{score.split}, {score.num_tokens:,} in blocks of {score.block_size:,}"
 
 
-def comparable(scores: Sequence[EvaluationCard]) -> list[EvaluationCard]:
-    """The scores of each domain on one text: the one that most experts share, and of these the newest."""
-    by_measure: dict[tuple[str, str, int, int], list[EvaluationCard]] = {}
+def comparable(scores: Sequence[EvaluationCard], experts: Sequence[ExpertCard]) -> list[EvaluationCard]:
+    """The scores of these experts on one text of each domain: the one that most share, and of these the newest."""
+    tokenizers = {one.name: one.tokenizer_sha256 for one in experts}
+    by_measure: dict[tuple[str, str, int, int, str], list[EvaluationCard]] = {}
     for one in scores:
-        by_measure.setdefault((one.domain, one.split, one.block_size, one.num_tokens), []).append(one)
+        if one.expert in tokenizers:
+            text = one.domain, one.split, one.block_size, one.num_tokens, tokenizers[one.expert]
+            by_measure.setdefault(text, []).append(one)
     best: dict[str, list[EvaluationCard]] = {}
     for (domain, *_), rows in by_measure.items():
         best[domain] = max(best.get(domain, rows), rows, key=_shared)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ui.present.text.formatting import pluralize
+from ui.present.text.formatting import listed, pluralize
 from workbench.answers.posteriors import ParentProposal
 from workbench.formatting.number_format import perplexity, weight
 from workbench.formatting.number_format import share as formatted_share
+
+
+def unscored_words(domain: str, unscored: Sequence[str], num_scored: int) -> str:
+    """Which scores a proposal of the parent lacks: of some experts, or of all."""
+    words = f"To see which parent is nearest before the training, score the dev text of {domain}"
+    if not num_scored:
+        return f"{words}: "
+    others = "the other expert has scores" if num_scored == 1 else f"the {num_scored} others have scores"
+    return f"{words} under {listed(list(unscored))} ({others}): "
 
 
 def proposal_words(proposal: ParentProposal) -> str:

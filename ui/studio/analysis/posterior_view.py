@@ -26,8 +26,8 @@ from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
-_TITLES = {"train": "Training domains", "novel": "Novel domains"}
-_KEYS = {"train": "training", "novel": "novel"}
+_TITLES = {True: "Training domains", False: "Novel domains"}  # of the experts that take part
+_KEYS = {True: "training", False: "novel"}
 
 
 def show_domains(saved: MixtureRequest) -> None:
@@ -44,14 +44,16 @@ def show_domains(saved: MixtureRequest) -> None:
     if short := short_words(answer):
         st.caption(plain(short))
     looks = read_looks()
-    by_role = {role: [row for row in answer.domains if row.role == role] for role in _TITLES}
-    for role, rows in by_role.items():
+    groups = {is_trained: [row for row in answer.domains if row.is_trained == is_trained] for is_trained in _TITLES}
+    for is_trained, rows in groups.items():
         if rows:
-            show_chart(posterior_heatmap(answer, rows, _TITLES[role], looks), f"posterior_map_{_KEYS[role]}")
-    for role, rows in by_role.items():
+            picture = posterior_heatmap(answer, rows, _TITLES[is_trained], looks)
+            show_chart(picture, f"posterior_map_{_KEYS[is_trained]}")
+    for is_trained, rows in groups.items():
         if rows:
-            with st.expander(f"{_TITLES[role]}, block by block", icon=":material/show_chart:"):
-                show_chart(posterior_paths(answer, rows, _TITLES[role], looks), f"posterior_paths_{_KEYS[role]}")
+            with st.expander(f"{_TITLES[is_trained]}, block by block", icon=":material/show_chart:"):
+                picture = posterior_paths(answer, rows, _TITLES[is_trained], looks)
+                show_chart(picture, f"posterior_paths_{_KEYS[is_trained]}")
 
 
 def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:

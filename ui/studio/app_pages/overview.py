@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.charts.colours import Looks, looks_of
+from ui.present.comparability import comparability_words, odd_measures
 from ui.present.next_steps import Holdings, Suggestion, suggestions
 from ui.present.pages import EXPERTS, OVERVIEW
 from ui.present.picture import (
@@ -98,11 +99,24 @@ def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> 
     domains = {one.name: one for one in have.domains}
     certified = {one.about_id for one in have.additions if one.findings.get("ok")}
     scores, curves = scores_of(have.evaluations), curves_of(shown)
+    measures = scores.measures(shown)
+    odd = odd_measures(measures)
     cards = [
-        card_of(one, domains.get(one.domain), scores, looks, curves.get(one.id, ()), one.id in certified, off)
+        card_of(
+            one,
+            domains.get(one.domain),
+            scores,
+            looks,
+            curves.get(one.id, ()),
+            one.id in certified,
+            off,
+            odd.get(one.name, ""),
+        )
         for one in shown
     ]
     _open(show_cards(cards, "expert_cards"))
+    if words := comparability_words(measures):
+        st.caption(words)
     if more := len(have.experts) - len(shown):
         with st.container(key="small_link_experts"):
             st.page_link(EXPERTS.script, label=f"and {pluralize(more, 'more expert')}", icon="")

@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.charts.heatmap import Scores, specialization
+from ui.present.comparability import RULE
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.present.text.measures import table_measure_words
@@ -28,6 +29,7 @@ from ui.widgets.page_head import show_head
 from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
 from workbench.analysis import perplexity_tables
+from workbench.analysis.in_domain_scores import scored_domains
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
@@ -203,8 +205,13 @@ def _show_table(scores: Scores) -> None:
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
-    if unscored := scores.unscored():
+    empty = scores.unscored()
+    elsewhere = [name for name in empty if name in scores.elsewhere]
+    if unscored := [name for name in empty if name not in scores.elsewhere]:
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
+    if elsewhere:
+        st.caption(plain(f"No numbers here, since theirs are of other tokens than most: {listed(elsewhere)}. {RULE}"))
+    if unscored or (elsewhere and mixture):
         empty_until_scored(
             "An evaluation computes only what is missing.", _how_to_score(mixture, split), mixture, split
         )
@@ -230,10 +237,12 @@ def _let_go() -> None:
 def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -> Scores:
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, mixture, split)
+        elsewhere = [name for name, splits in scored_domains(session).items() if split in splits]
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
-    return Scores(table.experts, table.domains, *numbers, home_of, disabled, table_measure_words(table), table.accuracy)
+    measured = table_measure_words(table)
+    return Scores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _show_curves(cards: Sequence[ExpertCard]) -> None:
 def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: HeldOutSplit) -> bool:
     """Whether any domain was scored with all of these experts on the same tokens."""
     names = {card.name for card in cards}
-    shown = comparable([one for one in scores if one.expert in names and one.split == split])
+    shown = comparable([one for one in scores if one.split == split], cards)
     return len(names) in Counter(one.domain for one in shown).values()
 
 

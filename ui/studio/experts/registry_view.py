@@ -10,6 +10,7 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
+from ui.present.comparability import comparability_words, odd_measures
 from ui.present.expert_table import (
     DOMAIN,
     METHOD,
@@ -23,7 +24,7 @@ from ui.present.expert_table import (
     filtered,
     ordered,
 )
-from ui.present.picture import Scores, card_of, place_of
+from ui.present.picture import Scores, card_of, place_of, scores_of
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.overview.curves import curves_of
 from ui.widgets.address import choose_one, choose_some
@@ -139,17 +140,22 @@ def _key(name: str) -> str:
 
 def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     looks, curves = looks_of(here), curves_of(here)
-    scores = Scores({(name, score.domain): score.perplexity for name, score in registry.home.items()})
-    cards = [_card(registry, one, scores, looks, curves.get(one.id, ())) for one in here]
+    scores = scores_of(list(registry.home.values()), registry.split)
+    measures = scores.measures(here)
+    odd = odd_measures(measures)
+    cards = [_card(registry, one, scores, looks, curves.get(one.id, ()), odd.get(one.name, "")) for one in here]
+    if words := comparability_words(measures):
+        st.caption(words)
     if opened := show_cards(cards, "registry_cards"):
         st.session_state[OPEN] = list(place_of(opened)[1].values())
         st.rerun()
 
 
 def _card(
-    registry: Registry, one: ExpertCard, scores: Scores, looks: Looks, curve: Sequence[float]
+    registry: Registry, one: ExpertCard, scores: Scores, looks: Looks, curve: Sequence[float], odd: str
 ) -> Mapping[str, Any]:
-    card = card_of(one, registry.domains.get(one.domain), scores, looks, curve, one.id in registry.certified)
+    is_certified = one.id in registry.certified
+    card = card_of(one, registry.domains.get(one.domain), scores, looks, curve, is_certified, odd=odd)
     names = [[name, "going"] for name in registry.aliases.get(one.name, ())]
     tags = [[f"#{tag}", ""] for tag in one.tags[:3]]
     unit = "perplexity ↓" if registry.split == "test" else f"perplexity ({registry.split}) ↓"
@@ -165,6 +171,9 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
         st.session_state[CHOSEN] = [*elsewhere, *(names[place] for place in ticked(key) if place < len(names))]
 
     rows = [expert_row(card, registry) for card in here]
+    measures = scores_of(list(registry.home.values()), registry.split).measures(here)
+    if words := comparability_words(measures, "see the columns “measured on” and “tokenizer”"):
+        st.caption(words)
     show_table(rows, key, "The registry of experts", on_select=choose, looks=looks_of(here).experts.values())
 
 

@@ -6,9 +6,10 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
+from ui.present.comparability import RULE
 from ui.present.jobs.throughput import cost_words, counted_as
 from ui.present.missing_scores import gap_words
-from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words
+from ui.present.mixture_effect import bars_of, difference_rows, effect_rows, effect_title, effect_words, unlike_words
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
@@ -21,6 +22,8 @@ from workbench.analysis.costs import mixture_costs
 from workbench.answers.perplexities import MixedScores
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.database import reading
+from workbench.registry.experts import get_expert
+from workbench.registry.mixtures import get_mixture
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -37,9 +40,12 @@ def show_effect(
     if not now.domains:
         empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
         return
-    rows = effect_rows(before.domains, now.domains)
+    has_one_tokenizer = not other or _tokenizer(choice) == _tokenizer(other)
+    rows = effect_rows(before.domains if has_one_tokenizer else [], now.domains)
     st.subheader(plain(effect_title(rows)), anchor=False)
     st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {_line(other)}."))
+    if unlike := _why_unlike(before, now, other, has_one_tokenizer):
+        st.warning(plain(unlike))
     show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
     took = f"in {now.seconds * 1000:.0f} ms"
     exact = f"Exact, from stored scores of the {split} split, {took}."
@@ -59,6 +65,20 @@ def show_effect(
             icon=":material/download:",
             type="tertiary",
         )
+
+
+def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | None, has_one_tokenizer: bool) -> str:
+    """Why perplexities before and now are not compared, on every domain or on some; empty where they are."""
+    if not has_one_tokenizer:
+        return f"Not compared, since the two mixtures have different tokenizers. {RULE}"
+    return unlike_words(before.domains, now.domains, other.model if other else "The saved mixture")
+
+
+def _tokenizer(mixture: MixtureRequest) -> str:
+    """The tokenizer of a mixture's experts, which is one."""
+    with reading() as session:
+        members = get_mixture(session, mixture.model).members
+        return get_expert(session, members[0].expert).tokenizer_sha256 if members else ""
 
 
 def _line(other: MixtureRequest | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -57,6 +57,7 @@ def _best(have: Contents) -> Headline:
     means = {
         model.name: headlines.mean_of_model(best, [one for one in have.evaluations if one.expert == model.name])
         for model in headlines.joint_models(have.experts)
+        if model.tokenizer_sha256 == best.tokenizer
     }
     return headlines.best_headline(best, means)
 
@@ -66,15 +67,20 @@ def _best_mean(have: Contents) -> MixtureMean | str:
     mixtures = [one for one in have.mixtures if have.can_be_measured(one)][:MOST_MIXTURES]
     if not mixtures:
         return ""
+    tokenizers = {one.name: one.tokenizer_sha256 for one in have.experts}
     newest = max((one.created_at for one in have.evaluations), default=0.0)
     request = (tuple(one.model_dump_json() for one in mixtures), len(have.evaluations), newest)
-    call = poll("overview.best", request, lambda: _measure(mixtures))
+    call = poll("overview.best", request, lambda: _measure(mixtures, tokenizers))
     if not call.is_done():
         return _MEASURING
     return str(call.failure) if call.failure is not None else headlines.best_of(call.answer) or ""
 
 
-def _measure(mixtures: Sequence[MixtureCard]) -> list[MixtureMean]:
+def _measure(mixtures: Sequence[MixtureCard], tokenizers: Mapping[str, str]) -> list[MixtureMean]:
     client = kept_client(get_settings())
     answers = [(one, client.mix(mixture=one.name, split="test")) for one in mixtures]
-    return [mean for one, answer in answers if (mean := headlines.trained_rows(one, answer.domains))]
+    means = [
+        headlines.trained_rows(one, answer.domains, tokenizers.get(one.members[0].expert, ""))
+        for one, answer in answers
+    ]
+    return [mean for mean in means if mean]
