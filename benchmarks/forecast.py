@@ -19,8 +19,11 @@ import random  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
+from contextlib import suppress  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
+
+import psutil  # noqa: E402
 
 from engine.files import folder_size  # noqa: E402
 from engine.subprocesses import python_command  # noqa: E402
@@ -42,6 +45,7 @@ def specs(training: dict[str, Any]) -> dict[str, dict[str, Any]]:
     mode = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2}, "training": training}
     return {
         "DEMix": {**joint, "name": "demix"},
+        "DEMix, 2 at once": {**joint, "name": "two", "num_gpus": 2},
         "dense": {**joint, "name": "dense", "method": "dense"},
         "LoRA": {**joint, "name": "lora", "domains": ["a"], "method": "lora"},
         "one more expert": {
@@ -93,12 +97,14 @@ def expected(spec: dict[str, Any]) -> Measured:
 
 
 def used(spec: dict[str, Any]) -> tuple[int, int, float]:
-    """Peak of memory, most bytes on disk, and seconds of the job, in a worker's process."""
+    """Peak of memory, most bytes on disk, and seconds of the job, in a worker's process and those that it starts."""
     settings, storage, before = get_settings(), get_storage(), get_storage().ids()
-    job_id, began, memory, disk = submit(spec), time.monotonic(), 0, 0
-    process = subprocess.Popen([*python_command("jobs.attempt.runner"), job_id], env=os.environ)
+    num_processes = spec.get("num_gpus", 1)  # without a GPU to lease
+    job_id, began, memory, disk = submit({**spec, "num_gpus": 0} if num_processes > 1 else spec), time.monotonic(), 0, 0
+    environment = os.environ | {"WORKBENCH_PROCESSES": str(num_processes)}
+    process = subprocess.Popen([*python_command("jobs.attempt.runner"), job_id], env=environment)
     while process.poll() is None:
-        memory = max(memory, peak_of(process.pid))
+        memory = max(memory, peak_of(process.pid) if num_processes == 1 else resident_of(process.pid))
         made = sum(folder_size(storage.path(id)) for id in storage.ids() - before)
         disk = max(disk, made + weight(settings.jobs_folder / job_id / "work"))
         time.sleep(0.05)
@@ -117,6 +123,17 @@ def weight(folder: Path) -> int:
         return 0
 
 
+def resident_of(pid: int) -> int:
+    """The resident memory of a process and of all that it started, now."""
+    total = 0
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            with suppress(psutil.Error):
+                total += one.memory_info().rss
+    return total
+
+
 def peak_of(pid: int) -> int:
     """The kernel's peak of resident memory of a process; 0 once it has ended."""
     try:
@@ -131,6 +148,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--block-size", type=int, default=256)
+    parser.add_argument("--only", nargs="*", help="names of kinds, such as DEMix")
     options = parser.parse_args()
     training = {"num_steps": options.steps, "block_size": options.block_size, "checkpoint_every": 4}
     with tempfile.TemporaryDirectory() as place:
@@ -141,6 +159,8 @@ def main() -> None:
         worst = 0.0
         print(f"{'':16} {'memory, MB':>22} {'disk, MB':>20} {'time, s':>16}   (forecast / used)")
         for name, spec in specs(training).items():
+            if options.only and name not in options.only:
+                continue
             probed = expected(spec)
             memory, disk, seconds = used(spec)
             for forecast_bytes, used_bytes in ((probed.peak_bytes, memory), (probed.disk_bytes, disk)):

@@ -81,25 +81,32 @@ def measure(
     held = {"weights": contents.weights, "gradients": contents.gradients, "optimizer": contents.optimizer}
     rest = max(0, (gpu.peak_bytes() or peak - process_bytes) - sum(held.values()))
     together = 1 if gpu.peak_bytes() else probe.num_processes  # each GPU has one of them
+    others = 2 * process_bytes if probe.num_processes > 1 else 0  # the job's process and torchrun
     return Measured(
         num_processes=probe.num_processes,
         num_trained=contents.num_trained,
         memory=MemoryParts(
-            process=process_bytes * probe.num_processes,
+            process=process_bytes * probe.num_processes + others,
             rest=rest * together,
             **{name: taken * together for name, taken in held.items()},
         ),
-        peak_bytes=peak * probe.num_processes,
+        peak_bytes=peak * probe.num_processes + others,
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
-        artifact_bytes=round(folder_size(work.storage.made.folder) * probe.expert_shares),
-        checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.expert_shares),
+        artifact_bytes=_artifact_bytes(work.storage.made.folder, probe.domain_shares),
+        checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.domain_shares),
         time=stopwatch.full(probe),
         tokens_per_second=stopwatch.tokens_per_second * probe.batch_shares,
         num_tokens=round(stopwatch.tokens_per_step * probe.num_steps * probe.batch_shares),
         num_flops=stopwatch.flops_per_step * probe.num_steps * probe.batch_shares,
         first_batch=contents.batch,
     )
+
+
+def _artifact_bytes(made: Path, domain_shares: float) -> int:
+    """Bytes of all artifacts: of a base there is one, of experts and tokens so many for each that the probe made."""
+    folders = [one for one in made.iterdir() if one.is_dir()]
+    return round(sum(folder_size(one) * (1 if (one / "config.json").exists() else domain_shares) for one in folders))
 
 
 class _Stages:

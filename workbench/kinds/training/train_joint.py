@@ -118,7 +118,7 @@ def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
         smaller=tuple(one for one in full.smaller if _most_processes(one) >= one.num_gpus),
         num_processes=spec.num_gpus,
         batch_shares=num_rows / own_rows,
-        expert_shares=len(spec.experts) / len(share.experts),
+        domain_shares=len(spec.domains) / len(share.domains),
     )
 
 
