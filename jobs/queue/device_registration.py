@@ -49,6 +49,8 @@ def slots_of(settings: Settings) -> list[Gpu]:
     """The slots of the hostfile, which jobs lease as GPUs; none where Slurm leases them. Raises TrainingError."""
     if settings.launcher == "slurm":
         return []
+    if not settings.hostfile:
+        raise BadSpec(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
     names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
     return [Gpu(uuid=name, address=name, name="slot of the hostfile") for name in names]
 

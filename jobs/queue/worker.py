@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from celery.exceptions import CPendingDeprecationWarning
 
+from engine.errors import Problem
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import send_due
@@ -22,10 +23,13 @@ from workbench.store.private_folder import make_private
 
 def main() -> NoReturn:
     """Runs until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and return to the queue."""
-    settings = get_settings()
-    prepare(settings)
-    with registered(settings) as pool, leasing(pool):
-        sys.exit(work())
+    try:
+        settings = get_settings()
+        prepare(settings)
+        with registered(settings) as pool, leasing(pool):
+            sys.exit(work())
+    except Problem as problem:  # of the settings, or of what they name
+        sys.exit(str(problem))
 
 
 def work() -> int:

@@ -1,0 +1,140 @@
+"""A worker that starts trainings on other machines: it takes those alone, and leases the slots of hosts that answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_kind import job_spec
+from world import RunningWorkbench, eventually
+
+from engine.errors import LostNode
+from engine.training.launchers.local import LocalLauncher
+from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
+from engine.training.launchers.slurm import SlurmLauncher
+from jobs.attempt.attempt import take
+from jobs.attempt.launchers import launcher_of
+from jobs.attempt.outcomes import outcome_of
+from jobs.attempt.work import Claim, Work
+from jobs.queue.choosing import chosen, leasing
+from jobs.queue.device_registration import registered
+from workbench.errors import BadSpec
+from workbench.job_records import jobs as rows
+from workbench.job_records.devices import list_devices
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.node_address import node_address
+from workbench.registry import database
+from workbench.settings import Settings
+
+
+def create(num_gpus: int = 0) -> str:
+    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=num_gpus)
+    with database.transaction() as session:
+        return rows.create_job(session, joint if num_gpus else job_spec())
+
+
+def by_ssh(settings: Settings, folder: Path, **changes: object) -> Settings:
+    """With two hosts, of which those answer that have a file of their name."""
+    (folder / "hosts").write_text("one slots=2\ntwo slots=2\n")
+    shell = folder / "shell"
+    shell.write_text(f'#!/bin/sh\ntest -e "{folder}/up-$1"\n')
+    shell.chmod(0o700)
+    values = {"launcher": "ssh", "hostfile": str(folder / "hosts"), "remote_shell": str(shell), **changes}
+    return settings.model_copy(update=values)
+
+
+def there(servers: RunningWorkbench) -> list[str]:
+    with database.reading(servers.settings) as session:
+        return [one.number for one in list_devices(session) if one.is_there]
+
+
+def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: RunningWorkbench, tmp_path: Path) -> None:
+    settings = by_ssh(servers.settings, tmp_path, lease_seconds=2.0, heartbeat_seconds=0.2)
+    (tmp_path / "up-one").touch()
+    with registered(settings) as pool, leasing(pool):
+        assert there(servers) == ["one/0", "one/1"]
+        four, two = create(4), create(2)
+        with chosen(settings) as job_id:
+            assert job_id is None  # the first waits for the other host
+        assert "no worker has more than 2" in servers.card(four).waits_for
+        (tmp_path / "up-two").touch()
+        eventually(lambda: len(there(servers)) == 4)
+        claim = take(settings, four, "somebody", pool)
+        assert claim is not None
+        assert claim.gpus == ("one/0", "one/1", "two/0", "two/1")
+        with chosen(settings) as job_id:
+            assert job_id is None != two
+        (tmp_path / "up-one").unlink()
+        eventually(lambda: there(servers) == ["two/0", "two/1"])
+
+
+@pytest.mark.parametrize("launcher", ["ssh", "slurm"])
+def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
+    servers: RunningWorkbench, tmp_path: Path, launcher: str
+) -> None:
+    settings = by_ssh(servers.settings, tmp_path, launcher=launcher)
+    (tmp_path / "up-one").touch()
+    with registered(settings) as pool, leasing(pool):
+        plain = create()
+        with chosen(settings) as job_id:
+            assert job_id is None
+        joint = create(2)
+        with chosen(settings) as job_id:
+            assert job_id == joint != plain
+        claim = take(settings, joint, "somebody", pool)
+    assert claim is not None
+    assert claim.gpus == (("one/0", "one/1") if launcher == "ssh" else ())  # Slurm leases its own
+
+
+def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> None:
+    assert home
+
+    def launcher(settings: Settings, *gpus: str) -> object:
+        return launcher_of(Work(Claim("0" * 32, 0, 1, "me", gpus), settings))
+
+    away = by_ssh(Settings(), tmp_path, node_address="10.1.2.3")
+    assert launcher(Settings()) == LocalLauncher()
+    shell = (away.remote_shell,)
+    assert launcher(away, "two/1", "two/3") == RemoteShellLauncher((Host("two", 2, ("1", "3")),), "10.1.2.3", shell)
+    assert launcher(away) == RemoteShellLauncher((Host("one", 2), Host("two", 2)), "10.1.2.3", shell)
+    slurm = away.model_copy(
+        update={"launcher": "slurm", "processes_per_node": 4, "slurm_options": "--partition='my gpus'", "device": "cpu"}
+    )
+    assert launcher(slurm) == SlurmLauncher("10.1.2.3", 4, needs_gpus=False, options=("--partition=my gpus",))
+    command, *_ = SlurmLauncher("10.1.2.3", 4).commands(SlurmLauncher("10.1.2.3", 4).nodes(6), tmp_path)
+    assert command[:5] == ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    assert "--gpus-per-node=4" in command
+
+
+def test_an_address_that_no_other_machine_reaches_is_refused(home: Path) -> None:
+    assert home
+    with pytest.raises(BadSpec, match=r"cannot reach this one as localhost, which is 127\.0\.0\.1 here"):
+        node_address(Settings(node_address="localhost"))
+    with pytest.raises(BadSpec, match="has no address"):
+        node_address(Settings(node_address="no-such-host.invalid"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"LAUNCHER": "ssh"}, "WORKBENCH_LAUNCHER=ssh needs a hostfile. Set WORKBENCH_HOSTFILE."),
+        ({"LAUNCHER": "ssh", "HOSTFILE": "/nowhere/hosts"}, "The hostfile /nowhere/hosts cannot be read"),
+    ],
+)
+def test_a_worker_with_bad_settings_ends_with_one_sentence(
+    servers: RunningWorkbench, settings: dict[str, str], words: str
+) -> None:
+    variables = {f"WORKBENCH_{name}": value for name, value in settings.items()}
+    command = [sys.executable, "-P", "-m", "jobs.queue.worker"]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (1, 1)
+    assert words in done.stderr
+
+
+def test_a_training_whose_machine_is_lost_returns_to_the_queue(tmp_path: Path) -> None:
+    outcome = outcome_of(LostNode("Node 2 of 2 (gpu2) does not answer."), tmp_path, tmp_path / "log")
+    assert (outcome.state, outcome.problem) == ("queued", "Node 2 of 2 (gpu2) does not answer.")
+    assert outcome.attempt_counts
