@@ -124,6 +124,10 @@ class LostRank(TrainingError):
 class LostNode(LostRank):
     """A machine of a training does not answer: the training can go on without it, or when it is back."""
 
+    def __init__(self, problem: str, next_step: str = "", *, node: str = "") -> None:
+        super().__init__(problem, next_step)
+        self.node = node  # its name in the hostfile, where that is known
+
 
 class MixtureError(EngineError):
     """Experts, weights or priors that do not go together."""

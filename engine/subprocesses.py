@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +18,15 @@ _ROOT = Path(__file__).resolve().parents[1]
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command line that runs a module with this Python, whatever lies in the current folder."""
     return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def end_session(leader: int) -> None:
+    """Asks every process of a session to end, but its leader: also those with a process group of their own (Linux)."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            pid = int(folder.name)
+            if pid != leader and os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGTERM)
 
 
 def python_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +26,15 @@ def missing() -> str:
 
 
 @contextmanager
-def cluster(hosts: list[network.Host], folder: Path) -> Iterator[Path]:
+def cluster(hosts: list[network.Host]) -> Iterator[Path]:
     """Runs the cluster; gives its configuration, for the variable SLURM_CONF."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # a short path: Slurm makes Unix sockets below it
+        with _running(hosts, Path(folder)) as conf:
+            yield conf
+
+
+@contextmanager
+def _running(hosts: list[network.Host], folder: Path) -> Iterator[Path]:
     munge = {
         "key-file": "key",
         "socket": "munge",

@@ -197,6 +197,16 @@ class Settings(BaseSettings):
             raise ValueError("must be s3://BUCKET/PREFIX or file:///FOLDER, without credentials or options")
         return store.rstrip("/")
 
+    @field_validator("remote_shell", "slurm_options")
+    @classmethod
+    def _are_words(cls, command: str) -> str:
+        """Refuses an open quote."""
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"must be words as in a shell, but has {str(error).lower()}") from None
+        return command if words else ""
+
     @field_validator("gpus")
     @classmethod
     def _are_numbers(cls, gpus: str) -> str:

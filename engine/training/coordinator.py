@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.errors import TrainingError
+
 _MOST_BYTES = 4096  # of the line by which a process introduces itself
 _LOST = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
 
@@ -42,7 +44,7 @@ class Coordinator:
         self._connections: list[_Connection] = []
         self._folder = None if address else Path(tempfile.mkdtemp(prefix="workbench-"))  # a short path, as it must be
         if self._folder is None:
-            self._listener = socket.create_server((address, 0))
+            self._listener = _listen(address)
             self.address = "{}:{}".format(*self._listener.getsockname())
         else:
             self.address = str(self._folder / "socket")
@@ -76,7 +78,10 @@ class Coordinator:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> Iterator[bytes]:
-        connected, _ = self._listener.accept()
+        try:
+            connected, _ = self._listener.accept()
+        except OSError:  # it has gone again, or there are too many
+            return iter(())
         keep_alive(connected)
         one = _Connection(connected)
         self._connections.append(one)
@@ -103,12 +108,14 @@ class Coordinator:
     def _welcome(self, one: _Connection, line: bytes) -> bool:
         """Reads how a process introduces itself; False if it is none of this training."""
         try:
-            hello: dict[str, Any] = json.loads(line)
+            hello: dict[str, Any] = json.loads(line) if len(line) <= _MOST_BYTES else {}
             is_ours = hmac.compare_digest(str(hello["token"]), self.token)
-        except (ValueError, KeyError, TypeError):
+            role, number = str(hello["role"]), int(hello["number"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             return False
+        is_ours = is_ours and not any((other.role, other.number) == (role, number) for other in self._connections)
         if is_ours:
-            one.role, one.number = str(hello["role"]), int(hello["number"])
+            one.role, one.number = role, number
             self._endpoint = hello.get("endpoint") or self._endpoint
             self._send_endpoint()
         return is_ours
@@ -126,6 +133,16 @@ class Coordinator:
         self._connections.remove(one)
         self._selector.unregister(one.socket)
         one.socket.close()
+
+
+def _listen(address: str) -> socket.socket:
+    try:
+        return socket.create_server((address, 0))
+    except OSError as error:
+        raise TrainingError(
+            f"This machine cannot listen at {address}, where the nodes would reach it: {error.strerror}.",
+            "Give it an address that it has itself (WORKBENCH_NODE_ADDRESS).",
+        ) from None
 
 
 def keep_alive(connected: socket.socket) -> None:

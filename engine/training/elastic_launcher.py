@@ -47,7 +47,8 @@ def main(folder: Path, node: int) -> int:
 
 def _environment(launch: Launch, node: int) -> dict[str, str]:
     """For torchrun and its processes: cores shared out, and the GPUs that they have."""
-    threads = launch.threads or max(1, (os.cpu_count() or 1) // launch.num_processes[node])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = launch.threads or max(1, cores // launch.num_processes[node])
     gpus = {"CUDA_VISIBLE_DEVICES": launch.gpus[node]} if launch.gpus[node] else {}
     return {**process_environment(threads), **gpus, **launch.variables}
 

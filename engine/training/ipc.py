@@ -18,13 +18,14 @@ from threading import Thread
 from typing import Any, get_args
 
 from engine import errors
-from engine.errors import LostRank, Problem
+from engine.errors import LostRank, Problem, TrainingError
 from engine.events import Event
 from engine.files import new_file
 from engine.training.coordinator import keep_alive
 
 INPUT, LAUNCH, FAILURE, STORE = "input.json", "launch.json", "failure.json", "store"
 GO, STOP = b"g", b"s"
+_CONNECT_SECONDS = 60.0
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
 _LOG = "See its output in the log."
 _SMALLER = "If the memory was not enough, choose fewer processes, a smaller block_size or fewer sequences_per_domain."
@@ -75,7 +76,14 @@ class ParentConnection:
             self._socket.connect(launch.address)
         else:
             host, port = launch.address.rsplit(":", 1)
-            self._socket = socket.create_connection((host, int(port)))
+            try:
+                self._socket = socket.create_connection((host, int(port)), _CONNECT_SECONDS)
+            except OSError as error:
+                raise TrainingError(
+                    f"{socket.gethostname()} does not reach the worker at {launch.address}: {error.strerror or error}.",
+                    "Give the worker an address that the nodes reach (WORKBENCH_NODE_ADDRESS), and open its ports.",
+                ) from None
+            self._socket.settimeout(None)
         keep_alive(self._socket)
         self._answers: SimpleQueue[bytes] = SimpleQueue()
 

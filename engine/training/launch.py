@@ -7,6 +7,7 @@ holds a connection that closes then.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from engine.device import require_gpus
-from engine.errors import LostNode, NextStep, TrainingError
+from engine.errors import LostNode, LostRank, NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
@@ -24,7 +25,10 @@ from engine.training.ipc import GO, INPUT, STOP, Launch, from_line, has_failure,
 from engine.training.launchers.base import Launcher, Node
 from engine.training.launchers.local import LocalLauncher
 
+_FOLDER = ".processes"
 _WAIT_SECONDS = 0.2
+_SEE = "See the log, and whether the machine and its network work."
+_SSH_FAILED = 255  # the status of ssh itself, not of what it ran
 _END_SECONDS = 5.0
 
 
@@ -92,14 +96,17 @@ class TorchrunProcesses:
     ) -> None:
         self._task, self._nodes, self._launcher, self._log = task, nodes, launcher, log
         self._worker, self._threads, self._variables = worker, threads, variables
-        self.num_processes, self.folder = sum(node.num_processes for node in nodes), task.folder / ".processes"
+        self.num_processes = sum(node.num_processes for node in nodes)
+        # Of this attempt alone: what a former one started late on another machine finds nothing.
+        self.folder = task.folder / f"{_FOLDER}-{secrets.token_hex(8)}"
         self._programs: list[subprocess.Popen[bytes]] = []
         self._coordinator: Coordinator | None = None
         self.started = False
 
     def start(self) -> None:
         """Starts torchrun on every node."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for left in self._task.folder.glob(f"{_FOLDER}-*"):
+            shutil.rmtree(left, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self._task.write(self.folder / INPUT)
         self._coordinator = Coordinator(len(self._nodes), self._launcher.address)
@@ -113,7 +120,7 @@ class TorchrunProcesses:
             variables=self._variables,
             gpus=[node.gpus for node in self._nodes],
         ).write(self.folder)
-        environment = {**os.environ, **python_environment()}
+        environment = {**_inherited(self._launcher), **python_environment()}
         with ExitStack() as opened:
             log = opened.enter_context(self._log.open("ab")) if self._log else None
             for command in self._launcher.commands(self._nodes, self.folder):
@@ -182,16 +189,32 @@ class TorchrunProcesses:
     def _require_good_end(self) -> None:
         failed = [number for number, program in enumerate(self._programs) if program.poll()]
         lost = self._lost()
-        if lost is None and failed and self._launcher.address and not has_failure(self.folder):
-            lost = failed[0]  # its remote shell gave up
         if lost is not None:
-            name = f"Node {lost + 1} of {len(self._nodes)} ({self._nodes[lost].name})"
-            raise LostNode(
-                f"{name} does not answer: torchrun could not be started there, or the connection broke.",
-                "See the log, and whether the machine and its network work.",
-            )
+            raise LostNode(f"{self._name(lost)} does not answer any more.", _SEE, node=self._nodes[lost].name)
+        if failed and self._launcher.address and not has_failure(self.folder):
+            raise self._failed(failed[0])
         if failed:
             raise read_failure(self.folder, self.num_processes)
+
+    def _failed(self, number: int) -> LostRank:
+        """What started torchrun elsewhere has ended without a word of the processes."""
+        status, is_shared = self._programs[number].returncode, len(self._programs) < len(self._nodes)
+        what = f"the program that started it ended with status {status}"
+        if is_shared and self.started:
+            return LostNode(f"A node of the training was lost: {what}.", _SEE)
+        if not is_shared and (self.started or status == _SSH_FAILED):
+            name = self._nodes[number].name
+            return LostNode(f"{self._name(number)} was lost or not reached: {what}.", _SEE, node=name)
+        return LostRank(f"The training could not be started: {what}.", _SEE)
+
+    def _name(self, number: int) -> str:
+        return f"Node {number + 1} of {len(self._nodes)} ({self._nodes[number].name})"
+
+
+def _inherited(launcher: Launcher) -> dict[str, str]:
+    """This process's environment; what goes to other machines is without addresses and keys of database and store."""
+    private = ("WORKBENCH_", "AWS_") if launcher.address else ()
+    return {name: value for name, value in os.environ.items() if not name.startswith(private)}
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:

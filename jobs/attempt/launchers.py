@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from engine.errors import LostNode
 from engine.training.launchers.base import Launcher
 from engine.training.launchers.local import LocalLauncher
-from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of, read_hostfile
+from engine.training.launchers.remote_shell import RemoteShellLauncher, hosts_of
 from engine.training.launchers.slurm import SlurmLauncher
 from jobs.attempt.work import Work
+from workbench.errors import BadSpec
+from workbench.job_records import devices
 from workbench.node_address import node_address
 
 
@@ -22,5 +26,21 @@ def launcher_of(work: Work) -> Launcher:
     if settings.launcher == "slurm":
         options = tuple(shlex.split(settings.slurm_options))
         return SlurmLauncher(address, settings.processes_per_node, settings.device != "cpu", options)
-    hosts = hosts_of(work.claim.gpus) or read_hostfile(Path(settings.hostfile))
-    return RemoteShellLauncher(hosts, address, tuple(shlex.split(settings.remote_shell)))
+    if not work.claim.gpus:
+        raise BadSpec(
+            ["A training on the hosts of a hostfile runs by a worker, which leases their slots."],
+            "Submit it to the queue, and start a worker with WORKBENCH_LAUNCHER=ssh.",
+        )
+    return RemoteShellLauncher(hosts_of(work.claim.gpus), address, tuple(shlex.split(settings.remote_shell)))
+
+
+@contextmanager
+def lost_hosts_withdrawn(work: Work) -> Iterator[None]:
+    """When the block loses a host, its slots are not offered again before it can be reached."""
+    try:
+        yield
+    except LostNode as lost:
+        if lost.node:
+            with work.transaction() as session:
+                devices.withdraw_host(session, lost.node)
+        raise

@@ -22,6 +22,7 @@ from engine.device import prepare_process
 from engine.errors import Problem
 from engine.events import Event, Progress, Step
 from engine.gpus import VISIBLE
+from engine.subprocesses import end_session
 from jobs.attempt.attempt import attempt, host_name, new_owner, take
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import Claim
@@ -125,6 +126,8 @@ def watch_signals() -> int:
 
 def end_process() -> NoReturn:
     """Kills this process and its children."""
+    if os.getsid(0) == os.getpid():
+        end_session(os.getpid())
     _signal_group(signal.SIGKILL)
     os._exit(1)
 

@@ -20,7 +20,7 @@ import psutil
 
 from engine.errors import Problem, is_out_of_memory
 from engine.events import Event, Progress, Step
-from engine.files import folder_size
+from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
 from engine.training.inspection import observed_by
 from jobs.attempt.load_runner import load_runner
@@ -93,8 +93,8 @@ def measure(
         peak_bytes=peak * probe.num_processes + others,
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
-        artifact_bytes=_artifact_bytes(work.storage.made.folder, probe.domain_shares),
-        checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.domain_shares),
+        artifact_bytes=_artifact_bytes(work.storage.made.folder, probe),
+        checkpoint_bytes=round(contents.checkpoint * min(KEPT, probe.num_checkpoints) * probe.expert_shares),
         time=stopwatch.full(probe),
         tokens_per_second=stopwatch.tokens_per_second * probe.batch_shares,
         num_tokens=round(stopwatch.tokens_per_step * probe.num_steps * probe.batch_shares),
@@ -103,10 +103,15 @@ def measure(
     )
 
 
-def _artifact_bytes(made: Path, domain_shares: float) -> int:
+def _artifact_bytes(made: Path, probe: Probe[Any]) -> int:
     """Bytes of all artifacts: of a base there is one, of experts and tokens so many for each that the probe made."""
-    folders = [one for one in made.iterdir() if one.is_dir()]
-    return round(sum(folder_size(one) * (1 if (one / "config.json").exists() else domain_shares) for one in folders))
+
+    def shares(folder: Path) -> float:
+        if (folder / "config.json").exists():
+            return 1.0
+        return probe.expert_shares if (folder / EXPERT_CARD).exists() else probe.domain_shares
+
+    return round(sum(folder_size(one) * shares(one) for one in made.iterdir() if one.is_dir()))
 
 
 class _Stages:

@@ -44,8 +44,9 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
             needs = rows.device_needs(session, ids, settings)
             if settings.launcher != "local":  # this worker takes what it starts on other machines, and nothing else
                 needs = {id: need for id, need in needs.items() if need.is_required}
-            free = _num_free(session)
-        job_id = next(iter(_startable(needs, free)), None)
+            free, pool = _num_free(session), _pool()
+            there = devices.num_there(session, pool) if pool else 0
+        job_id = next(iter(_startable(needs, free, there)), None)
         if job_id is not None:
             _chosen[job_id] = needs[job_id].count
     try:
@@ -76,17 +77,17 @@ def _num_free(session: Session) -> int:
     return free - sum(count for job_id, count in _chosen.items() if job_id not in holders)
 
 
-def _startable(needs: Mapping[str, DeviceNeed], free: int) -> Iterator[str]:
+def _startable(needs: Mapping[str, DeviceNeed], free: int, there: int) -> Iterator[str]:
     """The ids of jobs that can start here, in the given order.
 
     A job for which too few GPUs are free keeps later ones from them, or it might wait forever; one that takes more than
-    this worker has waits for another worker.
+    are there waits for another worker, or for a host that is lost.
     """
     pool = _pool()
     most, is_held_back = (len(pool.uuids) if pool else 0), False
     for job_id, need in needs.items():
         takes = need.count if most or need.is_required else 0
-        if job_id in _chosen or (pool is not None and takes > most):
+        if job_id in _chosen or (pool is not None and takes > min(most, there)):
             continue
         if pool is not None and takes:
             is_held_back = is_held_back or takes > free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -51,16 +52,19 @@ def slots_of(settings: Settings) -> list[Gpu]:
         return []
     if not settings.hostfile:
         raise BadSpec(["WORKBENCH_LAUNCHER=ssh needs a hostfile."], "Set WORKBENCH_HOSTFILE.")
+    if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
+        raise BadSpec([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
     names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
     return [Gpu(uuid=name, address=name, name="slot of the hostfile") for name in names]
 
 
-def answering(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
+def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
     """Those GPUs whose machine can be reached; this machine can."""
     if settings.launcher != "ssh":
         return gpus
     hosts = {gpu.address.rpartition("/")[0] for gpu in gpus}
-    there = remote_shell.answering(hosts, shlex.split(settings.remote_shell))
+    shell, seconds = shlex.split(settings.remote_shell), min(10.0, settings.lease_seconds / 3)
+    there = remote_shell.reachable_hosts(hosts, shell, settings.root, seconds)
     return [gpu for gpu in gpus if gpu.address.rpartition("/")[0] in there]
 
 
@@ -74,7 +78,7 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
         return
 
     def renew() -> None:
-        there = answering(settings, gpus)  # before the transaction: it may take seconds
+        there = reachable(settings, gpus)  # before the transaction: it may take seconds
         _write(
             settings,
             partial(devices.register, host=host, worker=worker, gpus=there, seconds=settings.lease_seconds),
@@ -117,7 +121,10 @@ def _heartbeat(settings: Settings, beat: Callable[[], None]) -> Iterator[None]:
 
     def repeat() -> None:
         while not over.wait(seconds):
-            beat()
+            try:
+                beat()
+            except Exception as error:  # such as no process or file left: the next beat may have one
+                print(f"The registration of devices failed: {error}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=repeat, name="device heartbeat", daemon=True)
     thread.start()

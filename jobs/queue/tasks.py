@@ -23,7 +23,7 @@ from typing import NamedTuple
 from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
-from engine.subprocesses import python_command, python_environment
+from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import finish
 from jobs.attempt.outcomes import Outcome
@@ -142,6 +142,7 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
     """Waits for a process, kills its children, and returns its exit code."""
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        end_session(process.pid)  # srun, for one, then gives its nodes back
         with suppress(ProcessLookupError):  # not reaped yet, so the group id is not reused
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

@@ -87,7 +87,7 @@ def test_a_joint_training_goes_on_with_another_host_when_one_is_lost(trained, ho
     assert holders() == {hosts[0].name, hosts[1].name}
     last = max(steps())
     hosts[1].cut_off()
-    seconds = {"named": until(lambda: any("does not answer" in one for one in shown()))}
+    seconds = {"named": until(lambda: any(f"({hosts[1].name})" in one for one in shown()))}
     seconds["another step"] = seconds["named"] + until(lambda: max(steps()) > last + 25)
     print(seconds)
     assert holders() == {hosts[0].name, hosts[2].name}

@@ -72,6 +72,12 @@ def register(session: Session, host: str, worker: str, gpus: Iterable[Gpu], seco
         row.worker, row.seen_until = worker[:120], now + seconds
 
 
+def withdraw_host(session: Session, name: str) -> None:
+    """Ends the registration of a hostfile's host that was lost; it is registered again once it can be reached."""
+    now, slots = database_clock.now(session), Device.uuid.startswith(f"{name}/", autoescape=True)
+    session.execute(_without_sync(update(Device).where(slots).values(seen_until=now)))
+
+
 def withdraw(session: Session, worker: str) -> None:
     """Ends the registration of a worker that stops."""
     now = database_clock.now(session)
@@ -97,6 +103,11 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
         row.job_id, row.fence = job_id, fence
     session.flush()
     return [row.address for row in free[: need.count]]
+
+
+def num_there(session: Session, pool: DevicePool) -> int:
+    """How many GPUs of a pool are there now: hosts of a hostfile may be lost."""
+    return len({row.uuid for row in session.scalars(_in_pool(session, pool)) if row.host == pool.host})
 
 
 def num_free(session: Session, pool: DevicePool) -> tuple[int, set[str]]:

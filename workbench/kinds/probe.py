@@ -33,6 +33,7 @@ class Probe(Generic[SpecType]):
     num_processes: int = 1  # that train together; the short job is then the largest share that one of them has
     batch_shares: float = 1.0  # sequences of the full job's batch for each of the short one's
     domain_shares: float = 1.0  # domains of the full job for each of the short one's
+    expert_shares: float = 1.0  # and experts
 
 
 def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:

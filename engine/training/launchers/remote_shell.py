@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,7 +20,9 @@ from engine.subprocesses import python_environment
 from engine.training.launchers.base import Node, node_command
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5")
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9_][\w.@-]*)(?:\s+slots=(?P<slots>[1-9]\d{0,3}))?\Z")
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9_][\w.@-]{0,58})(?:\s+slots\s*=\s*(?P<slots>[1-9]\d{0,3}))?(?:\s+max[-_]slots\s*=\s*\d+)?\Z"
+)
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,12 @@ def hosts_of(slots: Sequence[str]) -> tuple[Host, ...]:
     return tuple(Host(name, len(numbers), tuple(numbers)) for name, numbers in gpus.items())
 
 
-def answering(hosts: Iterable[str], shell: Sequence[str], seconds: float = 10.0) -> set[str]:
-    """The names of the hosts on which the remote shell runs a command within some seconds, all tried at once."""
+def reachable_hosts(hosts: Iterable[str], shell: Sequence[str], folder: Path, seconds: float = 10.0) -> set[str]:
+    """The names of the hosts that have this Python and the folder, and say so within some seconds; all at once."""
+    command = f"cd {shlex.quote(str(folder))} && exec {shlex.join([sys.executable, '-S', '-c', ''])}"
     null = subprocess.DEVNULL
     tried = {
-        name: subprocess.Popen([*shell, name, "true"], stdin=null, stdout=null, stderr=null, process_group=0)
+        name: subprocess.Popen([*shell, name, command], stdin=null, stdout=null, stderr=null, process_group=0)
         for name in set(hosts)
     }
     until, there = time.monotonic() + seconds, set()

@@ -28,7 +28,7 @@ from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
 from engine.training.loop import train, trainable
-from jobs.attempt.launchers import launcher_of
+from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
@@ -38,7 +38,6 @@ from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.errors import BadSpec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
@@ -100,11 +99,6 @@ def _choose_processes(work: Work, spec: TrainJoint, domains: Sequence[PackedDoma
     """
     usable = min(num_gpus(work.settings.device), most_ranks(domains, spec.training.sequences_per_domain))
     num_processes = spec.num_gpus or work.settings.processes or max(1, usable)
-    if spec.retain and work.settings.launcher != "local":
-        raise BadSpec(
-            ["Domains to retain are evaluated in one process, which this worker would start on another machine."],
-            "Submit the training without GPUs, for a worker that computes on its own machine.",
-        )
     if num_processes > 1 and spec.retain:
         yield Note("Domains to retain are evaluated in one process, so the training uses one.")
         return 1
@@ -128,20 +122,20 @@ def _train(
     keys = list(dict.fromkeys(domain.expert for domain in domains))
     method = recipe.descriptor
     if num_processes > 1 or settings.launcher != "local":
-        losses = yield from last_losses(
-            train_distributed(
-                num_processes,
-                seed_folder,
-                domains,
-                config,
-                work.folder,
-                recipe=recipe,
-                device=settings.device,
-                launcher=launcher_of(work),
-                threads=settings.threads,
-                log=work.log,
-            )
+        training = train_distributed(
+            num_processes,
+            seed_folder,
+            domains,
+            config,
+            work.folder,
+            recipe=recipe,
+            device=settings.device,
+            launcher=launcher_of(work),
+            threads=settings.threads,
+            log=work.log,
         )
+        with lost_hosts_withdrawn(work):
+            losses = yield from last_losses(training)
         model = method.build(seed_folder, keys, recipe.config, config.seed)  # now, not beside those of the processes
         restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
     else:

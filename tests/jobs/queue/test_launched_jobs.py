@@ -16,18 +16,18 @@ from engine.training.launchers.local import LocalLauncher
 from engine.training.launchers.remote_shell import Host, RemoteShellLauncher
 from engine.training.launchers.slurm import SlurmLauncher
 from jobs.attempt.attempt import take
-from jobs.attempt.launchers import launcher_of
+from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.outcomes import outcome_of
 from jobs.attempt.work import Claim, Work
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import registered
-from workbench.errors import BadSpec
+from workbench.errors import BadSettings, BadSpec
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.node_address import node_address
 from workbench.registry import database
-from workbench.settings import Settings
+from workbench.settings import Settings, read_settings
 
 
 def create(num_gpus: int = 0) -> str:
@@ -58,7 +58,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         assert there(servers) == ["one/0", "one/1"]
         four, two = create(4), create(2)
         with chosen(settings) as job_id:
-            assert job_id is None  # the first waits for the other host
+            assert job_id == two  # the first waits for the other host, and keeps nothing from others
         assert "no worker has more than 2" in servers.card(four).waits_for
         (tmp_path / "up-two").touch()
         eventually(lambda: len(there(servers)) == 4)
@@ -66,7 +66,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         assert claim is not None
         assert claim.gpus == ("one/0", "one/1", "two/0", "two/1")
         with chosen(settings) as job_id:
-            assert job_id is None != two
+            assert job_id is None  # all are leased
         (tmp_path / "up-one").unlink()
         eventually(lambda: there(servers) == ["two/0", "two/1"])
 
@@ -99,7 +99,8 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
     assert launcher(Settings()) == LocalLauncher()
     shell = (away.remote_shell,)
     assert launcher(away, "two/1", "two/3") == RemoteShellLauncher((Host("two", 2, ("1", "3")),), "10.1.2.3", shell)
-    assert launcher(away) == RemoteShellLauncher((Host("one", 2), Host("two", 2)), "10.1.2.3", shell)
+    with pytest.raises(BadSpec, match="runs by a worker, which leases their slots"):
+        launcher(away)
     slurm = away.model_copy(
         update={"launcher": "slurm", "processes_per_node": 4, "slurm_options": "--partition='my gpus'", "device": "cpu"}
     )
@@ -122,6 +123,7 @@ def test_an_address_that_no_other_machine_reaches_is_refused(home: Path) -> None
     [
         ({"LAUNCHER": "ssh"}, "WORKBENCH_LAUNCHER=ssh needs a hostfile. Set WORKBENCH_HOSTFILE."),
         ({"LAUNCHER": "ssh", "HOSTFILE": "/nowhere/hosts"}, "The hostfile /nowhere/hosts cannot be read"),
+        ({"LAUNCHER": "ssh", "HOSTFILE": "x", "REMOTE_SHELL": "no-such-shell -q"}, "“no-such-shell -q” is not here"),
     ],
 )
 def test_a_worker_with_bad_settings_ends_with_one_sentence(
@@ -138,3 +140,24 @@ def test_a_training_whose_machine_is_lost_returns_to_the_queue(tmp_path: Path) -
     outcome = outcome_of(LostNode("Node 2 of 2 (gpu2) does not answer."), tmp_path, tmp_path / "log")
     assert (outcome.state, outcome.problem) == ("queued", "Node 2 of 2 (gpu2) does not answer.")
     assert outcome.attempt_counts
+
+
+def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
+    servers: RunningWorkbench, tmp_path: Path
+) -> None:
+    settings = by_ssh(servers.settings, tmp_path, lease_seconds=600.0, heartbeat_seconds=600.0)
+    for name in ("one", "two"):
+        (tmp_path / f"up-{name}").touch()
+    with registered(settings) as pool, leasing(pool):
+        job_id = create(2)
+        claim = take(settings, job_id, "somebody", pool)
+        assert claim is not None
+        with pytest.raises(LostNode), lost_hosts_withdrawn(Work(claim, settings)):
+            raise LostNode("It is gone.", node="one")
+        assert there(servers) == ["two/0", "two/1"]
+
+
+def test_quotes_that_stay_open_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_SLURM_OPTIONS", "--partition='my gpus")
+    with pytest.raises(BadSettings, match="WORKBENCH_SLURM_OPTIONS must be words as in a shell, but has no closing"):
+        read_settings()

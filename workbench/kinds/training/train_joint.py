@@ -72,6 +72,8 @@ class TrainJoint(Spec):
             raise ValueError(
                 "domains to retain need a single expert: train on one domain, or use a method with one expert for all"
             )
+        if self.retain and self.num_gpus > 1:
+            raise ValueError("domains to retain are evaluated in one process: choose at most one GPU")
         require_others(self.retain, self.domains)
         return self
 
@@ -119,6 +121,7 @@ def _probe(spec: TrainJoint) -> Probe[TrainJoint]:
         num_processes=spec.num_gpus,
         batch_shares=num_rows / own_rows,
         domain_shares=len(spec.domains) / len(share.domains),
+        expert_shares=len(spec.experts) / len(share.experts),
     )
 
 

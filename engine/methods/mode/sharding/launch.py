@@ -1,4 +1,4 @@
-"""MoDE training on several processes, as an iterator of events like training in one process."""
+"""MoDE training on several processes of this machine, as an iterator of events like training in one process."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from engine.errors import TrainingError
 from engine.events import Event
 from engine.methods.mode.sharding.task import ModeTask
 from engine.training.launch import run_workers
-from engine.training.launchers.base import Launcher
 
 
-def train_mpmd(
-    task: ModeTask,
-    num_processes: int,
-    *,
-    launcher: Launcher | None = None,
-    threads: int = 0,
-    log: Path | None = None,
-) -> Iterator[Event]:
+def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Path | None = None) -> Iterator[Event]:
     """Trains from the newest checkpoint in the task's folder, or from the start; this process reads no weights.
 
-    When it ends, `made_file` finds each expert there, as its own process wrote it. The processes run where the launcher
-    starts them (None: here). `threads` are those of each process; 0 shares the cores out. What the processes print goes
-    to `log`, or where this process prints. Raises TrainingError when there are too few processes, or more than can have
-    an expert, or a text is too short; LostRank when a process dies, and what the training itself raises.
+    When it ends, `made_file` finds each expert there, as its own process wrote it. `threads` are those of each process;
+    0 shares the cores out. What the processes print goes to `log`, or where this process prints. Raises TrainingError
+    when there are too few processes, or more than can have an expert, or a text is too short; LostRank when a process
+    dies, and what the training itself raises.
     """
     if not 2 <= num_processes <= most_processes(len(task.expert_set.experts)):
         raise TrainingError(
@@ -39,7 +31,6 @@ def train_mpmd(
         replace(task, folder=task.folder.resolve()),
         "engine.methods.mode.sharding.worker",
         num_processes,
-        launcher=launcher,
         threads=threads,
         log=log,
     )

@@ -1,0 +1,80 @@
+"""What listens for the processes of a training takes none but its own, each once, and survives any line."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from engine.errors import TrainingError
+from engine.training.coordinator import Coordinator
+from engine.training.ipc import Launch, ParentConnection
+
+
+def connect(coordinator: Coordinator) -> socket.socket:
+    host, port = coordinator.address.rsplit(":", 1)
+    connected = socket.create_connection((host, int(port)))
+    connected.settimeout(5)
+    return connected
+
+
+def served(coordinator: Coordinator) -> list[bytes]:
+    """What comes in until nothing more does."""
+    received: list[bytes] = []
+    for _ in range(5):
+        received += coordinator.lines(0.05)
+    return received
+
+
+def introduce(coordinator: Coordinator, role: str, number: int, endpoint: str = "") -> socket.socket:
+    connected = connect(coordinator)
+    hello = {"token": coordinator.token, "role": role, "number": number, "endpoint": endpoint}
+    connected.sendall(json.dumps(hello).encode() + b"\n")
+    served(coordinator)
+    return connected
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 30_000, b"{}", b"7", b"GET / HTTP/1.1", b'{"token": "x", "role": "rank", "number": 0}', b"\xff"]
+)
+def test_a_line_that_is_none_of_its_own_closes_the_connection_and_harms_nothing(line: bytes) -> None:
+    coordinator = Coordinator(1, "127.0.0.1")
+    stranger = connect(coordinator)
+    stranger.sendall(line + b"\n" + b'{"event": "Step"}\n')
+    assert served(coordinator) == []
+    try:
+        assert stranger.recv(1) == b""
+    except ConnectionResetError:  # it had not read all
+        pass
+    own = introduce(coordinator, "rank", 0)
+    own.sendall(b"an event\n")
+    assert served(coordinator) == [b"an event"]
+    coordinator.answer(b"g")
+    assert own.recv(2) == b"g\n"
+    coordinator.close()
+    assert own.recv(1) == b""
+
+
+def test_all_nodes_learn_where_the_first_listens_once_each_is_there() -> None:
+    coordinator = Coordinator(2, "127.0.0.1")
+    first = introduce(coordinator, "node", 0, "127.0.0.1:99")
+    again = introduce(coordinator, "node", 0, "127.0.0.1:11")  # it is there already
+    assert again.recv(1) == b""
+    second = introduce(coordinator, "node", 1)
+    assert first.recv(20) == second.recv(20) == b"127.0.0.1:99\n"
+    coordinator.close()
+
+
+def test_an_address_that_cannot_be_had_or_reached_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"cannot listen at 192\.0\.2\.1, where the nodes would reach it"):
+        Coordinator(2, "192.0.2.1")
+    coordinator = Coordinator(1, "127.0.0.1")
+    address = coordinator.address
+    coordinator.close()
+    launch = Launch("worker", [1], address, "token", 0, "cpu", {}, [""])
+    launch.write(tmp_path)
+    assert (tmp_path / "launch.json").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(TrainingError, match=rf"does not reach the worker at {address}: .*refused"):
+        ParentConnection(Launch.read(tmp_path))
