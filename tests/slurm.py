@@ -28,9 +28,9 @@ def missing() -> str:
 @contextmanager
 def cluster(hosts: list[network.Host]) -> Iterator[Path]:
     """Runs the cluster; gives its configuration, for the variable SLURM_CONF."""
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # a short path: Slurm makes Unix sockets below it
-        with _running(hosts, Path(folder)) as conf:
-            yield conf
+    # A short path: Slurm makes Unix sockets below it.
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, _running(hosts, Path(folder)) as conf:
+        yield conf
 
 
 @contextmanager
