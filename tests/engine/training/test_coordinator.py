@@ -42,11 +42,11 @@ def introduce(coordinator: Coordinator, role: str, number: int, endpoint: str = 
 )
 def test_a_line_that_is_none_of_its_own_closes_the_connection_and_harms_nothing(line: bytes) -> None:
     coordinator = Coordinator(1, "127.0.0.1")
-    stranger = connect(coordinator)
-    stranger.sendall(line + b"\n" + b'{"event": "Step"}\n')
+    other = connect(coordinator)
+    other.sendall(line + b"\n" + b'{"event": "Step"}\n')
     assert served(coordinator) == []
     with suppress(ConnectionResetError):  # it had not read all
-        assert stranger.recv(1) == b""
+        assert other.recv(1) == b""
     own = introduce(coordinator, "rank", 0)
     own.sendall(b"an event\n")
     assert served(coordinator) == [b"an event"]
@@ -56,7 +56,7 @@ def test_a_line_that_is_none_of_its_own_closes_the_connection_and_harms_nothing(
     assert own.recv(1) == b""
 
 
-def test_all_nodes_learn_where_the_first_listens_once_each_is_there() -> None:
+def test_all_nodes_get_the_address_of_the_first_when_each_is_there() -> None:
     coordinator = Coordinator(2, "127.0.0.1")
     first = introduce(coordinator, "node", 0, "127.0.0.1:99")
     again = introduce(coordinator, "node", 0, "127.0.0.1:11")  # it is there already
