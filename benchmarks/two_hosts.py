@@ -203,17 +203,17 @@ def recover(hosts: dict[str, Host], mixture: str) -> tuple[float, float]:
     )
     job_id = cards("train-expert")[0].id
 
-    def last() -> tuple[int, int, str]:
-        """The last step, the attempt and the owner."""
+    def last() -> tuple[int, str]:
+        """The last step, and the owner."""
         with database.reading(get_settings()) as session:
             card, points = jobs.get_job(session, job_id), jobs.metrics(session, job_id, "loss")
-        return max((point.step for point in points), default=0), card.attempt, card.owner
+        return max((point.step for point in points), default=0), card.owner
 
     wait_until(lambda: last()[0] > 300, 600)
-    step, attempt, owner = last()
+    step, owner = last()
     hosts[owner.partition(":")[0]].lose()
     began = time.monotonic()
-    wait_until(lambda: last()[1] > attempt, 300)
+    wait_until(lambda: last()[1] not in ("", owner), 300)
     start = time.monotonic() - began
     wait_until(lambda: last()[0] > step + 50, 300)
     workbench("job", "cancel", job_id)
