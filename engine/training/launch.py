@@ -197,7 +197,7 @@ class TorchrunProcesses:
             raise read_failure(self.folder, self.num_processes)
 
     def _failed(self, number: int) -> LostRank:
-        """What started torchrun elsewhere has ended without a word of the processes."""
+        """What started torchrun elsewhere has ended, and no process has written an error."""
         status, is_shared = self._programs[number].returncode, len(self._programs) < len(self._nodes)
         what = f"the program that started it ended with status {status}"
         if is_shared and self.started:
