@@ -19,8 +19,14 @@ has ip || missing="$missing iproute2"
 [ -z "$missing" ] && exit 0
 if has apt-get && [ "$(id -u)" = 0 ]; then
     echo "Installing: $missing"
+    # Debian starts a server when it installs it, sshd on all addresses. The tests start their own.
+    policy=/usr/sbin/policy-rc.d
+    [ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' > "$policy" && chmod +x "$policy" && trap 'rm -f "$policy"' EXIT; }
     # shellcheck disable=SC2086
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null && exit 0
+    if apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
+        case "$missing" in *openssh-server*) has systemctl && systemctl --quiet disable ssh.service ssh.socket 2>/dev/null ;; esac
+        exit 0
+    fi
 fi
 skipped() { echo "Skipped: $1, because $2 is missing. Install it: apt-get install $3"; }
 case "$missing" in *chromium*) skipped "tests/browser" Chromium chromium ;; esac
