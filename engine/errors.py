@@ -33,6 +33,8 @@ class NextStep(StrEnum):
 
     CHOOSE_DEVICE = "Choose the device auto, cpu or another that this machine has."
     CHOOSE_DEVICE_OR_ONE_PROCESS = "Choose the device auto, cpu or cuda, or train in one process."
+    LISTEN_ELSEWHERE = "Give it an address that it has itself."
+    REACHABLE_ADDRESS = "Give the worker an address that the nodes reach, and open its ports."
     EVALUATE_AGAIN = "Evaluate the mixture again."
     NAME_TEXT_FIELD = "Say which field holds the text."
     NAME_DOMAIN_FIELD = "Say which field holds the domain."

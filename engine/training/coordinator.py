@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import TrainingError
+from engine.errors import NextStep, TrainingError
 
 _MOST_BYTES = 4096  # of the line by which a process introduces itself
 _LOST = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
@@ -141,7 +141,7 @@ def _listen(address: str) -> socket.socket:
     except OSError as error:
         raise TrainingError(
             f"This machine cannot listen at {address}, where the nodes would reach it: {error.strerror}.",
-            "Give it an address that it has itself (WORKBENCH_NODE_ADDRESS).",
+            NextStep.LISTEN_ELSEWHERE,
         ) from None
 
 

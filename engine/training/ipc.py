@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, get_args
 
 from engine import errors
-from engine.errors import LostRank, Problem, TrainingError
+from engine.errors import LostRank, NextStep, Problem, TrainingError
 from engine.events import Event
 from engine.files import new_file
 from engine.training.coordinator import keep_alive
@@ -81,7 +81,7 @@ class ParentConnection:
             except OSError as error:
                 raise TrainingError(
                     f"{socket.gethostname()} does not reach the worker at {launch.address}: {error.strerror or error}.",
-                    "Give the worker an address that the nodes reach (WORKBENCH_NODE_ADDRESS), and open its ports.",
+                    NextStep.REACHABLE_ADDRESS,
                 ) from None
             self._socket.settimeout(None)
         keep_alive(self._socket)

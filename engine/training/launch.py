@@ -212,9 +212,8 @@ class TorchrunProcesses:
 
 
 def _inherited(launcher: Launcher) -> dict[str, str]:
-    """This process's environment; what goes to other machines is without addresses and keys of database and store."""
-    private = ("WORKBENCH_", "AWS_") if launcher.address else ()
-    return {name: value for name, value in os.environ.items() if not name.startswith(private)}
+    """This process's environment, without what is private to it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(launcher.private_variables)}
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:

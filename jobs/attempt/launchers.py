@@ -16,6 +16,8 @@ from workbench.errors import BadSpec
 from workbench.job_records import devices
 from workbench.node_address import node_address
 
+_PRIVATE = ("WORKBENCH_", "AWS_")  # variables with addresses and keys of the database and the store
+
 
 def launcher_of(work: Work) -> Launcher:
     """What starts the processes of a job; raises BadSpec or TrainingError where the settings do not go together."""
@@ -25,13 +27,14 @@ def launcher_of(work: Work) -> Launcher:
     address = node_address(settings)
     if settings.launcher == "slurm":
         options = tuple(shlex.split(settings.slurm_options))
-        return SlurmLauncher(address, settings.processes_per_node, settings.device != "cpu", options)
+        return SlurmLauncher(address, settings.processes_per_node, settings.device != "cpu", options, _PRIVATE)
     if not work.claim.gpus:
         raise BadSpec(
             ["A training on the hosts of a hostfile runs by a worker, which leases their slots."],
             "Submit it to the queue, and start a worker with WORKBENCH_LAUNCHER=ssh.",
         )
-    return RemoteShellLauncher(hosts_of(work.claim.gpus), address, tuple(shlex.split(settings.remote_shell)))
+    shell = tuple(shlex.split(settings.remote_shell))
+    return RemoteShellLauncher(hosts_of(work.claim.gpus), address, shell, _PRIVATE)
 
 
 @contextmanager

@@ -7,6 +7,10 @@ from engine.errors import NextStep, Problem
 _TEXTS: dict[str, str] = {
     NextStep.CHOOSE_DEVICE: "Set WORKBENCH_DEVICE to auto, cpu or a device that this machine has.",
     NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS: "Set WORKBENCH_DEVICE to auto, cpu or cuda, or WORKBENCH_PROCESSES to 1.",
+    NextStep.LISTEN_ELSEWHERE: "Set WORKBENCH_NODE_ADDRESS to an address that it has itself.",
+    NextStep.REACHABLE_ADDRESS: (
+        "Set WORKBENCH_NODE_ADDRESS to an address of the worker that the nodes reach, and open its ports."
+    ),
     NextStep.EVALUATE_AGAIN: "Evaluate the mixture again: `workbench evaluate run`.",
     NextStep.IMPORT_AS_CHAT: "Import it as conversations (`--format chat`).",
     NextStep.NAME_TEXT_FIELD: "Say which field holds the text (`--text-field`).",

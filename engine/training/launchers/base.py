@@ -31,6 +31,10 @@ class Launcher(Protocol):
     def address(self) -> str:
         """The address of this machine that the nodes connect to; empty if all processes run on this machine."""
 
+    @property
+    def private_variables(self) -> tuple[str, ...]:
+        """Prefixes of environment variables that other machines do not get."""
+
     def nodes(self, num_processes: int) -> list[Node]:
         """Shares the processes out over nodes; raises TrainingError if there is no place for them."""
 

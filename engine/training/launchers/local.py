@@ -14,6 +14,7 @@ class LocalLauncher:
     """Starts torchrun here, where nothing listens on the network."""
 
     address: str = ""
+    private_variables: tuple[str, ...] = ()
 
     def nodes(self, num_processes: int) -> list[Node]:
         """This machine."""

@@ -41,6 +41,7 @@ class RemoteShellLauncher:
     hosts: tuple[Host, ...]
     address: str
     shell: tuple[str, ...] = SSH
+    private_variables: tuple[str, ...] = ()
 
     def nodes(self, num_processes: int) -> list[Node]:
         """As many hosts as it takes."""

@@ -17,6 +17,7 @@ class SlurmLauncher:
     processes_per_node: int = 1
     needs_gpus: bool = True  # one for each process
     options: tuple[str, ...] = ()
+    private_variables: tuple[str, ...] = ()
 
     def nodes(self, num_processes: int) -> list[Node]:
         """Nodes with the same number of processes each, but for the last."""

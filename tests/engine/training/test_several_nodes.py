@@ -76,8 +76,10 @@ def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, ho
 def test_slurm_starts_three_processes_on_two_nodes_and_a_stop_frees_them(
     seed, domains, hosts, tmp_path: Path, reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, launcher = tmp_path / "slurm nodes", SlurmLauncher(network.ADDRESS, 2, needs_gpus=False)
+    folder = tmp_path / "slurm nodes"
+    launcher = SlurmLauncher(network.ADDRESS, 2, needs_gpus=False, private_variables=("A_KEY",))
     with slurm.cluster(hosts) as conf:
+        monkeypatch.setenv("A_KEY_OF_THE_STORE", "secret")
         monkeypatch.setenv("SLURM_CONF", str(conf))
         events = train_distributed(
             3, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
@@ -88,6 +90,7 @@ def test_slurm_starts_three_processes_on_two_nodes_and_a_stop_frees_them(
         ]
         assert sorted(one.environ()["LOCAL_RANK"] for one in ranks) == ["0", "0", "1"]
         assert {one.environ()["SLURMD_NODENAME"] for one in ranks} == {host.name for host in hosts}
+        assert not any("A_KEY_OF_THE_STORE" in one.environ() for one in ranks)
         events.close()  # type: ignore[attr-defined]
         eventually(lambda: not processes(folder))
         eventually(lambda: slurm.num_idle(conf) == 2, 30)

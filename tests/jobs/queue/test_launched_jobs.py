@@ -98,13 +98,15 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
     away = by_ssh(Settings(), tmp_path, node_address="10.1.2.3")
     assert launcher(Settings()) == LocalLauncher()
     shell = (away.remote_shell,)
-    assert launcher(away, "two/1", "two/3") == RemoteShellLauncher((Host("two", 2, ("1", "3")),), "10.1.2.3", shell)
+    private = ("WORKBENCH_", "AWS_")
+    hosts = (Host("two", 2, ("1", "3")),)
+    assert launcher(away, "two/1", "two/3") == RemoteShellLauncher(hosts, "10.1.2.3", shell, private)
     with pytest.raises(BadSpec, match="runs by a worker, which leases their slots"):
         launcher(away)
     slurm = away.model_copy(
         update={"launcher": "slurm", "processes_per_node": 4, "slurm_options": "--partition='my gpus'", "device": "cpu"}
     )
-    assert launcher(slurm) == SlurmLauncher("10.1.2.3", 4, needs_gpus=False, options=("--partition=my gpus",))
+    assert launcher(slurm) == SlurmLauncher("10.1.2.3", 4, False, ("--partition=my gpus",), private)
     command, *_ = SlurmLauncher("10.1.2.3", 4).commands(SlurmLauncher("10.1.2.3", 4).nodes(6), tmp_path)
     assert command[:5] == ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     assert "--gpus-per-node=4" in command
