@@ -4,14 +4,15 @@ Each step is a process of its own with at most ten minutes; one that fails or ta
 the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, width 768) with 8 experts.
 
 - laws: every law of the self-check on the device.
-- training, the same compiled, and 350M compiled: tokens per second of a DEMix update in bf16, and its share of the
-  matrix products per second that the same device reaches in the same process (goal: 45 % of the published peak, which
-  is given where it is known).
+- training, the same compiled, in Llama's layout, and 350M compiled: tokens per second of a DEMix update of 65,536
+  tokens in bf16, its share of the matrix products per second that the same device reaches in the same process (goal:
+  45 % of the published peak, which is given where it is known), and the most memory that PyTorch took.
 - low_bits: the peak and the speed of the same update with AdamW's moments in 8 bits, and of LoRA's update on a frozen
   Llama in bf16 against the same in 4 bits. They need bitsandbytes.
 - memory: the peak of an update with and without activation checkpointing. The first losses must be the same bits;
   later ones differ a little on a GPU, whose attention adds up gradients in no fixed order.
 - decoding: tokens per second of the 8-expert mixture against one dense model, alternating (float32).
+- streams: tokens per second of 16 streams of the mixture that share passes, against one stream's (float32).
 - scoring: tokens times experts per second.
 
 Only the engine and its libraries are needed. `--small --device cpu` tries the steps without a GPU; those figures say
@@ -34,6 +35,7 @@ import sys  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
+from concurrent.futures import ThreadPoolExecutor  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from dataclasses import dataclass, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -48,8 +50,10 @@ from engine.config import LoraConfig, ModelConfig, TrainingConfig  # noqa: E402
 from engine.device import choose_device  # noqa: E402
 from engine.errors import Problem  # noqa: E402
 from engine.events import Step  # noqa: E402
+from engine.inference.ensemble import Ensemble, Group  # noqa: E402
 from engine.inference.mixing import Mixing  # noqa: E402
 from engine.inference.scores import score_text  # noqa: E402
+from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.methods.row_registry import new_placement  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -100,7 +104,7 @@ SIZES = {
         ModelConfig("gpt2", 12, 768, 12, 3072, 1024),
         50_304,
         1024,
-        4,
+        8,
         12,
         128,
         larger=ModelConfig("gpt2", 24, 1024, 16, 4096, 1024),
@@ -135,13 +139,21 @@ def compiled_training(size: Size, device: torch.device) -> Figures:
     return speed_of(size, device, compile=True)
 
 
+def llama_training(size: Size, device: torch.device) -> Figures:
+    """Of three maps in a feed-forward network, each with two thirds of GPT-2's width."""
+    shape = replace(size.shape, family="llama", ffn_width=size.shape.ffn_width * 2 // 3)
+    return speed_of(replace(size, shape=shape), device, compile=True)
+
+
 def larger_training(size: Size, device: torch.device) -> Figures:
-    return speed_of(replace(size, shape=size.larger, rows=max(1, size.rows // 2)), device, compile=True)
+    return speed_of(replace(size, shape=size.larger), device, compile=True)
 
 
 def speed_of(size: Size, device: torch.device, **changes: Any) -> Figures:
     with updates(size.model(KEYS, device), size.config(**changes)) as steps:
-        timed = [*steps][2:] or [*steps]  # the first ones are slower
+        measured = [*steps]
+    timed = measured[4:] or measured  # the first ones are slower
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
     operations = statistics.median(step.num_flops / step.num_tokens * step.tokens_per_second for step in timed)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     published = next((peak for part, peak in PUBLISHED_BF16.items() if part in name), None)
@@ -152,6 +164,7 @@ def speed_of(size: Size, device: torch.device, **changes: Any) -> Figures:
         "share_of_measured_products": operations / reached,
         "measured_products_per_second": reached,
         "share_of_published_peak": operations / published if published else None,
+        "peak_bytes": peak if device.type == "cuda" else None,
     }
 
 
@@ -226,6 +239,32 @@ def tokens_per_second(
     return num_tokens / (seconds(device) - start)
 
 
+def streams(size: Size, device: torch.device) -> Figures:
+    model, number = size.model(KEYS, device).eval(), 16
+    shared = SharedPasses()
+    group = Group(tuple(KEYS), lambda: shared.view(model), size.block_size, size.vocab_size)
+    prompts = [list(range(1, 33 + one)) for one in range(number)]
+
+    def run(some: list[list[int]]) -> float:
+        start = seconds(device)
+        with ThreadPoolExecutor(len(some)) as threads:
+            list(threads.map(lambda prompt: decode(Ensemble((group,)), prompt, size.num_tokens), some))
+        return len(some) * size.num_tokens / (seconds(device) - start)
+
+    pairs = [(run(prompts), run(prompts[:1])) for _ in range(4)]
+    together, one = (statistics.median(speeds) for speeds in zip(*pairs[1:], strict=True))
+    return {"together_tokens_per_second": together, "one_tokens_per_second": one, "ratio": together / one}
+
+
+@torch.inference_mode()
+def decode(models: Ensemble, prompt: list[int], num_tokens: int) -> None:
+    """Greedy decoding, with the reading of the prompt."""
+    mixing, ids = Mixing(models, models.keys, PosteriorGate([1.0] * len(models.keys))), prompt
+    for _ in range(num_tokens):
+        mixing.feed(ids)
+        ids = [int(mixing.distribution()[1].argmax())]
+
+
 def scoring(size: Size, device: torch.device) -> Figures:
     model = size.model(KEYS, device).eval()
     tokens = np.random.default_rng(0).integers(0, size.vocab_size, 16 * size.block_size + 1, dtype=np.uint16)
@@ -238,7 +277,18 @@ def scoring(size: Size, device: torch.device) -> Figures:
 
 STEPS: dict[str, Callable[[Size, torch.device], Figures]] = {
     one.__name__: one
-    for one in (laws, training, compiled_training, larger_training, low_bits, memory, decoding, scoring)
+    for one in (
+        laws,
+        training,
+        compiled_training,
+        llama_training,
+        larger_training,
+        low_bits,
+        memory,
+        decoding,
+        streams,
+        scoring,
+    )
 }
 
 

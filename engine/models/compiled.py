@@ -1,20 +1,23 @@
-"""torch.compile for the loss of a model that trains: few kernels in place of many passes over its logits.
+"""torch.compile for the layers and the loss of a model that trains: few kernels in place of many passes over memory.
 
-Only the loss is compiled. Compiled layers were slower on a GPU (0.87 of the tokens per second of a DEMix model of eight
-experts, H100): each choice of an expert breaks their graphs.
+Layers are compiled for the rows of the training's batches: a choice of experts that may change would break their
+graphs, and a layer in pieces is slower than one that is not compiled. All layers of one shape share one compilation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import EngineError, ModelError
+from engine.models.families import layout_of
+from engine.models.routers import routers
+from engine.models.rows import Rows, are_current, compile_for
 
 _MARK = "_engine_compiles_loss"
 _BACKEND = "inductor"
@@ -30,13 +33,45 @@ def compiled_loss(lm: Any) -> Iterator[None]:
         delattr(lm, _MARK)
 
 
+@contextmanager
+def compiled_layers(lm: Any, rows: Rows) -> Iterator[None]:
+    """Within it, passes with gradients over these rows run compiled layers; others, as of held-out text, do not.
+
+    A mixture of experts is left as it is: which of its networks a token takes depends on the data. So are layers that
+    are computed again in the backward pass, which torch.compile cannot follow there.
+    """
+    layers = [] if routers(lm) else list(lm.get_submodule(layout_of(lm).layers).children())
+    compile_for(rows)
+    for layer in layers:
+        layer.forward = _compiled_for(rows, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+        torch.compiler.reset()  # a process has a limited number of compilations of the same code
+
+
+def _compiled_for(rows: Rows, layer: Any) -> Callable[..., Any]:
+    forward = layer.forward
+    compiled = torch.compile(forward, dynamic=False, backend=_BACKEND)
+
+    @wraps(forward)
+    def chosen(*inputs: Any, **options: Any) -> Any:
+        is_again = getattr(layer, "gradient_checkpointing", False)
+        is_compiled = torch.is_grad_enabled() and are_current(rows) and not is_again
+        return (compiled if is_compiled else forward)(*inputs, **options)
+
+    return chosen
+
+
 def cross_entropy_of(lm: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The function that makes float32 losses [N] in nats of logits [N, V] and targets [N]."""
     return _compiled_cross_entropy() if getattr(lm, _MARK, False) else _cross_entropy
 
 
 def compiling_failed(error: Exception) -> EngineError | None:
-    """The error for a training whose loss torch.compile could not compile; None where the cause is another."""
+    """The error for a training that torch.compile could not compile; None where the cause is another."""
     if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return None
     reason = " ".join(str(error).split("\n\n")[0].split())[:300] or type(error).__name__

@@ -6,18 +6,20 @@ Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from engine.models.compiled import cross_entropy_of
-from engine.models.heads import head_of
+from engine.models.heads import decoder_of, head_of
 
 _LOGITS_PER_CHUNK = 1 << 20  # 4 MB in float32
-_LOGITS_PER_LOSS_CHUNK = 1 << 26  # 256 MB in float32; their gradients take as much again
+_LOGITS_PER_LOSS_CHUNK = {"cpu": 1 << 26, "cuda": 1 << 28}  # 256 MB in float32; their gradients take as much again
 _LEAST_POSITIONS = 128  # at a time: with fewer, reading the head's weights takes longer than multiplying by them
 
 
@@ -47,23 +49,101 @@ def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     return torch.cat([_of_target(*piece) for piece in pieces]).view(targets_BT.shape)
 
 
-def losses_from(lm: Any, logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """The cross-entropy [B, T] of each target in nats, float32, with gradients.
+@dataclass(frozen=True)
+class Objective:
+    """What an update minimises: the sum of the losses of the targets that count, divided by a number."""
+
+    divisor: float
+    counted_BT: Tensor | None = None  # None: all
+
+    def of(self, losses_BT: Tensor) -> Tensor:
+        """The scalar, with gradients."""
+        counted = losses_BT if self.counted_BT is None else torch.where(self.counted_BT, losses_BT, 0.0)
+        return counted.sum() / self.divisor
+
+    def parts(self, num_positions: int) -> Iterator[Objective]:
+        """The objectives of some positions at a time, whose sum is this one; without end where all targets count."""
+        if self.counted_BT is None:
+            return repeat(self)
+        return (replace(self, counted_BT=some) for some in self.counted_BT.split(num_positions, 1))
+
+
+class Losses(NamedTuple):
+    """The objective, a scalar with gradients, and the cross-entropy [B, T] of each target in nats, without."""
+
+    objective: Tensor
+    each_BT: Tensor
+
+
+def losses_from(
+    lm: Any, logits: Callable[[Tensor], Tensor], hidden_BTD: Tensor, targets_BT: Tensor, objective: Objective
+) -> Losses:
+    """The losses (float32) of targets after hidden states.
 
     `logits` makes logits [B, t, V] of hidden states [B, t, D]. Where a batch has more than a chunk may have, they are
-    made for some positions at a time and made again in the backward pass: memory does not grow with the vocabulary
-    times the text. The losses are the same; gradients of the head are the sums of the chunks'.
+    made for some positions at a time, and their gradients at once: memory does not grow with the vocabulary times the
+    text, and nothing is computed again. The losses are the same; gradients of the head are the sums of the chunks'.
     """
-    num_positions = max(1, _LOGITS_PER_LOSS_CHUNK // (int(lm.config.vocab_size) * max(1, len(targets_BT))))
+    most = _LOGITS_PER_LOSS_CHUNK.get(hidden_BTD.device.type, _LOGITS_PER_LOSS_CHUNK["cpu"])
+    num_positions = max(1, most // (int(lm.config.vocab_size) * max(1, len(targets_BT))))
     cross_entropy = cross_entropy_of(lm)
 
     def losses_of(some_BtD: Tensor, ids_Bt: Tensor) -> Tensor:
         return cross_entropy(logits(some_BtD).flatten(0, 1), ids_Bt.flatten()).view(ids_Bt.shape)
 
     if targets_BT.shape[1] <= num_positions:
-        return losses_of(hidden_BTD, targets_BT)
-    chunks = zip(hidden_BTD.split(num_positions, 1), targets_BT.split(num_positions, 1), strict=True)
-    return torch.cat([checkpoint(losses_of, *chunk, use_reentrant=False) for chunk in chunks], dim=1)
+        losses_BT = losses_of(hidden_BTD, targets_BT)
+        return Losses(objective.of(losses_BT), losses_BT.detach())
+    chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
+    head = [parameter for parameter in _head_parameters(lm) if parameter.requires_grad]
+    return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))
+
+
+class _Chunked(torch.autograd.Function):
+    """An objective whose gradients are made chunk by chunk, together with the losses."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        losses_of: Callable[[Tensor, Tensor], Tensor],
+        chunks: Sequence[tuple[Tensor, Objective]],
+        num_positions: int,
+        hidden_BTD: Tensor,
+        *head: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        values, losses, of_hidden, of_head = [], [], [], list[Tensor | None]([None] * len(head))
+        for some_BtD, (ids_Bt, objective) in zip(hidden_BTD.split(num_positions, 1), chunks, strict=True):
+            with torch.enable_grad():
+                leaf_BtD = some_BtD.detach().requires_grad_()
+                losses_Bt = losses_of(leaf_BtD, ids_Bt)
+                value = objective.of(losses_Bt)
+            of_leaf, *of_parameters = torch.autograd.grad(value, [leaf_BtD, *head], allow_unused=True)
+            of_head = list(map(_sum, of_head, of_parameters))
+            values.append(value.detach())
+            losses.append(losses_Bt.detach())
+            of_hidden.append(of_leaf)
+        ctx.save_for_backward(torch.cat(of_hidden, dim=1), *of_head)
+        each_BT = torch.cat(losses, dim=1)
+        ctx.mark_non_differentiable(each_BT)
+        return torch.stack(values).sum(), each_BT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_objective: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = (None if one is None else one * of_objective for one in ctx.saved_tensors)
+        return None, None, None, *gradients
+
+
+def _sum(total: Tensor | None, more: Tensor | None) -> Tensor | None:
+    """The first, with the second added in place."""
+    return more if total is None else total if more is None else total.add_(more)
+
+
+def _head_parameters(lm: Any) -> list[nn.Parameter]:
+    """The parameters of what makes logits: the output embeddings, and what else lies beside the decoder."""
+    beside = [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
+    modules = [lm.get_output_embeddings(), *beside]
+    return list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
 
 
 def _pieces(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -27,7 +27,7 @@ from engine.models.discovery import family_of, keeps_other_states
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.heads import decoder_of, head_of
-from engine.models.likelihoods import TokenScores, log_likelihoods, losses_from, token_scores
+from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from, token_scores
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.separation import separated
@@ -187,11 +187,18 @@ class MultiExpertModel(nn.Module):
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
     def losses(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Cross-entropy [B, T] of each target in nats, float32, with gradients; never all logits at once."""
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        rows: Rows,
+        objective: Objective,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> Losses:
+        """The objective with gradients and the loss of each target; never all logits at once."""
         hidden_BTD = self._last_hidden(input_ids_BT, rows, position_ids_BT)
-        return losses_from(self.lm, lambda some_BtD: self.logits(some_BtD, rows), hidden_BTD, targets_BT)
+        with routed(rows):
+            return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
     def _last_hidden(self, input_ids_BT: Tensor, rows: Rows, position_ids_BT: Tensor | None) -> Tensor:
         """Hidden states [B, T, D] of the text; what a placement puts before it is left out."""

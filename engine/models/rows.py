@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -27,11 +29,25 @@ class Rows:
 
 
 _rows: ContextVar[Rows] = ContextVar("rows")
+_compiled_rows = Rows((), ())
 
 
 def current_rows() -> Rows:
     """The experts of the rows that the forward pass under way computes."""
+    if torch.compiler.is_compiling():  # torch.compile cannot look into a context variable
+        return _compiled_rows
     return _rows.get()
+
+
+def are_current(rows: Rows) -> bool:
+    """Whether the forward pass under way computes these rows."""
+    return _rows.get(None) == rows
+
+
+def compile_for(rows: Rows) -> None:
+    """Sets the rows that layers are compiled for from now on; they must be called for no others."""
+    global _compiled_rows
+    _compiled_rows = rows
 
 
 @contextmanager

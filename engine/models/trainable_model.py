@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.models.expert_model import Experts
+from engine.models.likelihoods import Losses, Objective
 from engine.models.routers import RouterLosses
 from engine.models.rows import Rows
 
@@ -30,9 +31,15 @@ class TrainableModel(Experts, Protocol):
         ...
 
     def losses(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Cross-entropy [B, T] of each target in nats, float32, with gradients and never all logits at once."""
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        rows: Rows,
+        objective: Objective,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> Losses:
+        """The objective with gradients and the loss of each target; never all logits at once."""
         ...
 
     def log_likelihoods(

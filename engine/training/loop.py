@@ -25,8 +25,9 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
-from engine.models.compiled import compiled_loss, compiling_failed
+from engine.models.compiled import compiled_layers, compiled_loss, compiling_failed
 from engine.models.fused_activations import fused_activations
+from engine.models.likelihoods import Objective
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
@@ -121,6 +122,7 @@ class _Training:
             self.until_end.enter_context(fused_activations(self.model))
             if self.config.compile:
                 self.until_end.enter_context(compiled_loss(self.model.lm))
+                self.until_end.enter_context(compiled_layers(self.model.lm, self.sampler.rows))
             if self.config.activation_checkpointing:
                 self._save_memory()
             if self.sampler.separates:
@@ -266,33 +268,31 @@ class _Training:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""
         losses, num_counted = [], num_counted_tokens(batches)
         for batch in batches:
-            with self.model.auxiliary_loss() as auxiliary:
-                losses_BT = self._losses(batch)
+            share = batch.share / self.config.accumulate
             if num_counted is None:
-                loss = (losses_BT.mean() + auxiliary.loss()) * batch.share / self.config.accumulate
+                objective = Objective(batch.targets_BT.numel() / share)
             else:
-                loss = losses_BT[batch.counted_BT.to(losses_BT.device)].sum() / max(num_counted, 1)
-                loss = loss + auxiliary.loss() * batch.share / self.config.accumulate
-            loss.backward()
-            losses.append(losses_BT.detach())
+                objective = Objective(max(num_counted, 1), batch.counted_BT.to(self.model.device))
+            with self.model.auxiliary_loss() as auxiliary, autocast_for(self.config.precision, self.model.device):
+                text, apart = self._on_device(batch)
+                loss, losses_BT = self.model.losses(*text, batch.rows, objective, **apart)
+            (loss + auxiliary.loss() * share).backward()
+            losses.append(losses_BT)
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 
-    def _losses(self, batch: Batch) -> Tensor:
-        device = self.model.device
-        if not batch.places:
-            self.team.join_forward(self.model, batch.targets_BT.shape[1])
-            return torch.zeros(batch.targets_BT.shape, device=device)
-        inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
-        positions_BT = batch.position_ids_BT
+    def _on_device(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
+        """Inputs and targets of this process's rows, and where conversations are kept apart their positions."""
+        device, positions_BT = self.model.device, batch.position_ids_BT
         apart = {} if positions_BT is None else {"position_ids_BT": positions_BT.to(device)}
-        with autocast_for(self.config.precision, device):
-            if not torch.is_grad_enabled():
-                return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows, **apart)
-            return self.model.losses(inputs_BT, targets_BT, batch.rows, **apart)
+        return (batch.inputs_BT.to(device), batch.targets_BT.to(device)), apart
 
     def _held_out_losses(self, name: str, batch: Batch) -> Tensor:
-        with self.listen(name):
-            return self._losses(batch)
+        if not batch.places:
+            self.team.join_forward(self.model, batch.targets_BT.shape[1])
+            return torch.zeros(batch.targets_BT.shape, device=self.model.device)
+        text, apart = self._on_device(batch)
+        with self.listen(name), autocast_for(self.config.precision, self.model.device):
+            return -self.model.log_likelihoods(*text, batch.rows, **apart)
 
     @torch.no_grad()
     def _evaluate(self, step: int) -> Evaluated:

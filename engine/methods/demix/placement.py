@@ -22,7 +22,7 @@ from engine.models.rows import Rows, current_rows
 
 _EVERY, _RESTORE = "expert_every", "Restore the base."
 _FEW_ROWS = range(8, 65)  # of one position each: that many streams
-_STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
+_STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps, where autocast makes none
 
 
 class ExpertLinear(nn.Module):
@@ -37,7 +37,7 @@ class ExpertLinear(nn.Module):
         rows = current_rows()
         if len(rows.keys) == 1:
             return _mapped(self.experts[rows.keys[0]], x)
-        if torch.is_grad_enabled() and self._stacks(rows):
+        if torch.is_grad_enabled() and self._stacks(rows, x.device.type):
             return self._together(x, rows)
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
@@ -48,12 +48,16 @@ class ExpertLinear(nn.Module):
         """The map of this expert, to replace the layer with."""
         return self.experts[key]
 
-    def _stacks(self, rows: Rows) -> bool:
-        """Whether every expert has as many rows, and the weights of all are small enough to copy at each call."""
+    def _stacks(self, rows: Rows, device: str) -> bool:
+        """Whether every expert has as many rows, and the weights of all may be copied at each call.
+
+        On a GPU autocast copies them in any case, and one product takes fewer kernels than E.
+        """
         weights: list[Any] = [getattr(self.experts[key], "weight", None) for key in rows.keys]
-        if weights[0] is None:  # a mixture of experts in the place of a map
+        if weights[0] is None or len(set(rows.num_rows)) > 1:  # a mixture of experts in the place of a map
             return False
-        return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
+        is_copied = device == "cuda" and torch.is_autocast_enabled(device)
+        return is_copied or sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
 
     def _together(self, x: Tensor, rows: Rows) -> Tensor:
         """The same as one batched product, so that training copies fewer activations."""
@@ -61,11 +65,9 @@ class ExpertLinear(nn.Module):
         weight = torch.stack([one.weight for one in maps])
         if isinstance(maps[0], nn.Linear):
             weight = weight.transpose(1, 2)
-        groups = x.reshape(len(maps), -1, x.shape[-1])
-        if maps[0].bias is None:
-            out = torch.bmm(groups, weight)
-        else:
-            out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
+        out = torch.bmm(x.reshape(len(maps), -1, x.shape[-1]), weight)
+        if maps[0].bias is not None:
+            out = out + torch.stack([one.bias for one in maps])[:, None].to(out.dtype)
         return out.view(*x.shape[:-1], -1)
 
 

@@ -22,7 +22,7 @@ from engine.methods.mode.model import ModeModel
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
 from engine.models.heads import head_of
-from engine.models.likelihoods import TokenScores, log_likelihoods, losses_from
+from engine.models.likelihoods import Losses, Objective, TokenScores, log_likelihoods, losses_from
 from engine.models.routers import RouterLosses, router_losses
 from engine.models.rows import Rows
 
@@ -120,12 +120,18 @@ class ActiveExperts(nn.Module):
         return hidden_BTD
 
     def losses(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> Tensor:
-        """Cross-entropy [B, T] of each target in nats, float32, with gradients; never all logits at once."""
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        rows: Rows,
+        objective: Objective,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> Losses:
+        """The objective with gradients and the loss of each target; never all logits at once."""
         self._require(rows)
         hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
-        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT)
+        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V] of hidden states."""

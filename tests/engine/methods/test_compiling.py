@@ -1,4 +1,4 @@
-"""A compiled loss trains as the other does, and a compiler that is missing is named."""
+"""Compiled layers and losses train as the others do, and a compiler that is missing is named."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Step
 from engine.methods.registry import get_method
+from engine.methods.row_registry import new_placement
 from engine.models import compiled
-from engine.models.compiled import compiling_failed
+from engine.models.compiled import compiled_layers, compiling_failed
 from engine.models.families import fresh_model
+from engine.models.multi_expert import MultiExpertModel
+from engine.models.rows import Rows
 from engine.training.loop import train
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.compile warns
@@ -44,15 +47,38 @@ def losses(name: str, make_texts: Any, folder: Path, **changes: Any) -> list[flo
     return [event.loss for event in events if isinstance(event, Step)]
 
 
-@pytest.mark.parametrize("name", ["demix", "mode"])
-def test_a_compiled_loss_is_nearly_the_same(
+@pytest.mark.parametrize("name", ["demix", "lora", "moe", "mode", "dense"])
+def test_a_compiled_training_is_nearly_the_same(
     name: str, make_texts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "_BACKEND", "aot_eager")  # all but the C++ compiler
+    """The graphs are those of the loss and of a layer, and for LoRA of a first layer, whose input needs no gradient."""
     expected = losses(name, make_texts, tmp_path)
     assert not counters["stats"]
     assert losses(name, make_texts, tmp_path, compile=True) == pytest.approx(expected, rel=1e-4)
-    assert 0 < counters["stats"]["unique_graphs"] <= 3  # not one for each shape of a batch
+    num_graphs = {"demix": 2, "lora": 3, "dense": 2, "moe": 1, "mode": 1}[name]
+    assert counters["stats"]["unique_graphs"] == num_graphs
+    assert not counters["graph_break"]
+
+
+def test_held_out_text_of_other_rows_runs_layers_that_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_BACKEND", "aot_eager")
+    shape = ModelConfig(num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+    model = MultiExpertModel(fresh_model(shape, 300), ["law", "code"], new_placement())
+    with torch.no_grad():
+        for parameter in model.expert_parameters("code").values():
+            parameter.normal_()
+    ids_BT, both = torch.arange(1, 65).view(4, 16), Rows(("law", "code"), (2, 2))
+    others = [Rows(("law", "code"), (1, 3)), Rows(("code", "law"), (2, 2)), Rows.all_to("code", 4)]
+    expected = [model(ids_BT, rows) for rows in others]
+    with compiled_layers(model.lm, both):
+        model(ids_BT, both)
+        assert counters["stats"]["unique_graphs"] == 1
+        for rows, logits_BTV in zip(others, expected, strict=True):
+            assert torch.equal(model(ids_BT, rows), logits_BTV)
+            with torch.no_grad():
+                assert torch.equal(model(ids_BT, rows), logits_BTV)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.slow

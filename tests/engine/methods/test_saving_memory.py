@@ -99,7 +99,9 @@ def test_logits_in_chunks_give_the_same_losses(
     name: str, trained: Callable[..., Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = trained(name)
-    monkeypatch.setattr(likelihoods, "_LOGITS_PER_LOSS_CHUNK", VOCAB * ROWS * 3)  # 16 positions: 5 chunks and a rest
+    monkeypatch.setitem(
+        likelihoods._LOGITS_PER_LOSS_CHUNK, "cpu", VOCAB * ROWS * 3
+    )  # 16 positions: 5 chunks and a rest
     saving = trained(name)
     assert saving.losses[0] == plain.losses[0]
     assert saving.losses[1] == pytest.approx(plain.losses[1], rel=1e-4)
