@@ -59,7 +59,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         four, two = create(4), create(2)
         with chosen(settings) as job_id:
             assert job_id == two  # the first waits for the other host, and keeps nothing from others
-        assert "no worker has more than 2" in servers.card(four).waits_for
+        assert "no worker has registered more than 2" in servers.card(four).waits_for
         (tmp_path / "up-two").touch()
         eventually(lambda: len(there(servers)) == 4)
         claim = take(settings, four, "somebody", pool)
