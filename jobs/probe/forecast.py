@@ -21,6 +21,7 @@ from engine.device import process_environment
 from engine.files import folder_size
 from engine.subprocesses import python_command, python_environment
 from jobs.probe.limits import Limits, limits_now
+from jobs.probe.processes import with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records.preconditions import kind_of, validate_against_registry
@@ -60,6 +61,7 @@ def forecast(
         raise BadSpec([f"A job of the kind “{kind.name}” has no forecast: nothing of it can be measured beforehand."])
     with database.reading(settings) as session:
         validate_against_registry(session, spec)
+    spec = with_processes(spec, settings)
     began = time.monotonic()
     until = began + max_seconds
     probe = kind.probe(spec)

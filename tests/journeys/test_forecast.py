@@ -27,6 +27,7 @@ from jobs.probe import forecast as runs
 from jobs.probe.child import measure
 from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
 from jobs.probe.limits import Limits
+from jobs.probe.processes import with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
@@ -382,6 +383,25 @@ def test_of_several_processes_the_one_with_the_most_is_measured_and_the_memory_i
     assert {row.domain for row in two.first_batch} == {"court"}
     assert (two.num_tokens, two.num_flops) == (one.num_tokens, pytest.approx(one.num_flops, rel=0.01))
     assert two.memory.optimizer == pytest.approx(2 * 8 * two.num_trained, rel=0.01)  # two moments in float32
+
+
+@pytest.mark.usefixtures("here")
+def test_the_processes_of_the_settings_are_forecast_as_those_of_num_gpus(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained
+    requested = measured({**JOINT, "name": "m", "num_gpus": 2}).measured
+    monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
+    get_settings.cache_clear()
+    plain = measured({**JOINT, "name": "m"}).measured
+    assert requested is not None
+    assert plain is not None
+    for name in ("num_processes", "num_trained", "artifact_bytes", "num_tokens", "num_flops", "first_batch"):
+        assert getattr(plain, name) == getattr(requested, name)
+    assert plain.memory.optimizer == requested.memory.optimizer
+    retaining = {**JOINT, "name": "m", "domains": ["court"], "retain": ["sea"]}
+    assert with_processes(parse_spec(retaining), get_settings()) == parse_spec(retaining)
+    assert with_processes(parse_spec(SPECS["mode"]), get_settings()) == parse_spec(SPECS["mode"])
 
 
 def test_the_share_of_a_process_is_that_of_the_layout() -> None:
