@@ -25,6 +25,7 @@ from workbench.settings import Settings
 from workbench.tables import Device, DeviceTenant, Job
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
+SLOT_NAME = "slot of the hostfile"  # in the place of a GPU's name: its number is that of a slot of another machine
 
 
 @dataclass(frozen=True)
