@@ -1,7 +1,8 @@
 """The parent's end of its connections to the processes of a training, on this machine or on several.
 
-torchrun on each node, and each process, holds a connection. It carries the events of the first process and the answers
-to them. When it closes, its process ends: so none outlives the parent. Who connects names the token of this training.
+torchrun on each node, and each process, holds a connection. It carries the events of the first process, the answers to
+them, and why a process failed. When it closes, its process ends: so none outlives the parent. Who connects names the
+token of this training.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Coordinator:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def lines(self, seconds: float) -> list[bytes]:
-        """What the first process sent; waits so long for anything."""
+        """What the processes sent; waits so long for anything."""
         received: list[bytes] = []
         for key, _ in self._selector.select(seconds):
             received += self._read(key.data) if key.data else self._accept()

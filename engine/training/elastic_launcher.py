@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.device import process_environment, require_gpus
-from engine.training.ipc import Launch, ParentConnection, write_error, write_failure
+from engine.training.ipc import Launch, ParentConnection, report_error, report_failure
 
 _END_SECONDS = 10.0
 _SIOCGIFADDR = 0x8915  # asks Linux for the address of a network interface
@@ -29,18 +29,21 @@ def main(folder: Path, node: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
+    parent, is_single = None, len(launch.num_processes) == 1
     try:
+        parent = ParentConnection(launch, _terminate)
+        parent.introduce("node", node, "" if is_single or node else _endpoint(parent))
         require_gpus(launch.num_processes[node], launch.device)
-        options = _local(launch, folder) if len(launch.num_processes) == 1 else _joined(launch, node)
+        options = _local(folder) if is_single else _joined(parent, launch, node)
     except Exception as error:
-        write_error(folder, sum(launch.num_processes[:node]), error)
+        report_error(folder, sum(launch.num_processes[:node]), error, parent)
         return 1
     count = f"--nproc-per-node={launch.num_processes[node]}"
     try:
         torchrun([count, "--rdzv-id=training", "--rdzv-backend=c10d", *options, "-m", launch.worker, str(folder)])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        write_failure(folder, rank, failure.exitcode, failure.message)
+        report_failure(folder, rank, failure.exitcode, failure.message, parent)
         return 1
     return 0
 
@@ -53,7 +56,7 @@ def _environment(launch: Launch, node: int) -> dict[str, str]:
     return {**process_environment(threads), **gpus, **launch.variables}
 
 
-def _local(launch: Launch, folder: Path) -> list[str]:
+def _local(folder: Path) -> list[str]:
     """On this machine alone: the rendezvous uses files, so that nothing listens on the network."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     os.environ.update(
@@ -61,19 +64,22 @@ def _local(launch: Launch, folder: Path) -> list[str]:
         NCCL_SOCKET_IFNAME=loopback,
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # torchrun would listen on all addresses
     )
-    ParentConnection(launch, _terminate).introduce("node", 0)
     rendezvous = [f"--rdzv-endpoint={folder / 'rendezvous'}", "--rdzv-conf=store_type=file"]
     return ["--nnodes=1", "--local-addr=127.0.0.1", *rendezvous]
 
 
-def _joined(launch: Launch, node: int) -> list[str]:
-    """On several nodes: the first one listens at the address by which it reaches the parent, which tells all."""
-    parent = ParentConnection(launch, _terminate)
+def _endpoint(parent: ParentConnection) -> str:
+    """Where the first of several nodes listens: at the address by which it reaches the parent, which tells all."""
+    address = parent.own_address
+    return f"{address}:{_free_port(address)}"
+
+
+def _joined(parent: ParentConnection, launch: Launch, node: int) -> list[str]:
+    """On several nodes: they meet at the first one."""
     address = parent.own_address
     if interface := _interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
-    parent.introduce("node", node, f"{address}:{_free_port(address)}" if node == 0 else "")
     endpoint = parent.answer().decode()
     conf = f"--rdzv-conf=is_host={'true' if node == 0 else 'false'}"
     return [f"--nnodes={len(launch.num_processes)}", f"--local-addr={address}", f"--rdzv-endpoint={endpoint}", conf]

@@ -103,6 +103,14 @@ class ParentConnection:
         self._socket.sendall(to_line(event))
         return self.answer() == GO
 
+    def send_failure(self, record: dict[str, Any]) -> bool:
+        """Sends why this process or another one failed; False if the connection is lost."""
+        try:
+            self._socket.sendall(json.dumps(record).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
     def answer(self) -> bytes:
         """Waits for the parent's next word."""
         return self._answers.get()
@@ -114,27 +122,45 @@ class ParentConnection:
         self._on_end()
 
 
-def write_error(folder: Path, rank: int, error: BaseException) -> None:
-    """Writes the error that ended a process."""
+def report_error(folder: Path, rank: int, error: BaseException, parent: ParentConnection | None = None) -> None:
+    """Reports the error that ended a process."""
     record = {
+        "rank": rank,
         "kind": type(error).__name__,
         "problem": error.problem if isinstance(error, Problem) else _last_line(error),
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
     }
-    with new_file(folder / f"error-{rank}.json") as file:
-        file.write_text(json.dumps(record), encoding="utf-8")
+    _report(folder, record, parent)
 
 
-def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
-    """Writes which process failed first, as reported by torchrun; of several nodes the first one writes."""
-    record = {"rank": rank, "exit_code": exit_code, "cause": cause}
-    with suppress(FileExistsError), (folder / FAILURE).open("x", encoding="utf-8") as file:
-        file.write(json.dumps(record))
+def report_failure(folder: Path, rank: int, exit_code: int, cause: str, parent: ParentConnection | None = None) -> None:
+    """Reports which process failed first, as torchrun says."""
+    _report(folder, {"rank": rank, "exit_code": exit_code, "cause": cause}, parent)
+
+
+def _report(folder: Path, record: dict[str, Any], parent: ParentConnection | None) -> None:
+    """Sends it to the parent; without a connection it is written, and seen late where another machine has the disk."""
+    if parent is None or not parent.send_failure(record):
+        store_failure(folder, record)
+
+
+def store_failure(folder: Path, record: dict[str, Any]) -> None:
+    """Writes a report; of several nodes the first one says which process failed first."""
+    file = folder / (FAILURE if "exit_code" in record else f"error-{int(record['rank'])}.json")
+    if not file.exists():
+        with new_file(file) as new:
+            new.write_text(json.dumps(record), encoding="utf-8")
+
+
+def failure_in(line: bytes) -> dict[str, Any] | None:
+    """The report in a line; None in one with an event."""
+    record: dict[str, Any] = json.loads(line)
+    return None if "event" in record else record
 
 
 def has_failure(folder: Path) -> bool:
-    """Whether a process or torchrun has written why it failed."""
+    """Whether a process or torchrun has reported why it failed."""
     return (folder / FAILURE).exists() or any(folder.glob("error-*.json"))
 
 

@@ -21,7 +21,17 @@ from engine.errors import LostNode, LostRank, NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
-from engine.training.ipc import GO, INPUT, STOP, Launch, from_line, has_failure, read_failure
+from engine.training.ipc import (
+    GO,
+    INPUT,
+    STOP,
+    Launch,
+    failure_in,
+    from_line,
+    has_failure,
+    read_failure,
+    store_failure,
+)
 from engine.training.launchers.base import Launcher, Node
 from engine.training.launchers.local import LocalLauncher
 
@@ -30,6 +40,7 @@ _WAIT_SECONDS = 0.2
 _SEE = "See the log, and whether the machine and its network work."
 _SSH_FAILED = 255  # the status of ssh itself, not of what it ran
 _END_SECONDS = 5.0
+_REPORT_SECONDS = 1.0  # for a report that is still on its way when its node has ended
 
 
 class WorkerTask(Protocol):
@@ -172,7 +183,15 @@ class TorchrunProcesses:
                 yield b""
 
     def _received(self, seconds: float) -> list[bytes]:
-        return self._coordinator.lines(seconds) if self._coordinator else []
+        """Lines with events; reports of failures are kept in the folder of this attempt."""
+        events = []
+        for line in self._coordinator.lines(seconds) if self._coordinator else []:
+            failure = failure_in(line)
+            if failure is None:
+                events.append(line)
+            else:
+                store_failure(self.folder, failure)
+        return events
 
     def _answer(self, word: bytes) -> None:
         if self._coordinator:
@@ -188,6 +207,8 @@ class TorchrunProcesses:
 
     def _require_good_end(self) -> None:
         failed = [number for number, program in enumerate(self._programs) if program.poll()]
+        if failed and self._lost() is None:
+            self._wait_for_report()
         lost = self._lost()
         if lost is not None:
             raise LostNode(f"{self._name(lost)} does not answer any more.", _SEE, node=self._nodes[lost].name)
@@ -195,6 +216,11 @@ class TorchrunProcesses:
             raise self._failed(failed[0])
         if failed:
             raise read_failure(self.folder, self.num_processes)
+
+    def _wait_for_report(self) -> None:
+        until = time.monotonic() + _REPORT_SECONDS
+        while not has_failure(self.folder) and time.monotonic() < until:
+            self._received(_WAIT_SECONDS)
 
     def _failed(self, number: int) -> LostRank:
         """What started torchrun elsewhere has ended, and no process has written an error."""

@@ -27,12 +27,13 @@ _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends 
 def main(place: Path, work: Callable[[Path, int, int, ParentConnection | None], None]) -> NoReturn:
     """Does the work of (place, rank, number of ranks, parent) and ends: nothing that a library left keeps it alive."""
     prepare_process()
-    from engine.training.ipc import Launch, ParentConnection, write_error
+    from engine.training.ipc import Launch, ParentConnection, report_error
 
     rank, line = int(os.environ["RANK"]), place.is_dir()
+    parent = None
     try:
         parent = ParentConnection(Launch.read(place)) if line else None
-        if parent:
+        if parent is not None:
             parent.introduce("rank", rank)
         work(place, rank, int(os.environ["WORLD_SIZE"]), parent)
     except BaseException as error:
@@ -40,7 +41,7 @@ def main(place: Path, work: Callable[[Path, int, int, ParentConnection | None], 
         if isinstance(error, LostRank):
             time.sleep(_END_SECONDS)  # the word is with the one that failed
         elif line:
-            write_error(place, rank, error)
+            report_error(place, rank, error, parent)
         _exit(1)
     _exit(0)
 

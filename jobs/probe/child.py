@@ -91,6 +91,7 @@ def measure(
             **{name: taken * together for name, taken in held.items()},
         ),
         peak_bytes=peak * probe.num_processes + others,
+        model_bytes=_model_bytes(contents.weights, work.storage.made.folder, probe),
         gpu_peak_bytes=gpu.peak_bytes(),
         gpu_free_bytes=gpu.free_bytes,
         artifact_bytes=_artifact_bytes(work.storage.made.folder, probe),
@@ -112,6 +113,12 @@ def _artifact_bytes(made: Path, probe: Probe[Any]) -> int:
         return probe.expert_shares if (folder / EXPERT_CARD).exists() else probe.domain_shares
 
     return round(sum(folder_size(one) * shares(one) for one in made.iterdir() if one.is_dir()))
+
+
+def _model_bytes(weights: int, made: Path, probe: Probe[Any]) -> int:
+    """Bytes of the full job's model: beside the weights of the short one it has the experts of the other shares."""
+    experts = sum(folder_size(one) for one in made.iterdir() if (one / EXPERT_CARD).exists())
+    return round(weights + experts * (probe.expert_shares - 1))
 
 
 class _Stages:

@@ -21,8 +21,10 @@ from engine.device import process_environment
 from engine.files import folder_size
 from engine.subprocesses import python_command, python_environment
 from jobs.probe.limits import Limits, limits_now
+from jobs.probe.processes import Places, placed, places_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
+from workbench.job_records.devices import list_devices
 from workbench.job_records.preconditions import kind_of, validate_against_registry
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
@@ -60,17 +62,20 @@ def forecast(
         raise BadSpec([f"A job of the kind “{kind.name}” has no forecast: nothing of it can be measured beforehand."])
     with database.reading(settings) as session:
         validate_against_registry(session, spec)
+        devices = list_devices(session)
+    places = places_of(getattr(spec, "num_gpus", 0), settings, devices)
+    spec = with_processes(spec, settings)
     began = time.monotonic()
     until = began + max_seconds
     probe = kind.probe(spec)
     yield from _wait_for_others(until)
     try:
         limits = limits or limits_now(settings)
-        end = yield from run_probe(spec, settings, limits, until)
+        end = yield from _placed_end(spec, settings, limits, places, until)
         misfit = _misfit(end, limits)
         nearest: dict[str, int] = {}
         if misfit and _lacks_memory(end, limits):
-            nearest = yield from _nearest(spec, probe.smaller, end, settings, limits, until)
+            nearest = yield from _nearest(spec, probe.smaller, end, settings, limits, places, until)
     finally:
         _one_at_a_time.release()
     return Forecast(
@@ -79,7 +84,7 @@ def forecast(
         measured=end.measured,
         problem=misfit or end.problem,
         next_step=_next_step(end, misfit, nearest, limits),
-        fits=False if misfit else True if end.measured else None,
+        fits=False if misfit else True if end.measured and not places.elsewhere else None,
         memory_free_bytes=limits.memory_bytes,
         disk_free_bytes=limits.disk_bytes,
         nearest=nearest,
@@ -115,6 +120,18 @@ def _wait_for_others(until: float) -> Iterator[str]:
         yield WAITING
         if time.monotonic() > until:
             raise BadSpec(["Another probe is still running."])
+
+
+def _placed_end(
+    spec: Spec, settings: Settings, limits: Limits, places: Places, until: float
+) -> Generator[str, None, End]:
+    """How a probe ended, for the machines on which the processes run. Only this one's memory can be too little."""
+    end = yield from run_probe(spec, settings, limits, until)
+    if end.measured is not None:
+        return End(measured=placed(end.measured, places))
+    if end.lacks == "memory" and places.elsewhere:
+        return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
+    return end
 
 
 def run_probe(spec: Spec, settings: Settings, limits: Limits, until: float) -> Generator[str, None, End]:
@@ -234,7 +251,7 @@ def _misfit(end: End, limits: Limits) -> str:
         return ""
     needs = (
         ("memory", end.measured.peak_bytes, limits.memory_bytes),
-        ("the GPU's memory", end.measured.gpu_peak_bytes, end.measured.gpu_free_bytes),
+        ("the GPU's memory", *_of_gpu(end.measured)),
         ("disk", end.measured.disk_bytes, limits.disk_bytes),
     )
     lacking = [
@@ -252,11 +269,17 @@ def _lacks_memory(end: End, limits: Limits) -> bool:
 
 
 def _exceeds_memory(measured: Measured, limits: Limits) -> bool:
-    return measured.peak_bytes > limits.memory_bytes or measured.gpu_peak_bytes > measured.gpu_free_bytes
+    taken, free = _of_gpu(measured)
+    return measured.peak_bytes > limits.memory_bytes or taken > free
+
+
+def _of_gpu(measured: Measured) -> tuple[int, int]:
+    """Memory of a GPU that is taken and that is free; nothing where the GPUs are those of other machines."""
+    return (0, 0) if measured.num_on_node else (measured.gpu_peak_bytes, measured.gpu_free_bytes)
 
 
 def _nearest(
-    spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, until: float
+    spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, places: Places, until: float
 ) -> Generator[str, None, dict[str, int]]:
     """The options of the first smaller job that fits; empty where none does before the time is over.
 
@@ -265,7 +288,7 @@ def _nearest(
     for one in smaller:
         if end.measured is not None and _least(end.measured, spec, one) > limits.memory_bytes:
             continue
-        tried = yield from run_probe(one, settings, limits, until)
+        tried = yield from _placed_end(one, settings, limits, places, until)
         if tried.measured is None and not tried.lacks:
             break
         if tried.measured is not None and not _misfit(tried, limits):

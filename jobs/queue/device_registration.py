@@ -55,7 +55,7 @@ def slots_of(settings: Settings) -> list[Gpu]:
     if shutil.which(shlex.split(settings.remote_shell)[0]) is None:
         raise BadSpec([f"The remote shell “{settings.remote_shell}” is not here."], "Set WORKBENCH_REMOTE_SHELL.")
     names = remote_shell.slots_of(remote_shell.read_hostfile(Path(settings.hostfile)))
-    return [Gpu(uuid=name, address=name, name="slot of the hostfile") for name in names]
+    return [Gpu(uuid=name, address=name, name=devices.SLOT_NAME) for name in names]
 
 
 def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:

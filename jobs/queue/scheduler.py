@@ -42,7 +42,10 @@ def main() -> None:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    settings = get_settings()
+    try:
+        settings = get_settings()
+    except Problem as problem:  # of the settings
+        sys.exit(str(problem))
     with suppress(RegistryUnavailable):  # it may come later
         require_registry(settings)
     Scheduler(settings).run(over)

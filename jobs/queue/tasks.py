@@ -20,6 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
+from celery import Celery
 from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
@@ -55,8 +56,11 @@ def run(job_id: str) -> None:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
 
 
-app = make_app(get_settings())
-app.task(run, name=RUN)
+def worker_app(settings: Settings) -> Celery:
+    """The Celery application of a worker, which knows the task."""
+    app = make_app(settings)
+    app.task(run, name=RUN)
+    return app
 
 
 def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:

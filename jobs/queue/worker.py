@@ -14,7 +14,7 @@ from engine.errors import Problem
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import send_due
-from jobs.queue.tasks import app
+from jobs.queue.tasks import worker_app
 from workbench.errors import RegistryUnavailable
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
@@ -27,14 +27,14 @@ def main() -> NoReturn:
         settings = get_settings()
         prepare(settings)
         with registered(settings) as pool, leasing(pool):
-            sys.exit(work())
+            sys.exit(work(settings))
     except Problem as problem:  # of the settings, or of what they name
         sys.exit(str(problem))
 
 
-def work() -> int:
+def work(settings: Settings) -> int:
     """Takes messages until it is stopped; returns the exit code."""
-    worker = app.Worker(
+    worker = worker_app(settings).Worker(
         hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
         loglevel="WARNING",
         quiet=True,

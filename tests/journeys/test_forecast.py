@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -27,6 +28,7 @@ from jobs.probe import forecast as runs
 from jobs.probe.child import measure
 from jobs.probe.forecast import PROBE, End, forecast, probes_folder, several
 from jobs.probe.limits import Limits
+from jobs.probe.processes import Places, placed, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
@@ -36,8 +38,9 @@ from ui.present.forms.job_forecast import rows_of
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.job_records.devices import SLOT_NAME
 from workbench.kinds.catalog import known_kinds
-from workbench.registry.cards import JobCard
+from workbench.registry.cards import DeviceCard, JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
 from workbench.request_specs import TrainClusters
@@ -381,7 +384,99 @@ def test_of_several_processes_the_one_with_the_most_is_measured_and_the_memory_i
     assert two.num_trained < one.num_trained  # one expert beside what all share
     assert {row.domain for row in two.first_batch} == {"court"}
     assert (two.num_tokens, two.num_flops) == (one.num_tokens, pytest.approx(one.num_flops, rel=0.01))
+    assert two.model_bytes == pytest.approx(one.memory.weights, rel=0.01)
     assert two.memory.optimizer == pytest.approx(2 * 8 * two.num_trained, rel=0.01)  # two moments in float32
+
+
+@pytest.mark.usefixtures("here")
+def test_the_processes_of_the_settings_are_forecast_as_those_of_num_gpus(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained
+    requested = measured({**JOINT, "name": "m", "num_gpus": 2}).measured
+    monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
+    get_settings.cache_clear()
+    plain = measured({**JOINT, "name": "m"}).measured
+    assert requested is not None
+    assert plain is not None
+    for name in ("num_processes", "num_trained", "artifact_bytes", "num_tokens", "num_flops", "first_batch"):
+        assert getattr(plain, name) == getattr(requested, name)
+    assert plain.memory.optimizer == requested.memory.optimizer
+    retaining = {**JOINT, "name": "m", "domains": ["court"], "retain": ["sea"]}
+    assert with_processes(parse_spec(retaining), get_settings()) == parse_spec(retaining)
+    assert with_processes(parse_spec(SPECS["mode"]), get_settings()) == parse_spec(SPECS["mode"])
+
+
+@pytest.fixture
+def hostfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of the settings, with two machines of two GPUs."""
+    file = tmp_path / "hosts"
+    file.write_text("gpu1 slots=2\ngpu2 slots=2\n")
+    monkeypatch.setenv("WORKBENCH_LAUNCHER", "ssh")
+    monkeypatch.setenv("WORKBENCH_HOSTFILE", str(file))
+    get_settings.cache_clear()
+    return file
+
+
+@pytest.mark.usefixtures("hostfile", "here")
+def test_the_memory_of_other_machines_is_named_and_not_compared_with_that_of_this_one(trained: Do) -> None:
+    assert trained
+    wide = {**JOINT, "name": "m", "num_gpus": 4, "training": {**TRAINING, "sequences_per_domain": 4}}
+    outcome = measured(wide, PLENTY)
+    assert outcome.measured is not None
+    assert (outcome.fits, outcome.problem, outcome.measured.num_on_node) == (None, "", 2)
+    assert outcome.measured.peak_bytes < outcome.measured.node_bytes < 3 * outcome.measured.peak_bytes
+    rows = dict(rows_of(outcome))
+    assert rows["Each node"].endswith("of memory, for 2 processes")
+    assert "on this machine" in rows["Memory"]
+    small = Limits((outcome.measured.peak_bytes + outcome.measured.node_bytes) // 2, 1 << 42)
+    assert (measured(wide, small).fits, measured(wide, small).problem) == (None, "")
+    lacking = measured(wide, Limits(outcome.measured.peak_bytes // 2, 1 << 42))
+    assert (lacking.fits, lacking.problem.startswith("It takes ")) == (False, True)
+
+
+@pytest.mark.usefixtures("hostfile")
+def test_a_probe_that_lacks_memory_here_refuses_nothing_of_other_machines(trained: Do) -> None:
+    assert trained
+    outcome = measured({**JOINT, "name": "m", "num_gpus": 2}, Limits(50_000_000, 1 << 42))
+    assert (outcome.fits, outcome.measured, outcome.nearest) == (None, None, {})
+    assert outcome.problem.startswith("It takes more memory than the 50 MB that are free. Its nodes may have more")
+    assert measured(JOINT | {"name": "m"}, Limits(50_000_000, 1 << 42)).fits is False  # no other machine takes it
+
+
+def test_the_processes_of_a_job_are_on_the_machines_of_its_launcher(hostfile: Path) -> None:
+    def places(num_gpus: int, *devices: DeviceCard, **settings: object) -> tuple[int, int]:
+        result = places_of(num_gpus, get_settings().model_copy(update={"launcher": "local", **settings}), devices)
+        return result.here, result.elsewhere
+
+    assert places(0, launcher="slurm") == (1, 0)
+    assert places(6, launcher="slurm", processes_per_node=4) == (0, 4)
+    assert places(3, launcher="ssh") == (0, 2)
+    assert places(1, launcher="ssh") == (0, 1)
+    hostfile.write_text(f"{socket.gethostname()} slots=3\ngpu2 slots=2\n")
+    assert places(4, launcher="ssh") == (3, 2)
+    own, slot = card("0", "H100"), card("gpu1/0", SLOT_NAME)
+    assert places(2, own, slot, slot) == (0, 2)  # the registered slots of another worker
+    assert places(2, own, own, slot, slot) == (2, 0)
+    assert places(3, own, own, slot, slot) == (3, 0)  # no worker can take it
+
+
+def card(number: str, name: str) -> DeviceCard:
+    known = {"host": "ada", "uuid": number, "memory_bytes": 0, "is_there": True, "worker": name, "holder": None}
+    return DeviceCard(number=number, name=name, tenants=[], **known)
+
+
+def test_of_a_training_elsewhere_this_machine_has_the_process_of_the_job_and_its_model() -> None:
+    memory = imagined(0).memory.model_copy(update={"process": 6 * 100})
+    four = imagined(0).model_copy(
+        update={"num_processes": 4, "memory": memory, "peak_bytes": 2 * 100 + 4 * 1000, "model_bytes": 700}
+    )
+    away, mixed = placed(four, Places(0, 2)), placed(four, Places(1, 3))
+    assert placed(four, Places(4)) == four
+    assert (away.peak_bytes, away.node_bytes, away.num_on_node) == (100 + 700, 2 * 1000 + 100, 2)
+    assert (mixed.peak_bytes, mixed.node_bytes) == (100 + 1000 + 100, 3 * 1000 + 100)
+    one = four.model_copy(update={"num_processes": 1, "peak_bytes": 6 * 100 + 1000})
+    assert placed(one, Places(0, 1)).node_bytes == 6 * 100 + 1000 + 6 * 100
 
 
 def test_the_share_of_a_process_is_that_of_the_layout() -> None:

@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.extras import MissingExtra, require_extras
+from engine.errors import Problem
+from engine.extras import require_extras
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -51,21 +52,26 @@ def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def main() -> int:
-    """Runs the server; gives the exit code where it cannot. A missing extra is one sentence."""
+    """Runs the server; gives the exit code where it cannot. A problem is one sentence."""
     try:
         require_extras("studio")
-    except MissingExtra as missing:
-        print(missing, file=sys.stderr)
+        settings = _settings()
+    except Problem as problem:
+        print(problem, file=sys.stderr)
         return 2
-    _serve()
+    _serve(settings)
     return 0
 
 
-def _serve() -> None:
-    from engine.device import prepare_process
+def _settings() -> Settings:
     from workbench.settings import get_settings
 
-    settings = get_settings()
+    return get_settings()
+
+
+def _serve(settings: Settings) -> None:
+    from engine.device import prepare_process
+
     prepare_process(settings.threads)
     import plotly.graph_objects  # noqa: F401  # here, not while the first page with a chart draws
     from starlette.middleware import Middleware

@@ -50,8 +50,14 @@ class Measured(Answer):
     num_trained: int = Field(description="Trainable parameters, of several processes those of one.")
     memory: MemoryParts
     peak_bytes: int = Field(
-        description="Peak of resident memory, of all processes together; on a GPU, that of the processes beside it."
+        description="Peak of resident memory, of all processes on this machine together; on a GPU, that of the "
+        "processes beside it."
     )
+    model_bytes: int = Field(0, description="Weights of the finished model.")
+    num_on_node: int = Field(
+        0, description="Processes on each other machine, at most; 0 where all processes run on this one."
+    )
+    node_bytes: int = Field(0, description="Memory that each other machine needs for them; what it has is not known.")
     gpu_peak_bytes: int = Field(0, description="Peak of a GPU's memory, as torch reserves it; 0 without a GPU.")
     gpu_free_bytes: int = Field(0, description="Memory of the GPU that was free before; 0 without a GPU.")
     artifact_bytes: int = Field(
@@ -83,7 +89,9 @@ class Forecast(Answer):
     measured: Measured | None = Field(description="None: the probe was not finished; `problem` says why.")
     problem: str = Field("", description="Why it was not measured, or does not fit; empty otherwise.")
     next_step: str = Field("", description="What to do about the problem.")
-    fits: bool | None = Field(description="Whether it fits into memory and disk; None where that is not known.")
+    fits: bool | None = Field(
+        description="Whether it fits into memory and disk; None where that is not known, as of other machines."
+    )
     memory_free_bytes: int = Field(description="Memory that was available.")
     disk_free_bytes: int = Field(description="Disk that was free.")
     nearest: dict[str, int] = Field(

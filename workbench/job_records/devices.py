@@ -25,6 +25,7 @@ from workbench.settings import Settings
 from workbench.tables import Device, DeviceTenant, Job
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
+SLOT_NAME = "slot of the hostfile"  # in the place of a GPU's name: its number is that of a slot of another machine
 
 
 @dataclass(frozen=True)
@@ -189,9 +190,7 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if not need.count or (not there and not need.is_required):
         return ""
     if need.count > largest:
-        most = f"no worker has more than {largest}" if largest else "no worker has any"
-        fewer = "submit it with fewer" if need.is_required else "lower WORKBENCH_PROCESSES"
-        return f"It needs {_gpus(need.count)}, but {most}: start a worker that has, or {fewer}."
+        return _too_many(need, largest)
     if any(sum(device.holder is None for device in own) >= need.count for own in totals.values()):
         return ""
     taken = [device for device in there if device.holder is not None]
@@ -200,6 +199,19 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     by = " and ".join(f"“{title}”" for title in titles[:2]) + (f" and {len(titles) - 2} more" if titles[2:] else "")
     verb = "is" if len(taken) == 1 else "are"
     return f"Waits for {wanted}: {len(taken)} of {len(there)} {verb} in use by {by}."
+
+
+def _too_many(need: DeviceNeed, largest: int) -> str:
+    """That no worker has registered so many GPUs; one that has them from Slurm registers none."""
+    most = f"more than {largest}" if largest else "any"
+    if not need.is_required:
+        return (
+            f"It needs {_gpus(need.count)}, but no worker has {most}: start one that has, or lower WORKBENCH_PROCESSES."
+        )
+    return (
+        f"It needs {_gpus(need.count)}, but no worker has registered {most}. A worker that has takes it, or one with "
+        "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
+    )
 
 
 def _gpus(count: int) -> str:

@@ -22,7 +22,7 @@ from engine.methods.registry import methods
 from engine.methods.row_registry import new_placement
 from engine.models.families import fresh_model, load_model
 from engine.models.multi_expert import MultiExpertModel
-from engine.training.ipc import from_line, read_failure, to_line, write_error
+from engine.training.ipc import from_line, read_failure, report_error, to_line
 from engine.training.loop import train
 from tests.engine.training.launched import (
     CONFIG,
@@ -186,18 +186,18 @@ def test_an_error_of_one_process_ends_all_with_its_last_line(seed, domains, tmp_
 
 
 def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> None:
-    write_error(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
+    report_error(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
     problem = read_failure(tmp_path, 3)
     assert isinstance(problem, NonFiniteLoss)
     assert (problem.problem, problem.next_step) == (
         "The loss must be a number, but is nan.",
         "Lower the learning rate.",
     )
-    write_error(tmp_path, 1, OSError(errno.ENOSPC, "No space left on device"))
+    report_error(tmp_path, 1, OSError(errno.ENOSPC, "No space left on device"))
     full = read_failure(tmp_path, 3)
     assert isinstance(full, OSError)
     assert full.errno == errno.ENOSPC
-    write_error(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
+    report_error(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
     assert "Process 0 of 3" in str(read_failure(tmp_path, 3))
     assert "fewer processes" in str(read_failure(tmp_path, 3))
 

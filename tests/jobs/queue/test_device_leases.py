@@ -114,7 +114,7 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
         with chosen(settings) as job_id:
             assert job_id is None  # one GPU is free, and the large job waits for both
         assert "1 of 2 is in use by" in servers.card(large).waits_for
-        assert "no worker has more than 2" in servers.card(too_large).waits_for
+        assert "no worker has registered more than 2" in servers.card(too_large).waits_for
         submit.request_stop(large, "cancel")
         with chosen(settings) as job_id:
             assert job_id == later

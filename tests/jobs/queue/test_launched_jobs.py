@@ -59,7 +59,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         four, two = create(4), create(2)
         with chosen(settings) as job_id:
             assert job_id == two  # the first waits for the other host, and keeps nothing from others
-        assert "no worker has more than 2" in servers.card(four).waits_for
+        assert "no worker has registered more than 2" in servers.card(four).waits_for
         (tmp_path / "up-two").touch()
         eventually(lambda: len(there(servers)) == 4)
         claim = take(settings, four, "somebody", pool)
@@ -131,11 +131,32 @@ def test_an_address_that_no_other_machine_reaches_is_refused(home: Path) -> None
 def test_a_worker_with_bad_settings_ends_with_one_sentence(
     servers: RunningWorkbench, settings: dict[str, str], words: str
 ) -> None:
-    variables = {f"WORKBENCH_{name}": value for name, value in settings.items()}
-    command = [sys.executable, "-P", "-m", "jobs.queue.worker"]
+    assert servers.settings
+    code, lines = ended_with({f"WORKBENCH_{name}": value for name, value in settings.items()}, "jobs.queue.worker")
+    assert (code, len(lines)) == (1, 1)
+    assert words in lines[0]
+
+
+def ended_with(variables: dict[str, str], module: str) -> tuple[int, list[str]]:
+    """The exit status of a program with these variables, and what it prints."""
+    command = [sys.executable, "-P", "-m", module]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, len(done.stderr.strip().splitlines())) == (1, 1)
-    assert words in done.stderr
+    return done.returncode, done.stderr.strip().splitlines()
+
+
+@pytest.mark.parametrize(("variable", "value"), [("LAUNCHER", "torchrun"), ("SERVE_PRECISION", "fp4")])
+@pytest.mark.parametrize(
+    ("module", "status"),
+    [("jobs.queue.worker", 1), ("jobs.queue.scheduler", 1), ("ui.serving.studio_server", 2), ("ui.api", 2)],
+)
+def test_a_server_with_a_value_that_no_setting_has_ends_with_one_sentence(
+    servers: RunningWorkbench, variable: str, value: str, module: str, status: int
+) -> None:
+    assert servers.settings
+    code, lines = ended_with({f"WORKBENCH_{variable}": value}, module)
+    assert (code, len(lines)) == (status, 1), lines
+    assert lines[0].startswith(f"WORKBENCH_{variable} must be ")
+    assert lines[0].endswith("Set it anew, or leave it out.")
 
 
 def test_a_training_whose_machine_is_lost_returns_to_the_queue(tmp_path: Path) -> None:

@@ -185,17 +185,28 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
     start(session, new_job(session, "b"))
     assert reason(Evaluate(mixture="m")) == "Waits for a GPU: 2 of 2 are in use by “Evaluate a” and “Evaluate b”."
     assert reason(joint.model_copy(update={"num_gpus": 3})) == (
-        "It needs 3 GPUs of one worker, but no worker has more than 2: start a worker that has, or submit it with "
-        "fewer."
+        "It needs 3 GPUs of one worker, but no worker has registered more than 2. A worker that has takes it, or one "
+        "with WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
     )
     devices.withdraw(session, "worker")
+
+
+def test_a_job_of_more_processes_than_gpus_is_no_job_for_slurm(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "get_settings", lambda: Settings(processes=3))
+    joint = jobs.create_job(session, TrainJoint(name="m", seed_model="s", domains=["law"]))
+    assert jobs.get_job(session, joint).waits_for == (
+        "It needs 3 GPUs of one worker, but no worker has more than 2: start one that has, or lower "
+        "WORKBENCH_PROCESSES."
+    )
 
 
 def test_gpus_of_two_workers_of_one_machine_are_not_added_up(session: Session) -> None:
     devices.register(session, HOST, "another", [Gpu("uuid-2", "2")], 60)
     joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=3)
     reason = jobs.get_job(session, jobs.create_job(session, joint)).waits_for
-    assert reason.startswith("It needs 3 GPUs of one worker, but no worker has more than 2: ")
+    assert reason.startswith("It needs 3 GPUs of one worker, but no worker has registered more than 2. ")
     start(session, new_job(session, "a"))
     two = jobs.create_job(session, joint.model_copy(update={"num_gpus": 2}))
     assert jobs.get_job(session, two).waits_for == "Waits for 2 GPUs of one worker: 1 of 3 is in use by “Evaluate a”."
@@ -212,7 +223,8 @@ def test_without_any_gpu_only_a_job_that_requires_some_waits() -> None:
         cards: list[JobCard] = jobs.get_jobs(session, [plain, asking, behind])
     assert [card.waits_for for card in cards] == [
         "",
-        "It needs 1 GPU, but no worker has any: start a worker that has, or submit it with fewer.",
+        "It needs 1 GPU, but no worker has registered any. A worker that has takes it, or one with "
+        "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer.",
         f"Waits for “{cards[0].title}”.",
     ]
 

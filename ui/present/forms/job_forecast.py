@@ -14,6 +14,7 @@ from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
 from workbench.errors import BadSpec
+from workbench.formatting.words import pluralize
 from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
@@ -85,17 +86,27 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
     else:
         yield "Time", duration(measured.seconds)
     several = measured.num_processes > 1
-    together = f", for {measured.num_processes} processes" if several else ""
-    yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free{together}"
-    if measured.gpu_peak_bytes:
-        each = " on each GPU" if several else ""
-        yield "GPU memory", f"{size(measured.gpu_peak_bytes)} of {size(measured.gpu_free_bytes)} free{each}"
+    yield from _memory(forecast, measured)
     yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
     if measured.num_flops:
         yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
     if measured.num_trained:
         in_each = " in each process" if several else ""
         yield "Trainable", f"{millions(measured.num_trained)} parameters{in_each}"
+
+
+def _memory(forecast: Forecast, measured: Measured) -> Iterator[tuple[str, str]]:
+    several, on_node = measured.num_processes > 1, measured.num_on_node
+    where = " on this machine" if on_node else f", for {measured.num_processes} processes" if several else ""
+    yield "Memory", f"{size(measured.peak_bytes)} of {size(forecast.memory_free_bytes)} free{where}"
+    if on_node:
+        yield (
+            "Each node",
+            f"needs {size(measured.node_bytes)} of memory, for {pluralize(on_node, 'process', 'processes')}",
+        )
+    if measured.gpu_peak_bytes:
+        free = "" if on_node else f" of {size(measured.gpu_free_bytes)} free"
+        yield "GPU memory", f"{size(measured.gpu_peak_bytes)}{free}{' on each GPU' if several or on_node else ''}"
 
 
 def _disk(measured: Measured) -> str:

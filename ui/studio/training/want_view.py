@@ -190,6 +190,7 @@ def _costs(row: Row) -> tuple[str, str, str, str]:
         return f"not measured: {problem}", _NOTHING, _NOTHING, _NOTHING
     measured = forecast.measured
     on_gpu = f" and {size(measured.gpu_peak_bytes)} of the GPU" if measured.gpu_peak_bytes else ""
-    memory = f"{size(measured.peak_bytes)}{on_gpu}" + (" does not fit" if forecast.fits is False else "")
+    on_node = f" and {size(measured.node_bytes)} of each node" if measured.num_on_node else ""
+    memory = f"{size(measured.peak_bytes)}{on_gpu}{on_node}" + (" does not fit" if forecast.fits is False else "")
     per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else _NOTHING
     return duration(measured.seconds), memory, size(measured.disk_bytes), per_token

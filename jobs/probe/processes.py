@@ -1,0 +1,86 @@
+"""The processes of the job that is forecast: how many there are, and on which machines."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.training.launchers.remote_shell import Host, hosts_of, read_hostfile
+from workbench.answers.forecasts import Measured
+from workbench.job_records.devices import SLOT_NAME
+from workbench.job_records.preconditions import kind_of
+from workbench.registry.cards import DeviceCard
+from workbench.settings import Settings
+
+
+@dataclass(frozen=True)
+class Places:
+    """At most so many processes of a job run on this machine, and on each other one."""
+
+    here: int = 1
+    elsewhere: int = 0
+
+
+def with_processes(spec: Any, settings: Settings) -> Any:
+    """The job as it will run: it asks for as many GPUs as WORKBENCH_PROCESSES gives it processes.
+
+    Domains to retain are evaluated in one process.
+    """
+    is_spread = kind_of(spec).uses_processes and "num_gpus" in type(spec).model_fields
+    if not is_spread or spec.num_gpus or getattr(spec, "retain", None) or settings.processes <= 1:
+        return spec
+    return spec.model_copy(update={"num_gpus": settings.processes})
+
+
+def places_of(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Places:
+    """Where a training that asks for GPUs runs; raises TrainingError for a hostfile that cannot be read."""
+    hosts = _hosts(num_gpus, settings, devices) if num_gpus else ()
+    if not hosts:
+        return Places(max(1, num_gpus))
+    slots = {is_here: [one.slots for one in hosts if _is_here(one) is is_here] for is_here in (True, False)}
+    here, elsewhere = (min(num_gpus, max(slots[is_here], default=0)) for is_here in (True, False))
+    return Places(here, elsewhere)
+
+
+def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> Sequence[Host]:
+    """The machines of the launcher; empty where all processes run on the worker's own.
+
+    The worker of a hostfile has settings of its own: a job goes to its slots where no other worker has enough GPUs.
+    """
+    if settings.launcher == "slurm":
+        return [Host("a node of Slurm", settings.processes_per_node)]
+    if settings.launcher == "ssh" and settings.hostfile:
+        return read_hostfile(Path(settings.hostfile))
+    there = [device for device in devices if device.is_there]
+    slots = [device.number for device in there if device.name == SLOT_NAME]
+    others = Counter((device.host, device.worker) for device in there if device.name != SLOT_NAME)
+    return hosts_of(slots) if max(others.values(), default=0) < num_gpus <= len(slots) else ()
+
+
+def _is_here(host: Host) -> bool:
+    return host.name.rpartition("@")[2] in ("localhost", socket.gethostname())
+
+
+def placed(measured: Measured, places: Places) -> Measured:
+    """What was measured for processes of one machine, were they on those machines.
+
+    This machine has the job's own process, which loads the finished model at the end; each that has a share of the
+    processes has torchrun's, too.
+    """
+    if not places.elsewhere:
+        return measured
+    count = measured.num_processes
+    python = measured.memory.process // (count + 2 if count > 1 else 1)
+    each = (measured.peak_bytes - (2 * python if count > 1 else 0)) // count
+    own = each * places.here + python if places.here else 0
+    return measured.model_copy(
+        update={
+            "peak_bytes": python + max(measured.model_bytes, own),
+            "num_on_node": places.elsewhere,
+            "node_bytes": each * places.elsewhere + python,
+        }
+    )
