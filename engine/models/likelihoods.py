@@ -96,7 +96,7 @@ def losses_from(
         return Losses(objective.of(losses_BT), losses_BT.detach())
     chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
     head = [parameter for parameter in _head_parameters(lm) if parameter.requires_grad]
-    return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))
+    return Losses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
 
 
 class _Chunked(torch.autograd.Function):
