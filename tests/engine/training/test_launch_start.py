@@ -57,6 +57,7 @@ class Elsewhere:
     """A machine of which no file is seen."""
 
     address: str = "127.0.0.1"
+    private_variables: tuple[str, ...] = ()
 
     def nodes(self, num_processes: int) -> list[Node]:
         return [Node("elsewhere", num_processes)]
