@@ -65,10 +65,20 @@ class ExpertLinear(nn.Module):
         weight = torch.stack([one.weight for one in maps])
         if isinstance(maps[0], nn.Linear):
             weight = weight.transpose(1, 2)
-        out = torch.bmm(x.reshape(len(maps), -1, x.shape[-1]), weight)
-        if maps[0].bias is not None:
-            out = out + torch.stack([one.bias for one in maps])[:, None].to(out.dtype)
+        groups = x.reshape(len(maps), -1, x.shape[-1])
+        if maps[0].bias is None:
+            out = torch.bmm(groups, weight)
+        else:
+            out = _with_bias(groups, weight, torch.stack([one.bias for one in maps])[:, None])
         return out.view(*x.shape[:-1], -1)
+
+
+def _with_bias(groups: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """One operation takes a processor less time; on a GPU it would copy the bias to every row first."""
+    if groups.device.type == "cpu":
+        return torch.baddbmm(bias, groups, weight)
+    out = torch.bmm(groups, weight)
+    return out + bias.to(out.dtype)
 
 
 def _mapped(expert: nn.Module, x: Tensor) -> Any:
