@@ -188,9 +188,9 @@ class AdaptingConfig(Checked):
     )
     compile: bool = knob(
         False,
-        "Layers and loss are compiled by torch.compile, which takes 10 to 30 seconds at the start: 1.3 times the tokens "
-        "per second of a DEMix model of 125M parameters on a GPU. Needs a C++ compiler, and Triton for a GPU. In one "
-        "process; losses differ in the last digits.",
+        "Layers and loss are compiled by torch.compile, which takes 10 to 30 seconds at the start: 1.3 times the "
+        "tokens per second of a DEMix model of 125M parameters on a GPU. Needs a C++ compiler, and Triton for a GPU. "
+        "In one process; losses differ in the last digits.",
         title="Faster on a GPU: compile layers and loss",
     )
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)

@@ -69,5 +69,5 @@ def require_gpus(num_processes: int, device: str) -> None:
     if num_processes > gpus and (gpus or device == "cuda"):
         raise TrainingError(
             f"Each process must have a GPU of its own, but there are {num_processes} processes and {gpus} GPUs.",
-            f"Choose at most {gpus} processes, or the device cpu.",
+            f"Choose at most {gpus} processes, or the device cpu." if gpus else "Choose the device cpu.",
         )

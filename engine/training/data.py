@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -80,6 +80,25 @@ class Batch:
     def share(self) -> float:
         """The share of the batch's rows that this process has."""
         return len(self.places) / self.num_rows
+
+    def parts(self, number: int) -> Iterator[Batch]:
+        """At most `number` batches of consecutive rows of this process, together all of them."""
+        size = -(-len(self.places) // number)
+        for start in range(0, len(self.places), size):
+            yield self if number == 1 else self._rows_from(start, start + size)
+
+    def _rows_from(self, start: int, end: int) -> Batch:
+        experts = [key for key, count in zip(self.rows.keys, self.rows.num_rows, strict=True) for _ in range(count)]
+        counts = Counter(experts[start:end])
+        positions_BT = self.position_ids_BT
+        return replace(
+            self,
+            inputs_BT=self.inputs_BT[start:end],
+            targets_BT=self.targets_BT[start:end],
+            rows=Rows(tuple(counts), tuple(counts.values())),
+            places=self.places[start:end],
+            position_ids_BT=None if positions_BT is None else positions_BT[start:end],
+        )
 
 
 def no_answers(domain: str) -> TrainingError:

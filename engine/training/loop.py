@@ -28,6 +28,7 @@ from engine.models.activation_checkpointing import can_checkpoint_activations, c
 from engine.models.compiled import compiled_layers, compiled_loss, compiling_failed
 from engine.models.fused_activations import fused_activations
 from engine.models.likelihoods import Objective
+from engine.models.routers import routers
 from engine.models.separation import require_separation
 from engine.models.trainable_model import TrainableModel
 from engine.training.autocast import autocast_for, in_training_precision
@@ -111,7 +112,7 @@ class _Training:
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
-        self.saves_memory, self.until_end = False, ExitStack()
+        self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
         show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
@@ -214,7 +215,7 @@ class _Training:
         self.saves_memory = True
 
     def _update_or_save_memory(self, step: int) -> Step | Note:
-        """An update; or, where a GPU's memory does not suffice for its passes, what makes them need less (same bits).
+        """An update; or, where a GPU's memory does not suffice for its passes, what makes them need less.
 
         Processes that train together wait for each other within an update, so they fail.
         """
@@ -225,8 +226,8 @@ class _Training:
         try:
             losses_ABT = self._backward(batches)
         except torch.OutOfMemoryError:
-            is_possible = self.team is SINGLE_PROCESS and can_checkpoint_activations(self.model.lm)
-            if self.saves_memory or not is_possible:
+            consequence = self._need_less(len(batches[0].places))
+            if not consequence:
                 raise
         except Exception as error:
             if failure := compiling_failed(error):
@@ -236,10 +237,24 @@ class _Training:
             return self._update(step, batches, losses_ABT, began)
         self.optimizer.zero_grad()  # of the part of the update that was done
         torch.cuda.empty_cache()
-        self._save_memory()
-        return Note(
-            f"The GPU's memory does not suffice for step {step + 1}: from here on activations are computed again in "
-            "the backward pass (activation_checkpointing), which changes no number but takes a third more operations."
+        return Note(f"The GPU's memory does not suffice for step {step + 1}: from here on {consequence}.")
+
+    def _need_less(self, num_rows: int) -> str:
+        """Makes the passes of later updates need less memory, and says by what; empty if that is not possible."""
+        if self.team is not SINGLE_PROCESS:
+            return ""
+        if not self.saves_memory and can_checkpoint_activations(self.model.lm):
+            self._save_memory()
+            return (
+                "activations are computed again in the backward pass (activation_checkpointing), which changes no "
+                "number but takes a third more operations"
+            )
+        if self.num_parts >= num_rows or routers(self.model.lm):  # routers spread the tokens of all rows evenly
+            return ""
+        self.num_parts = min(2 * self.num_parts, num_rows)
+        return (
+            f"the {num_rows} rows of a batch are read in {self.num_parts} parts, which changes losses in their last "
+            "digits alone but takes longer"
         )
 
     def _update(self, step: int, batches: Sequence[Batch], losses_ABT: Tensor, began: float) -> Step:
@@ -268,17 +283,21 @@ class _Training:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""
         losses, num_counted = [], num_counted_tokens(batches)
         for batch in batches:
-            share = batch.share / self.config.accumulate
-            if num_counted is None:
-                objective = Objective(batch.targets_BT.numel() / share)
-            else:
-                objective = Objective(max(num_counted, 1), batch.counted_BT.to(self.model.device))
-            with self.model.auxiliary_loss() as auxiliary, autocast_for(self.config.precision, self.model.device):
-                text, apart = self._on_device(batch)
-                loss, losses_BT = self.model.losses(*text, batch.rows, objective, **apart)
-            (loss + auxiliary.loss() * share).backward()
-            losses.append(losses_BT)
+            losses.append(torch.cat([self._of_part(part, num_counted) for part in batch.parts(self.num_parts)]))
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
+
+    def _of_part(self, batch: Batch, num_counted: int | None) -> Tensor:
+        """Adds its gradients; returns the losses [B, T] of its rows."""
+        share = batch.share / self.config.accumulate
+        if num_counted is None:
+            objective = Objective(batch.targets_BT.numel() / share)
+        else:
+            objective = Objective(max(num_counted, 1), batch.counted_BT.to(self.model.device))
+        with self.model.auxiliary_loss() as auxiliary, autocast_for(self.config.precision, self.model.device):
+            text, apart = self._on_device(batch)
+            loss, losses_BT = self.model.losses(*text, batch.rows, objective, **apart)
+        (loss + auxiliary.loss() * share).backward()
+        return losses_BT
 
     def _on_device(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
         """Inputs and targets of this process's rows, and where conversations are kept apart their positions."""

@@ -14,8 +14,8 @@ from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
 SMALLER = (
-    "For a training, switch activation_checkpointing on; or choose a smaller block_size, fewer sequences_per_domain or "
-    "a smaller model. Then submit again."
+    "Resume the job when memory is free: it continues from its last checkpoint. Or submit it again with less: for a "
+    "training with activation_checkpointing, fewer sequences_per_domain, a smaller block_size or a smaller model."
 )
 PERMIT = "Check its permissions and its disk, then retry the job: it continues from its last checkpoint."
 RESUME = "Free some space, then resume the job: it continues from its last checkpoint."
@@ -48,7 +48,7 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
-        return Outcome("failed", f"There is not enough memory ({_first_line(error)}).", SMALLER)
+        return Outcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     if isinstance(error, LostNode):
         return Outcome("queued", error.problem)
     if isinstance(error, Problem):

@@ -19,8 +19,9 @@ from engine.methods.registry import methods
 from engine.models import likelihoods
 from engine.models.activation_checkpointing import checkpointed_activations
 from engine.models.families import fresh_model
+from engine.models.rows import Rows
 from engine.text.blocks import Tokens
-from engine.training.data import DomainText
+from engine.training.data import BlockSampler, DomainText
 from engine.training.loop import train
 
 VOCAB, CONTEXT, ROWS = 300, 16, 2
@@ -133,6 +134,48 @@ def test_a_gpu_without_enough_memory_goes_on_with_less_and_with_the_same_bits(
     ]
     assert saving.losses == plain.losses
     assert all(torch.equal(saving.weights[one], plain.weights[one]) for one in plain.weights)
+
+
+@every_method
+def test_where_that_does_not_suffice_batches_are_read_in_parts(
+    name: str, trained: Callable[..., Trained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, num_failed = trained(name), 0
+    real = torch.Tensor.backward
+
+    def backward(loss: Tensor) -> None:
+        nonlocal num_failed
+        real(loss)
+        if num_failed < 2:
+            num_failed += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    if name == "moe":  # whose routers spread the tokens of all rows evenly
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(name)
+        return
+    saving = trained(name)
+    assert saving.notes[1] == (
+        f"The GPU's memory does not suffice for step 1: from here on the {ROWS} rows of a batch are read in 2 parts, "
+        "which changes losses in their last digits alone but takes longer."
+    )
+    assert len(saving.notes) == 2
+    assert saving.losses == pytest.approx(plain.losses, rel=1e-4)
+    for one, tensor in plain.weights.items():
+        torch.testing.assert_close(saving.weights[one], tensor, rtol=1e-2, atol=1e-4)
+
+
+def test_the_parts_of_a_batch_are_its_rows_each_with_its_expert(make_tokens: Callable[..., Tokens]) -> None:
+    texts = [DomainText(key, key, make_tokens(0, 400), make_tokens(50, 100)) for key in ("code", "law")]
+    batch = BlockSampler(texts, CONTEXT, 3, seed=1).batch(0)
+    assert list(batch.parts(1)) == [batch]
+    parts = list(batch.parts(4))  # of 6 rows
+    assert [part.rows for part in parts] == [Rows(("code",), (2,)), Rows(("code", "law"), (1, 1)), Rows(("law",), (2,))]
+    assert torch.equal(torch.cat([part.targets_BT for part in parts]), batch.targets_BT)
+    assert [place for part in parts for place in part.places] == list(batch.places)
+    assert sum(part.share for part in parts) == batch.share
+    assert len(list(batch.parts(100))) == 6
 
 
 def test_memory_that_never_suffices_ends_the_training(

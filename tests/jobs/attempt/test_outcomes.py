@@ -59,9 +59,10 @@ def test_a_full_disk_pauses(error: Exception, tmp_path: Path) -> None:
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
     ],
 )
-def test_too_little_memory_says_what_to_make_smaller(error: Exception, tmp_path: Path) -> None:
+def test_too_little_memory_pauses_and_says_what_to_make_smaller(error: Exception, tmp_path: Path) -> None:
     state, problem, next_step = ending(error, tmp_path)
-    assert (state, problem[:26]) == ("failed", "There is not enough memory")
+    assert (state, problem[:26]) == ("paused", "There is not enough memory")
+    assert next_step.startswith("Resume the job when memory is free")
     assert "smaller block_size" in next_step
 
 

@@ -40,7 +40,7 @@ def devices(servers: RunningWorkbench) -> list[DeviceCard]:
 
 
 def create(num_gpus: int = 0) -> str:
-    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=num_gpus)
+    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
     with database.transaction() as session:
         return rows.create_job(session, joint if num_gpus else job_spec())
 

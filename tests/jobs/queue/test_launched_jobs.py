@@ -31,7 +31,7 @@ from workbench.settings import Settings, read_settings
 
 
 def create(num_gpus: int = 0) -> str:
-    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=num_gpus)
+    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
     with database.transaction() as session:
         return rows.create_job(session, joint if num_gpus else job_spec())
 

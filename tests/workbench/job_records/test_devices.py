@@ -204,7 +204,7 @@ def test_a_job_of_more_processes_than_gpus_is_no_job_for_slurm(
 
 def test_gpus_of_two_workers_of_one_machine_are_not_added_up(session: Session) -> None:
     devices.register(session, HOST, "another", [Gpu("uuid-2", "2")], 60)
-    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=3)
+    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=3)
     reason = jobs.get_job(session, jobs.create_job(session, joint)).waits_for
     assert reason.startswith("It needs 3 GPUs of one worker, but no worker has registered more than 2. ")
     start(session, new_job(session, "a"))

@@ -74,6 +74,8 @@ class TrainJoint(Spec):
             )
         if self.retain and self.num_gpus > 1:
             raise ValueError("domains to retain are evaluated in one process: choose at most one GPU")
+        if self.num_gpus > _most_processes(self):
+            raise ValueError(f"each GPU needs a sequence of each batch: choose at most {_most_processes(self)} GPUs")
         require_others(self.retain, self.domains)
         return self
 
