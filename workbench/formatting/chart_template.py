@@ -23,6 +23,8 @@ ACCENT = "#2b8aa8"  # what is read against a grey baseline, and is neither an ex
 FRAME = "#b0521c"  # around a cell that is no expert's own
 _GRID = "rgba(138, 134, 127, 0.2)"  # on both themes
 _MOST_NAMES = 6  # at line ends: of more series there is a legend
+_MOST_LETTERS = 18  # of a name at a line's end: on a phone the drawing must be wider than the names
+_BESIDE = 0.015  # of the x axis, free at both ends: a marker on the edge would be cut in half
 _APART, _SIGN, _AROUND = 15, 7, 80  # pixels: between two names, of a sign of one, of all that is not the drawing
 Better = Literal["lower", "higher"]
 
@@ -93,7 +95,7 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
     places = _apart([heights(end[1]) for end in ends if end is not None])
     for line, look, end, place in zip(lines, looks, ends, places, strict=True):
         assert end is not None
-        name = tick(html.unescape(line.name), look)
+        name = tick(html.unescape(line.name), look, _MOST_LETTERS)
         figure.add_annotation(
             x=end[0],
             y=math.log10(end[1]) if is_log else end[1],
@@ -105,8 +107,11 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
         )
     starts = [line.x[0] if line.x is not None else 0 for line in lines]
     if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
-        figure.update_xaxes(range=[first, last])  # else the names would make the axis longer
-    longest = max(len(label(line.name, 24)) + len(look.mark) for line, look in zip(lines, looks, strict=True))
+        beside = _BESIDE * (last - first)
+        figure.update_xaxes(range=[first - beside, last + beside])  # else the names would make the axis longer
+    longest = max(
+        len(label(line.name, _MOST_LETTERS)) + len(look.mark) for line, look in zip(lines, looks, strict=True)
+    )
     figure.update_layout(showlegend=False, margin_r=_SIGN * longest + 32)
 
 
