@@ -73,7 +73,7 @@ def show_job_form(
         ):
             _submit(kind, answers, complaints, send)
         if left is not right and (job_id := last_job(kind)):
-            label = "The job that was submitted last"
+            label = "The last job"
             st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
 
 

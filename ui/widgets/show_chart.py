@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import plotly.graph_objects as go
 import streamlit as st
 
-from ui.present.charts.chart import Chart
+from ui.present.charts.chart import HEIGHT, Chart
 from ui.present.text.formatting import plain
 from ui.widgets.data_table import show_table
 
@@ -20,7 +21,8 @@ _CONFIG_OF_MAPS = {
     "plotGlPixelRatio": 1,  # of 2, Plotly's own, a processor without a graphics card draws half as often
 }
 
-LEGEND_PIXELS = 92  # the toolbar, and two rows of names beneath it
+LEGEND_PIXELS, _LEGEND_ROWS = 92, 2  # the toolbar, and two rows of names beneath it
+_ROW, _LINE, _LETTER, _NARROW = 19, 50, 6, 390  # pixels of a legend: a row, a line, a letter, and half a page
 
 
 def show_chart(
@@ -39,11 +41,7 @@ def show_chart(
     st.markdown(f"##### {plain(picture.title)}")
     if words == "above":
         st.caption(plain(picture.words))
-    has_legend = picture.figure.layout.showlegend is not False
-    if has_legend and (
-        sum(trace.showlegend is not False for trace in picture.figure.data) > 1
-    ):  # there is a legend then, and the toolbar must not stand on it
-        picture.figure.update_layout(margin_t=LEGEND_PIXELS)
+    _fit_legend(picture.figure)
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
     config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
@@ -53,6 +51,18 @@ def show_chart(
         if words == "table":
             st.caption(plain(picture.words))
         show_table(picture.table, key=f"{key}_table", words=picture.title)
+
+
+def _fit_legend(figure: go.Figure) -> None:
+    """The toolbar must not stand on a legend, nor a legend of many names take the drawing's height."""
+    named = [trace for trace in figure.data if trace.showlegend is not False]
+    if figure.layout.showlegend is False or len(named) < 2:
+        return
+    longest = max(len(trace.name or "") for trace in named)
+    in_a_row = max(1, _NARROW // (_LINE + _LETTER * longest))
+    rows = -(-len(named) // in_a_row)
+    more = _ROW * max(0, rows - _LEGEND_ROWS)
+    figure.update_layout(margin_t=LEGEND_PIXELS, height=(figure.layout.height or HEIGHT) + more)
 
 
 def clicked(key: str) -> tuple[int, int] | None:

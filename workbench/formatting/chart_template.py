@@ -23,32 +23,40 @@ ACCENT = "#2b8aa8"  # what is read against a grey baseline, and is neither an ex
 FRAME = "#b0521c"  # around a cell that is no expert's own
 _GRID = "rgba(138, 134, 127, 0.2)"  # on both themes
 _MOST_NAMES = 6  # at line ends: of more series there is a legend
+_MOST_LETTERS = 18  # of a name at a line's end: on a phone the drawing must be wider than the names
+_BESIDE = 0.015  # of the x axis, free at both ends: a marker on the edge would be cut in half
 _APART, _SIGN, _AROUND = 15, 7, 80  # pixels: between two names, of a sign of one, of all that is not the drawing
 Better = Literal["lower", "higher"]
 
 
 def new_figure(x: str, y: str, height: int = HEIGHT, better: Better | None = None) -> go.Figure:
     """An empty figure; `x` and `y` say what the axes measure with its unit, `better` which end of y is good."""
-    return _styled(go.Figure(), x, f"{y}<br>{better} is better" if better else y, height)
+    axes = {"xaxis": _axis(x), "yaxis": _axis(f"{y}<br>{better} is better" if better else y)}
+    return go.Figure(layout=_layout(height) | axes)  # at once: Plotly takes a millisecond to check each change
 
 
 def new_subplots(rows: int, columns: int, titles: Sequence[str], height: int, **spacing: Any) -> go.Figure:
     """Empty figures in rows and columns, each under its title."""
     figure = make_subplots(rows, columns, subplot_titles=[label(title, 60) for title in titles], **spacing)
-    return _styled(figure, "", "", height)
-
-
-def _styled(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
-    figure.update_layout(
-        height=height,
-        margin={"l": 8, "r": 8, "t": 30, "b": 8},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        hovermode="closest",
-        uirevision="kept",  # a chart that is drawn again keeps its zoom
-    )
-    for update, title in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        update(automargin=True, nticks=7, gridcolor=_GRID, zerolinecolor=_GRID, title=title or None, title_font_size=12)
+    figure.update_layout(_layout(height))
+    figure.update_xaxes(_axis(""))
+    figure.update_yaxes(_axis(""))
     return figure
+
+
+def _layout(height: int) -> dict[str, Any]:
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": 30, "b": 8},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "closest",
+        "uirevision": "kept",  # a chart that is drawn again keeps its zoom
+    }
+
+
+def _axis(title: str) -> dict[str, Any]:
+    lines = {"gridcolor": _GRID, "zerolinecolor": _GRID}
+    return {"automargin": True, "nticks": 7, **lines, "title": {"text": title or None, "font": {"size": 12}}}
 
 
 def heat_scale(*, is_low_better: bool = False) -> list[tuple[float, str]]:
@@ -91,23 +99,21 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
     is_log = figure.layout.yaxis.type == "log"
     heights = _pixels(figure, is_log)
     places = _apart([heights(end[1]) for end in ends if end is not None])
+    notes = []
     for line, look, end, place in zip(lines, looks, ends, places, strict=True):
         assert end is not None
-        name = tick(html.unescape(line.name), look)
-        figure.add_annotation(
-            x=end[0],
-            y=math.log10(end[1]) if is_log else end[1],
-            yshift=place - heights(end[1]),
-            text=name,
-            showarrow=False,
-            xanchor="left",
-            xshift=6,
-        )
+        note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": place - heights(end[1])}
+        text = tick(html.unescape(line.name), look, _MOST_LETTERS)
+        notes.append({**note, "text": text, "showarrow": False, "xanchor": "left", "xshift": 6})
     starts = [line.x[0] if line.x is not None else 0 for line in lines]
     if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
-        figure.update_xaxes(range=[first, last])  # else the names would make the axis longer
-    longest = max(len(label(line.name, 24)) + len(look.mark) for line, look in zip(lines, looks, strict=True))
-    figure.update_layout(showlegend=False, margin_r=_SIGN * longest + 32)
+        beside = _BESIDE * (last - first)
+        figure.update_xaxes(range=[first - beside, last + beside])  # else the names would make the axis longer
+    longest = max(
+        len(label(line.name, _MOST_LETTERS)) + len(look.mark) for line, look in zip(lines, looks, strict=True)
+    )
+    margin = _SIGN * longest + 32
+    figure.update_layout(showlegend=False, margin_r=margin, annotations=[*figure.layout.annotations, *notes])
 
 
 def _end(line: Any) -> tuple[Any, float] | None:

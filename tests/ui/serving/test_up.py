@@ -133,6 +133,10 @@ def test_the_studio_is_started_with_the_settings_of_its_file() -> None:
     assert set(shown) <= set(known)
 
 
+def test_no_full_search_for_garbage_follows_each_run_of_the_studio() -> None:
+    assert options(Settings())["runner.postScriptGC"] is False
+
+
 def test_a_short_token_is_refused_beyond_this_machine_with_the_command_that_makes_one() -> None:
     with pytest.raises(UnsafeAddress, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"):
         require_safe_address(Settings(host="0.0.0.0", token="x" * 31))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.mixing.evidence import EvidenceRule
-from ui.present.charts.cells import frame_cell, new_heatmap
+from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart
 from ui.present.text.calibration import how_to_read, setting_words, surface_rows, verdict_words
 from workbench.answers.calibrations import EvidenceCalibration
@@ -28,9 +28,10 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
         colorbar={"title": "change of perplexity (%)"},
         hovertemplate="%{z:+.1f} %<extra></extra>",
     )
-    frame_cell(figure, *_lowest(answer.change))
+    add_frames(figure, frame(*_lowest(answer.change)))
     if answer.now.decay in answer.decays and answer.now.power in answer.powers:
-        frame_cell(figure, answer.decays.index(answer.now.decay), answer.powers.index(answer.now.power), dash="dot")
+        now = answer.decays.index(answer.now.decay), answer.powers.index(answer.now.power)
+        add_frames(figure, frame(*now, dash="dot"))
     title = f"Change of perplexity by decay and power: {_where(answer)}"
     frames = "The solid frame is the lowest cell, the dotted one the setting of now."
     return Chart(figure, title, f"{how_to_read(answer)} {verdict_words(answer)} {frames}", surface_rows(answer))

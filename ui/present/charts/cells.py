@@ -64,7 +64,12 @@ def _in_lines(name: str, look: Look) -> str:
     return "<br>".join([tick(first, look), *(tick(line, Look()) for line in rest)])
 
 
-def frame_cell(figure: go.Figure, row: int, column: int, dash: str = "solid", colour: str = FRAME) -> None:
+def frame(row: int, column: int, dash: str = "solid", colour: str = FRAME) -> dict[str, Any]:
     """A frame around a cell, in the colour of its expert if it is an expert's own."""
     box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
-    figure.add_shape(type="rect", line={"color": colour, "width": 3, "dash": dash}, **box)
+    return {"type": "rect", "line": {"color": colour, "width": 3, "dash": dash}, **box}
+
+
+def add_frames(figure: go.Figure, *frames: dict[str, Any]) -> None:
+    """Draws frames all at once: for each change Plotly checks those that are there again."""
+    figure.update_layout(shapes=[*figure.layout.shapes, *frames])

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from workbench.formatting.chart_template import ACCENT as ACCENT
 from workbench.formatting.chart_template import FRAME as FRAME
+from workbench.formatting.chart_template import HEIGHT as HEIGHT
 from workbench.formatting.chart_template import baseline as baseline
 from workbench.formatting.chart_template import fill_of as fill_of
 from workbench.formatting.chart_template import heat_scale as heat_scale

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.mixing.papers import PAPER_TEMPERATURE
-from ui.present.charts.cells import frame_cell, new_heatmap
+from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from workbench.answers.perplexities import ClusterGrid, TemperatureProposal
 from workbench.formatting.number_format import percent
@@ -30,10 +30,10 @@ def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Ch
         colorbar={"title": "perplexity"},
         hovertemplate="%{z:,.1f} per token<extra></extra>",
     )
-    frame_cell(figure, *_best(perplexity))
+    add_frames(figure, frame(*_best(perplexity)))
     if grid.saved.temperature in temperatures and grid.saved.top_k in top_ks:
         saved = temperatures.index(grid.saved.temperature), top_ks.index(grid.saved.top_k)
-        frame_cell(figure, *saved, dash="dot")
+        add_frames(figure, frame(*saved, dash="dot"))
     return Chart(figure, _title(grid, perplexity), _words(grid, perplexity), grid_rows(grid, perplexity))
 
 

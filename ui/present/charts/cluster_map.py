@@ -193,17 +193,14 @@ def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
     figure.update_yaxes(visible=False, scaleanchor="x")
     figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40, showlegend=False)
     if has_names:
-        for name, place in names_on_map(view):
-            figure.add_annotation(text=label(name, 24), x=place[0], y=place[1], showarrow=False, **_NAME_STYLE)
+        figure.update_layout(annotations=[_name(*one) for one in names_on_map(view)])
     table = [_row(layer, by) for layer in view.layers]
     return Chart(figure, _title(view, by), _words(view, by), table)
 
 
-_NAME_STYLE: dict[str, Any] = {
-    "font": {"size": 12, "color": "#1f1d1a"},
-    "bgcolor": "rgba(255,253,248,0.86)",
-    "borderpad": 2,
-}
+def _name(name: str, place: Sequence[float]) -> dict[str, Any]:
+    style = {"font": {"size": 12, "color": "#1f1d1a"}, "bgcolor": "rgba(255,253,248,0.86)", "borderpad": 2}
+    return {"text": label(name, 24), "x": place[0], "y": place[1], "showarrow": False, **style}
 
 
 def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:

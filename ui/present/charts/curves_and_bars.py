@@ -19,6 +19,7 @@ from workbench.formatting.palette import Look
 from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity per token"
+_MOST_LETTERS = 24  # of a name in a legend, which has a row for each where one is longer
 
 
 def curves(
@@ -41,7 +42,7 @@ def curves(
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
-            name=label(name),
+            name=label(name, _MOST_LETTERS),
             mode="lines+markers" if len(line) < 40 else "lines",
             line=line_of(looks.named(name)),
         )
@@ -49,7 +50,7 @@ def curves(
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
-            name=label(name),
+            name=label(name, _MOST_LETTERS),
             mode="lines+markers" if len(line) < 2 else "lines",
             line=baseline(),
         )

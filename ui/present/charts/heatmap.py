@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.cells import frame_cell, new_heatmap
+from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
@@ -157,9 +157,10 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
     """
     shown = scores.at_home_somewhere()
     figure = _painted(shown, looks)
-    _mark_homes(figure, shown, looks)
+    frames = _home_frames(shown, looks)
     if chosen:
-        frame_cell(figure, shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px")
+        frames.append(frame(shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px"))
+    add_frames(figure, *frames)
     _add_targets(figure, shown)
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
@@ -226,11 +227,13 @@ def _cell(row: Mapping[str, Any]) -> str:
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{text}"
 
 
-def _mark_homes(figure: go.Figure, scores: Scores, looks: Looks) -> None:
-    for row, expert in enumerate(scores.experts):
-        for column, domain in enumerate(scores.domains):
-            if scores.is_home(expert, domain):
-                frame_cell(figure, row, column, colour=looks.expert(expert).colour)
+def _home_frames(scores: Scores, looks: Looks) -> list[dict[str, Any]]:
+    return [
+        frame(row, column, colour=looks.expert(expert).colour)
+        for row, expert in enumerate(scores.experts)
+        for column, domain in enumerate(scores.domains)
+        if scores.is_home(expert, domain)
+    ]
 
 
 def _title(scores: Scores) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.cells import frame_cell, new_heatmap
+from ui.present.charts.cells import add_frames, frame, new_heatmap
 from ui.present.charts.chart import Chart, baseline, line_of, new_subplots
 from ui.present.charts.colours import Looks, marked
 from ui.present.text.posteriors import stable_words
@@ -52,9 +52,14 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
 
 
 def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], looks: Looks) -> None:
-    for column, (expert, home) in enumerate(zip(answer.experts, answer.homes, strict=True)):
-        if home in domains:
-            frame_cell(figure, domains.index(home), column, colour=looks.expert(expert).colour)
+    homes = enumerate(zip(answer.experts, answer.homes, strict=True))
+    colours = {expert: looks.expert(expert).colour for expert in answer.experts}
+    frames = [
+        frame(domains.index(home), column, colour=colours[expert])
+        for column, (expert, home) in homes
+        if home in domains
+    ]
+    add_frames(figure, *frames)
 
 
 def _map_words(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:

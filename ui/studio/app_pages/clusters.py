@@ -60,7 +60,9 @@ def _show_list(cards: list[ClusteringCard]) -> None:
     by_name = {card.name: card for card in cards}
     left, right = st.columns([3, 9], vertical_alignment="bottom")
     card = by_name[choose_one(left.selectbox, "Clustering", list(by_name), key="clusters.name")]
-    view = choose_one(right.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True)
+    view = choose_one(
+        right.segmented_control, "View", list(_VIEWS), default=_MAP, key="clusters.view", required=True, wrap=True
+    )
     st.caption(plain(f"{made_words(card)} Found {ago(card.created_at)}."))
     if stale := stale_words(card):
         st.warning(plain(f"{stale} “{_TRAIN}” offers to retrain only those."), icon=":material/update:")

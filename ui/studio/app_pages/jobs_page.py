@@ -59,7 +59,10 @@ def _draw_list() -> str | None:
         empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
         return None
     left, right = st.columns([7, 5], vertical_alignment="bottom")
-    states = choose_some(left.pills, "Status", SHOWN_STATES, selection_mode="multi", key="job_states") or SHOWN_STATES
+    states = (
+        choose_some(left.pills, "Status", SHOWN_STATES, selection_mode="multi", key="job_states", wrap=True)
+        or SHOWN_STATES
+    )
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
     with right:

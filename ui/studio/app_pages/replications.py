@@ -94,7 +94,7 @@ def _show_form() -> str:
     if paper.roles:
         st.caption(paper.roles)
     answers = _draw_folder() if where == FOLDER else _draw_domains()
-    columns = st.columns(3)
+    columns = st.columns([5, 2, 3])
     size = columns[0].selectbox(
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
     )

@@ -36,7 +36,7 @@ def show() -> None:
         return
     show_next_step(right, STEP_AFTER[REPORTS])
     there_are = sorted({card.kind for card in cards})
-    kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds")
+    kinds = choose_some(st.pills, "Kind", there_are, selection_mode="multi", key="reports.kinds", wrap=True)
     shown = [card for card in cards if not kinds or card.kind in kinds]
     st.caption(f"{pluralize(len(shown), 'report')}, the newest first. Reports are kept when their models are deleted.")
     show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")

@@ -61,6 +61,7 @@ def show() -> None:
         default=next(iter(_VIEWS)),
         key="specialization.view",
         required=True,
+        wrap=True,
     )
     scores = _scores(mixture, split, cards)
     if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own

@@ -27,7 +27,9 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str, against: 
     against = against or TrainingBaseline()
     names = sorted({point.name for line in drawn.values() for point in line} - {ALL_DOMAINS})
     looks = read_looks().with_new(names)
-    for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
+    with st.container(key=f"curves_{key}"):  # one below the other where half a page is too narrow (studio.css)
+        columns = st.columns(len(drawn))
+    for column, (title, line) in zip(columns, drawn.items(), strict=True):
         with column:
             other = against.points if title == _HELD_OUT else ()
             picture = curves(line, title, subject, looks, other, against.name)

@@ -42,7 +42,7 @@ def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
 def show_new_mixture() -> None:
     """The form of a new mixture of experts that exist."""
     with reading() as session:
-        names = [card.name for card in experts.list_experts(session)]
+        names = sorted(name for _, name, _ in experts.list_states(session))
     if not names:
         return
     with st.expander("New mixture", icon=":material/add:"):

@@ -170,6 +170,7 @@ CSS = """
 .token-view td:last-child { text-align: right; white-space: nowrap; width: 5em; font-variant-numeric: tabular-nums;
   }
 .token-view .tv-bar { width: 50%; }
+@media (max-width: 768px) { .token-view .tv-bar { width: 25%; } }
 .token-view .tv-bar div { height: 8px; border-radius: 4px; min-width: 1px; }
 .token-view .tv-float { position: fixed; z-index: 1000; width: 260px; padding: 8px 10px; border-radius: 6px;
   pointer-events: none; background: var(--tv-page, Canvas);
