@@ -13,6 +13,7 @@ import pytest
 from tests.workbench.replications.test_cbtm_report import findings as cbtm_findings
 from tests.workbench.replications.test_forest import stored
 from workbench.papers.kept import RESULTS, between, keep, read_kept, results, write_again
+from workbench.papers.markdown import markdown
 from workbench.replications.verdicts import is_above, is_below
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,35 @@ def test_no_number_of_a_kept_report_is_written_by_hand(tmp_path: Path) -> None:
     by_hand = between(readme, RESULTS, "")
     section = by_hand.split("## Results", 1)[1].split("\n## ", 1)[0]
     assert not re.search(r"\d+ of \d+|\d %", section)
+
+
+REMADE = ("Summary", "All claims in one picture", "Claims", "Claims that were not reproduced, and possible reasons")
+_NOT_KEPT = {  # what a kept report leaves out, as none of it
+    "jobs": [],
+    "curves": [],
+    "forgetting": [],
+    "pictures": {"ratios": None, "posteriors": {}, "labels": None, "sizes": {}},
+}
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """The sections of a page by their titles."""
+    parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    return {title: text.strip() for title, _, text in (part.partition("\n") for part in parts)}
+
+
+@pytest.mark.parametrize("kept", read_kept(FOLDER), ids=lambda one: str(one["name"]))
+def test_a_kept_page_says_what_its_numbers_say(kept: dict[str, Any]) -> None:
+    page = sections_of((FOLDER / f"{kept['name']}.md").read_text(encoding="utf-8"))
+    again = sections_of(markdown({**kept, **_NOT_KEPT}))
+    for title in REMADE:
+        assert page[title] == again[title]
+
+
+def test_a_note_on_a_kept_report_stands_in_its_summary(report: dict[str, Any], tmp_path: Path) -> None:
+    keep(report | {"notes": ["Two marks were corrected."]}, tmp_path)
+    page = sections_of((tmp_path / "demix-tiny.md").read_text(encoding="utf-8"))
+    assert "\n\nTwo marks were corrected." in page["Summary"]
 
 
 @pytest.fixture

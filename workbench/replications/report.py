@@ -41,9 +41,10 @@ class Cell:
 
 
 def in_short(findings: Findings, *words: str) -> Section:
-    """The summary: a warning for size “smoke”, the marks of claims, and unfinished jobs."""
-    summary_texts = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
-    return Section("Summary", summary_texts)
+    """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
+    warnings = [_SMOKE] if findings["size"] == SMOKE else []
+    notes = findings.get("notes", ())  # a kept report may have some
+    return Section("Summary", (*warnings, summary(findings), *words, *_missing(findings), *notes))
 
 
 _SMOKE = (
