@@ -90,6 +90,19 @@ def test_a_kept_report_binds_the_sentence(report: dict[str, Any], tmp_path: Path
     assert "of 1 claims 1 reproduced." in page.read_text(encoding="utf-8")
 
 
+def test_reproduced_claims_with_the_numbers_of_another_are_counted_as_such(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    (below, above), page = report["claims"], tmp_path / "README.md"
+    page.write_text("# Title\n", encoding="utf-8")
+    again = {**below, "where": "Figure 10"}
+    claims = [below, again, above, {**above, "where": "Figure 11"}, stored(is_below, -3.0, -4.0, -2.0)]
+    keep(report | {"claims": claims}, tmp_path / "kept", readme=page)
+    words = "1 of those reproduced rests on the same numbers as another."
+    assert f"3 reproduced, 2 contradicted. {words} Models: " in page.read_text(encoding="utf-8")
+    assert words in (tmp_path / "kept" / "demix-tiny.md").read_text(encoding="utf-8")
+
+
 def known_for(report: dict[str, Any], mark: str) -> dict[str, Any]:
     """A report whose claim on novel text has this mark."""
     below = stored(is_below, -2.0, -3.0, -1.0) if mark == "reproduced" else stored(is_below, 2.0, 1.0, 3.0)

@@ -160,9 +160,9 @@ def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
-def failed(findings: Findings, reasons: Reasons) -> Section:
-    """The claims that were tested and not reproduced, with possible reasons."""
-    words = (_GUESSES, *_doubts(findings, reasons))
+def failed(findings: Findings, reasons: Reasons, *shared: str) -> Section:
+    """The claims that were tested and not reproduced, with possible reasons; `shared` are those of several claims."""
+    words = (_GUESSES, *_doubts(findings, reasons), *shared)
     return Section("Claims that were not reproduced, and possible reasons", words)
 
 
