@@ -14,7 +14,7 @@ from ui.present.text.formatting import duration, pluralize
 from workbench.formatting.number_format import amount
 from workbench.formatting.shell_command import shell_command
 from workbench.job_states import UNSUCCESSFUL
-from workbench.replications.sizes import ENOUGH_DOCUMENTS, SizeName
+from workbench.replications.sizes import ENOUGH_DOCUMENTS, SEEDS, SizeName
 
 if TYPE_CHECKING:
     from workbench.kinds.replications.replicate import Replicate
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
 
 SIZE: SizeName = "tiny"
-SEEDS = 2
 
 
 def spec_of(
@@ -42,10 +41,19 @@ def spec_of(
         raise BadUsage("FOLDER and --domains or --novel are both given.", "Give one of them.")
     if folder:
         text = Path(folder).expanduser().absolute()
-        return spec_for_folder(text, name, size or SIZE, seeds or SEEDS, paper=paper)
+        return spec_for_folder(text, name, size or SIZE, seeds or _seeds_of(name), paper=paper)
     if domains or novel:
-        return spec_for_domains(domains, novel, name, size or SIZE, seeds or SEEDS, paper=paper)
+        return spec_for_domains(domains, novel, name, size or SIZE, seeds or _seeds_of(name), paper=paper)
     return _existing(paper, name, size, seeds)
+
+
+def _seeds_of(name: str) -> int:
+    """The number of seeds of the replication with this name; the default for a new one."""
+    from jobs.plans.replications import replications
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return next((spec.seeds for spec in replications(session) if spec.name == name), SEEDS)
 
 
 def _existing(paper: str, name: str, size: SizeName | None, seeds: int | None) -> Replicate:

@@ -192,7 +192,7 @@ def _without_scores(spec: Replicate) -> list[Verdict]:
             demix = DemixSubject(spec.name, spec.seeds, domains, novel, spec.budget, tuple(spec.removed))
             return judge_demix(DemixEvidence(demix, DemixMeasured(), Resampled({}), None), PAPER)
         case ReplicateCbtm():
-            cbtm = CbtmSubject(spec.name, spec.seeds, domains, novel, spec.budget)
+            cbtm = CbtmSubject(spec.name, spec.seeds, domains, novel, spec.budget, bool(spec.tasks))
             return judge_cbtm(CbtmEvidence(cbtm, CbtmMeasured(), Resampled({})))
         case ReplicateMode():
             first, second = spec.targets

@@ -11,7 +11,7 @@ from workbench.papers.catalog import PAPERS
 from workbench.papers.kept_words import in_short, model_words, place_of, where_they_hold
 from workbench.papers.markdown import markdown
 from workbench.papers.page import page
-from workbench.replications.findings import Findings
+from workbench.replications.findings import Findings, repeated_words
 from workbench.replications.forest import MARKS_IN_ORDER, look_of
 from workbench.replications.report import seeds_words
 from workbench.replications.sizes import SMOKE
@@ -147,4 +147,5 @@ def _sentence(findings: Findings, folder: str) -> str:
     """`[DEMix](…) on books (tiny, 2 seeds): of 33 claims 17 reproduced, 5 contradicted, ….`"""
     numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
     link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
-    return f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}. {model_words(findings)}"
+    counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
+    return f"{counted}{repeated_words(findings)} {model_words(findings)}"

@@ -110,11 +110,12 @@ def interval_columns(estimate: Estimate | None, name: str = "ours", before: str 
 def summary(findings: Findings) -> str:
     """`9 of 24 claims reproduced, 5 contradicted, 3 undecided, 7 not testable here. 3 jobs are not done: 1 failed, …`
 
-    Between them stands how many came out only as a weaker claim, where some did; after them how many rest on one seed.
+    Between them stands how many came out only as a weaker claim, where some did; after them how many repeat the numbers
+    of another, and how many rest on one seed.
     """
     marks = findings["marks"]
     rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
-    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
+    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}.{repeated_words(findings)}"
     if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
         sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
     open_jobs = not_done(findings)
@@ -123,6 +124,19 @@ def summary(findings: Findings) -> str:
     states = Counter(job["state"] for job in open_jobs)
     how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     return f"{sentence} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+
+
+def repeated_words(findings: Findings) -> str:
+    """` 2 of those reproduced rest on the same numbers as another.`: a paper may say one thing twice; empty without."""
+    claims = [
+        claim for claim in findings["claims"] if claim.get("value") is not None
+    ]  # the first reports have marks only
+    reproduced = [claim for claim in claims if claim["mark"] == REPRODUCED]
+    numbers = {(one["value"], one["low"], one["high"], *one["by_seed"], one.get("border")) for one in reproduced}
+    repeated = len(reproduced) - len(numbers)
+    if not repeated:
+        return ""
+    return f" {repeated} of those {REPRODUCED} rest{'s' if repeated == 1 else ''} on the same numbers as another."
 
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:

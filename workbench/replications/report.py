@@ -41,9 +41,10 @@ class Cell:
 
 
 def in_short(findings: Findings, *words: str) -> Section:
-    """The summary: a warning for size “smoke”, the marks of claims, and unfinished jobs."""
-    summary_texts = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
-    return Section("Summary", summary_texts)
+    """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
+    warnings = [_SMOKE] if findings["size"] == SMOKE else []
+    notes = findings.get("notes", ())  # a kept report may have some
+    return Section("Summary", (*warnings, summary(findings), *words, *_missing(findings), *notes))
 
 
 _SMOKE = (
@@ -159,9 +160,9 @@ def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
-def failed(findings: Findings, reasons: Reasons) -> Section:
-    """The claims that were tested and not reproduced, with possible reasons."""
-    words = (_GUESSES, *_doubts(findings, reasons))
+def failed(findings: Findings, reasons: Reasons, *shared: str) -> Section:
+    """The claims that were tested and not reproduced, with possible reasons; `shared` are those of several claims."""
+    words = (_GUESSES, *_doubts(findings, reasons), *shared)
     return Section("Claims that were not reproduced, and possible reasons", words)
 
 

@@ -48,7 +48,7 @@ from workbench.replications.scored import Scores, Stored
 
 def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
     """Reads the stored results, judges the claims and writes the report."""
-    subject = CbtmSubject(spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget)
+    subject = CbtmSubject(spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, bool(spec.tasks))
     homes = [home for one in subject.runs for home in one.domains(subject.main, subject.domains)]
     with work.reading() as session:
         planned = planned_jobs(session, spec)

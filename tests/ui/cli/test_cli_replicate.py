@@ -22,6 +22,7 @@ from workbench.papers.forecast import forecast
 from workbench.papers.kept import read_kept
 from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
+from workbench.replications.sizes import SEEDS
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -63,7 +64,7 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     assert main(["replicate", "show", "early"]) == 0
     message = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in message
-    number = len(plan(spec_for_folder(folder, "early", "smoke", 2))) - 1
+    number = len(plan(spec_for_folder(folder, "early", "smoke", SEEDS))) - 1
     assert f"{number} jobs are not done: {number} queued." in message
 
 
@@ -74,6 +75,7 @@ def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys
     (row,) = ask(capsys, "list")
     assert (row["seeds"], row["size"]) == (2, "smoke")
     assert ask(capsys, "demix", "--name", "rep")["jobs"] == more  # what is not said stays
+    assert ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "rep")["jobs"] == more
     assert main(["replicate", "demix", "--name", "rep", "--size", "small"]) == 2
     assert "was started with the size smoke" in capsys.readouterr().err
 

@@ -15,6 +15,7 @@ from workbench.job_records import jobs, leases
 from workbench.kinds.replications.replicate import Replicate
 from workbench.papers.plan import plan
 from workbench.registry.database import reading, transaction
+from workbench.replications.sizes import SEEDS
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 pytestmark = pytest.mark.usefixtures("home", "folders_named")
@@ -45,24 +46,24 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(f
     app = open_page(replication__size="smoke")
     assert "No paper has been reproduced here yet." in output(app)
     app.text_input(key="replication.folder").set_value(str(folder)).run()
-    assert f"workbench replicate demix {folder} --size smoke --seeds 2 --name demix-smoke" in app.code[0].value
+    assert f"workbench replicate demix {folder} --size smoke --seeds 5 --name demix-smoke" in app.code[0].value
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 2)))
+        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", SEEDS)))
     assert "0 of " in output(app)
 
 
 def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> None:
     app = open_page(replication__paper="cbtm", replication__size="smoke")
     app.text_input(key="replication.folder").set_value(str(folder)).run()
-    assert f"workbench replicate cbtm {folder} --size smoke --seeds 2 --name cbtm-smoke" in app.code[0].value
+    assert f"workbench replicate cbtm {folder} --size smoke --seeds 5 --name cbtm-smoke" in app.code[0].value
     assert any("up to 4 clusters" in option for option in app.selectbox(key="replication.size").options)
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
         assert len(jobs.list_jobs(session, limit=500)) == len(
-            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 2, paper="cbtm"))
+            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", SEEDS, paper="cbtm"))
         )
     assert "C-BTM, smoke" in output(app)
 

@@ -249,6 +249,14 @@ def test_an_arm_that_ended_below_the_untouched_backbone_is_no_result() -> None:
     assert verdict_of(world(), claim).mark == REPRODUCED
 
 
+def test_an_arm_that_early_stopping_put_back_to_the_backbone_is_no_result() -> None:
+    hits = hits_of(as_printed())
+    hits |= {(RANKS[64], seed, domain): hits[BACKBONE, seed, domain] for seed in range(2) for domain in SUBJECT.judged}
+    verdict = verdict_of(evidence_of(hits), "Table 2: LoRA of rank 16 is above LoRA of rank 64")
+    assert verdict.mark == UNTESTABLE
+    assert "A floor: LoRA of rank 64 did not leave the untouched backbone on law (" in verdict.why
+
+
 def test_accuracies_near_a_guess_are_no_result() -> None:
     low = {arm: (3.0 + place / 1000, 3.0, 3.0) for place, arm in enumerate(as_printed())}
     low[BACKBONE] = (2.0, 2.0, 2.0)

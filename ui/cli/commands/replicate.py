@@ -14,7 +14,7 @@ from ui.cli.listing import Column, lists
 from ui.cli.options import InProcess, Json, Wait, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
-from ui.cli.replication_jobs import SEEDS, SIZE, cards_of, domain_name, print_plans, spec_of, state_of, state_words
+from ui.cli.replication_jobs import SIZE, cards_of, domain_name, print_plans, spec_of, state_of, state_words
 from ui.cli.replication_reports import Keeping, files_of, findings_of, newest, overview
 from ui.errors import BadUsage
 from workbench.formatting.number_format import number
@@ -23,7 +23,7 @@ from workbench.kinds.replications.replicate import Replicate
 from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
 from workbench.kinds.replications.replicate_demix import ReplicateDemix
 from workbench.kinds.replications.replicate_mode import ReplicateMode
-from workbench.replications.sizes import SizeName
+from workbench.replications.sizes import SEEDS, SizeName
 
 if TYPE_CHECKING:
     from workbench.papers.forecast import Forecast

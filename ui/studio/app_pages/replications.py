@@ -45,7 +45,7 @@ from workbench.replications.charts import charts
 from workbench.replications.findings import summary
 from workbench.replications.forest import forest, forest_words
 from workbench.replications.report import claim_rows
-from workbench.replications.sizes import SizeName
+from workbench.replications.sizes import SEEDS, SizeName
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -71,7 +71,7 @@ def show() -> None:
             show_example_claims(paper)
     else:
         _show(choice)
-    st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
+    st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny`.")
 
 
 # the form -----------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def _show_form() -> str:
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
     )
     seeds = columns[1].number_input(
-        "Seeds", 1, 20, 2, key="replication.seeds", help="At least two, to see how much results differ."
+        "Seeds", 1, 20, SEEDS, key="replication.seeds", help="Five show how much results differ; fewer show it badly."
     )
     free = f"{paper.name}-{size}"
     name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free

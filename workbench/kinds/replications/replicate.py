@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from workbench.kinds.data.import_corpus import ImportCorpus
-from workbench.replications.sizes import Size, SizeName
+from workbench.replications.sizes import SEEDS, Size, SizeName
 from workbench.spec_base import LONGEST_STEM, MOST_LETTERS, Name, Spec
 
 
@@ -24,7 +24,9 @@ class Replicate(Spec):
         "small (a GPU) or smoke (seconds).",
     )
     budget: Size
-    seeds: int = Field(2, ge=1, le=20, description="Number of seeds; all is made once per seed, but MoDE's backbone.")
+    seeds: int = Field(
+        SEEDS, ge=1, le=20, description="Number of seeds; all is made once per seed, but MoDE's backbone."
+    )
     domains: list[Name] = Field(min_length=2, description="Training domains.")
     novel: list[Name] = Field(min_length=1, description="Novel domains.")
     imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import first.")

@@ -91,6 +91,7 @@ class CbtmSubject(Subject):
     """With the arms of its size."""
 
     size: CbtmSize
+    has_tasks: bool = False  # whether a folder of labelled tasks was given
 
     @property
     def runs(self) -> list[CbtmRun]:

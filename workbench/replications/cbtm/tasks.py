@@ -21,6 +21,7 @@ from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
 from workbench.replications.verdicts import (
     NEAR_CHANCE,
+    NO_SCORES,
     UNDECIDED,
     UNTESTABLE,
     Claim,
@@ -63,7 +64,7 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Varia
     sentence = f"{_words(evidence, better)} is right more often than {_words(evidence, other)}"
     claim = Claim(where, sentence, printed)
     if not evidence.measured.answers:
-        return untestable(claim, _NONE)
+        return untestable(claim, NO_SCORES if evidence.subject.has_tasks else _NONE)
     result = _difference(evidence, better, other)
     verdict = on_the_floor(is_above(claim, result, unit="percentage points"), _floor(evidence, better, other))
     if verdict.mark == UNTESTABLE:

@@ -180,9 +180,11 @@ def _leads_at_end(belief: Belief, own: int) -> bool:
 def _varied(evidence: DemixEvidence) -> Verdict:
     """The entropy of the mean posterior of a domain: domains are the sample, of novel ones and of training ones."""
     groups = (evidence.subject.novel, evidence.subject.domains)
+    if min(map(len, groups)) < 2:
+        return untestable(VARIED, "It needs two novel and two training domains at least.")
     beliefs = [[beliefs_on(evidence, domain) for domain in domains] for domains in groups]
-    if not all(each for group in beliefs for each in group) or min(map(len, beliefs)) < 2:
-        return untestable(VARIED, "It needs the posteriors of two novel and two training domains at least.")
+    if not all(each for group in beliefs for each in group):
+        return untestable(VARIED)
     seeds = range(min(len(each) for group in beliefs for each in group))
     novel_SD, training_SD = ([[_entropy(each[seed]) for each in group] for seed in seeds] for group in beliefs)
     by_seed = tuple(float(np.mean(one) - np.mean(other)) for one, other in zip(novel_SD, training_SD, strict=True))
@@ -211,6 +213,8 @@ def moved(belief: Belief) -> float | None:
 
 def _stable(evidence: DemixEvidence) -> Verdict:
     results = [[moved(one) for one in beliefs_on(evidence, domain)] for domain in evidence.subject.everywhere]
+    if not all(results) and evidence.subject.size.prior_blocks >= 2 * STABLE_AFTER:
+        return untestable(STABLE)
     complete = [[one <= SETTLED for one in each if one is not None] for each in results if each and None not in each]
     if len(complete) < 2:
         return untestable(STABLE, f"It needs {2 * STABLE_AFTER} blocks of held-out text in two domains at least.")

@@ -64,7 +64,17 @@ def where_it_holds(findings: Findings) -> str:
         compared = [_compared(name, [row for row in own if row["against"] == name]) for name in _RIVALS]
         if own:
             parts.append(f"On the {text} it has {'; '.join(compared)}.")
-    return " ".join(parts)
+    return " ".join([*parts, *_where_it_loses(rows)])
+
+
+def _where_it_loses(rows: Sequence[Row]) -> Iterator[str]:
+    """A caution with the numbers: where the reading surely has more perplexity."""
+    losing = []
+    for row in (one for one in rows if one["side"] == "more"):
+        numbers = f"{row['calibrated']:.2f} against {row['other']:.2f}"
+        losing.append(f"on the {row['text']}, {row['mode']} against {row['against']} ({numbers})")
+    if losing:
+        yield f"So it is not better everywhere; it loses {'; '.join(losing)}."
 
 
 def fitted_words(findings: Findings) -> str:

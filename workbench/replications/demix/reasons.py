@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workbench.replications.demix.growth import ADAPTING
@@ -10,14 +10,12 @@ from workbench.replications.demix.names import PAPER, Variant
 from workbench.replications.demix.orders import FULL_DATA, WORDS
 from workbench.replications.findings import Findings
 from workbench.replications.report import amount
-from workbench.replications.verdicts import REPRODUCED
+from workbench.replications.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
 
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """Possible reasons why a claim was not reproduced."""
     topics = claim.get("topics", ())  # reports of older versions have none
-    if FULL_DATA in topics:
-        yield tokens_of_an_expert(findings, claim["model"])
     if ADAPTING in topics:
         yield tokens_of_a_target(findings)
     if better := _other_readings(findings, claim):
@@ -44,14 +42,33 @@ def tokens_of_a_target(findings: Findings) -> str:
     )
 
 
-def tokens_of_an_expert(findings: Findings, method: Variant) -> str:
-    """The number of tokens an expert sees, compared with a model that sees all text."""
-    budget, num_domains = findings["budget"], len(findings["domains"])
-    total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
-    return (
-        f"Guess: few tokens. An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens; "
-        f"the feed-forward networks of {WORDS[method]} see all of it. {crossing_words(findings, method)}"
-    )
+def few_tokens(findings: Findings) -> Iterator[str]:
+    """One guess for all claims that failed against models whose feed-forward networks see all text."""
+    failed = {
+        number: claim["model"]
+        for number, claim in enumerate(findings["claims"], 1)
+        if FULL_DATA in claim.get("topics", ()) and claim["mark"] in (CONTRADICTED, UNDECIDED)
+    }
+    if failed:
+        methods: list[Variant] = list(dict.fromkeys(failed.values()))
+        numbers, models = _listed(map(str, failed)), _listed(WORDS[method] for method in methods)
+        crossings = " ".join(crossing_words(findings, method) for method in methods)
+        yield (
+            f"Guess: few tokens, for claim{'' if len(failed) == 1 else 's'} {numbers}. {_share_of_text(findings)}; the "
+            f"feed-forward networks of {models} see all of it. {crossings}"
+        )
+
+
+def _share_of_text(findings: Findings) -> str:
+    total = findings["budget"]["training_tokens"]
+    each = total // len(findings["domains"])
+    return f"An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens"
+
+
+def _listed(words: Iterable[str]) -> str:
+    """`1, 2 and 5`."""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def crossing_words(findings: Findings, method: Variant = "dense") -> str:

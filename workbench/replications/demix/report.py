@@ -10,7 +10,7 @@ from workbench.replications.demix.calibrated import where_it_holds
 from workbench.replications.demix.names import CODE, PAPER, READINGS
 from workbench.replications.demix.orders import WORDS
 from workbench.replications.demix.paper import STABLE_AFTER
-from workbench.replications.demix.reasons import crossing_words, reasons
+from workbench.replications.demix.reasons import crossing_words, few_tokens, reasons
 from workbench.replications.demix.specifications import paper_models
 from workbench.replications.findings import Findings
 from workbench.replications.report import (
@@ -38,7 +38,7 @@ def sections(findings: Findings) -> list[Section]:
         Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _history(findings), "curves"),
         *_tables(findings),
         *_pictures(findings),
-        failed(findings, reasons),
+        failed(findings, reasons, *few_tokens(findings)),
         intervals(findings, _HOW),
         circumstances(findings, _trainings(findings)),
     ]

@@ -8,7 +8,7 @@ from workbench.replications.findings import Row, interval_columns
 from workbench.replications.mode import arms, paper
 from workbench.replications.mode.evidence import ModeEvidence, on
 from workbench.replications.mode.names import Arm
-from workbench.replications.mode.orders import LORA_RANK, POINTS, floor, has_more
+from workbench.replications.mode.orders import POINTS, floor, has_more
 from workbench.replications.verdicts import Claim, Verdict, is_above, on_the_floor, untestable
 
 ALL = "all"
@@ -25,17 +25,16 @@ def _sequences(evidence: ModeEvidence) -> Iterator[Verdict]:
     amounts = list(mode)
     fewest = amounts[0]
     sentence = f"on {fewest} sequences LoRA is above MoDE on {target}"
-    claim = Claim("Figure 3", sentence, "up to ∼1k examples", topics=(LORA_RANK,))
+    claim = Claim("Figure 3", sentence, "up to ∼1k examples")
     yield has_more(evidence, claim, lora[fewest], mode[fewest], [target])
     sentence = f"on all sequences MoDE is above LoRA on {target}"
-    claim = Claim("Figure 3", sentence, paper.IN_FIGURE, topics=(LORA_RANK,))
+    claim = Claim("Figure 3", sentence, paper.IN_FIGURE)
     yield has_more(evidence, claim, mode[None], lora[None], [target])
     before = amounts[-2]
     claim = Claim(
         "Figure 3",
         f"from {before} sequences to all of them MoDE gains more than LoRA on {target}",
         "LoRA stops at about 1k",
-        topics=(LORA_RANK,),
     )
     gains = evidence.accuracies.estimate(
         [mode[None], mode[before], lora[None], lora[before]],

@@ -20,6 +20,7 @@ from workbench.replications.verdicts import (
 
 COMPARABLE = 0.5  # percentage points: what is “comparable” falls by less than this
 POINTS = "percentage points"
+_ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 # topics of claims
 LORA_RANK = "rank of LoRA"
 EXPERT_SIZE = "size of the expert"
@@ -75,22 +76,33 @@ def best_has_more(
 def floor(evidence: ModeEvidence, compared: Sequence[Arm], domains: Sequence[str]) -> str:
     """Why a comparison of these arms would be no result; empty where it is one.
 
-    An arm collapsed if it ended below the untouched backbone on what it was trained on. Accuracies near that of a guess
-    among all tokens say nothing if that of every arm is.
+    An arm is no better than untrained if it did not end above the untouched backbone on what it was trained on.
+    Accuracies near that of a guess among all tokens say nothing if that of every arm is.
     """
     accuracies = evidence.accuracies
-    for arm in compared:
-        trained = trained_on(arm, evidence.subject.targets)
-        own, untouched = (accuracies.value(one, trained) for one in (arm, BACKBONE))
-        if own is not None and untouched is not None and own < untouched:
-            numbers = f"{100 * own:.2f} against {100 * untouched:.2f} %"
-            return f"{arm} ended below the untouched backbone on {' and '.join(trained)} ({numbers})."
+    if untrained := next(filter(None, (_as_untrained(evidence, arm) for arm in compared)), ""):
+        return untrained
     values = [100 * one for arm in compared if (one := accuracies.value(arm, domains)) is not None]
     chance = 100 / evidence.subject.size.vocab_size
     if values and max(values) <= chance + NEAR_CHANCE:
         listed = " and ".join(f"{one:.1f}" for one in values)
         return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
     return ""
+
+
+def _as_untrained(evidence: ModeEvidence, arm: Arm) -> str:
+    """That an arm is not above the untouched backbone on what it was trained on; empty if it is, or is not known.
+
+    Early stopping restores the best weights, which may be those of the start: such an arm is the backbone itself.
+    """
+    trained = trained_on(arm, evidence.subject.targets)
+    own, untouched = (evidence.accuracies.value(one, trained) for one in (arm, BACKBONE))
+    if own is None or untouched is None or own > untouched + _ROUNDING:
+        return ""
+    words = (
+        "did not leave the untouched backbone" if own >= untouched - _ROUNDING else "ended below the untouched backbone"
+    )
+    return f"{arm} {words} on {' and '.join(trained)} ({100 * own:.2f} against {100 * untouched:.2f} %)."
 
 
 def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:

@@ -47,13 +47,12 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
         "Table 2",
         f"{own} retains more than {other}",
         _stand_ins(f"{first[1]} > {last[1]}", (16, 2048), (chosen, largest)),
-        topics=(LORA_RANK,),
     )
     yield has_more(evidence, claim, own, other, retained)
     if min(by_rank) < chosen:
         least = by_rank[min(by_rank)]
         printed = _stand_ins("48.76 > 48.64", (8, 16), (min(by_rank), chosen))
-        claim = Claim("Table 2", f"{least} retains more than {own}", printed, topics=(LORA_RANK,))
+        claim = Claim("Table 2", f"{least} retains more than {own}", printed)
         yield has_more(evidence, claim, least, own, retained)
 
 
@@ -69,10 +68,10 @@ def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
     target, retained = ([one] for one in evidence.subject.single)
     code, english = paper.TABLE_2[16]
     sentence = f"{more}, is above {own} on {target[0]}"
-    claim = Claim("Table 2", sentence, f"{paper.IN_FFN[0]} > {code}", topics=(LORA_RANK,))
+    claim = Claim("Table 2", sentence, f"{paper.IN_FFN[0]} > {code}")
     yield has_more(evidence, claim, more, own, target)
     sentence = f"{own} retains more than {more}"
-    claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}", topics=(LORA_RANK,))
+    claim = Claim("Table 2", sentence, f"{english} > {paper.IN_FFN[1]}")
     yield has_more(evidence, claim, own, more, retained)
 
 
@@ -140,7 +139,7 @@ def _parameters(evidence: ModeEvidence) -> Iterator[Verdict]:
     yield has_more(evidence, claim, most, least, target)
     paper_values = "77.51 > 76.51 (tables 3 and 2)"
     sentence = f"the best number of layers is above the best rank of LoRA on {target[0]}"
-    claim = Claim("Figure 3", sentence, paper_values, topics=(LORA_RANK,))
+    claim = Claim("Figure 3", sentence, paper_values)
     yield best_has_more(evidence, claim, _named(by_layers), _named(by_rank), target)
 
 
