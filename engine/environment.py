@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,13 +32,22 @@ class Environment:
 
     def changes(self, now: Environment) -> list[str]:
         """What is not as it was, such as `threads 2, now 1`."""
-        before, after = _flat(self), _flat(now)
-        names = dict.fromkeys([*before, *after])
-        return [
-            f"{name} {before.get(name, 'unknown')}, now {after.get(name, 'unknown')}"
-            for name in names
-            if before.get(name) != after.get(name)
-        ]
+        return differences(_flat(self), _flat(now))
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The values that are not as they were, such as `torch 2.12.1, now 2.13.0`."""
+    names = dict.fromkeys([*before, *after])
+    return [
+        f"{name} {before.get(name, 'unknown')}, now {after.get(name, 'unknown')}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def library_versions() -> dict[str, str]:
+    """The versions of the libraries that compute."""
+    return {name: version(name) for name in _LIBRARIES}
 
 
 def current_environment(device: str, processes: int) -> Environment:
@@ -49,7 +59,7 @@ def current_environment(device: str, processes: int) -> Environment:
         instructions=torch.backends.cpu.get_cpu_capability(),
         threads=torch.get_num_threads(),
         processes=processes,
-        versions={name: version(name) for name in _LIBRARIES},
+        versions=library_versions(),
     )
 
 

@@ -18,7 +18,8 @@ _MOST = 4
 class ClusteringCache:
     """The clusterings that were needed last, each counted as the bytes of its files: an embedder may be a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device  # where the model of an embedder computes
         self._clusterings: OrderedDict[_Key, tuple[Clustering, int]] = OrderedDict()
         self._lock = Lock()
 
@@ -26,7 +27,8 @@ class ClusteringCache:
         """A clustering, with the seed model that its embedder reads with, if any."""
         with self._lock:
             if (kept, seed) not in self._clusterings:
-                self._clusterings[kept, seed] = _open(kept, seed), _num_bytes(kept) + (_num_bytes(seed) if seed else 0)
+                num_bytes = _num_bytes(kept) + (_num_bytes(seed) if seed else 0)
+                self._clusterings[kept, seed] = _open(kept, seed, self._device), num_bytes
             self._clusterings.move_to_end((kept, seed))
             while len(self._clusterings) > _MOST:
                 self._clusterings.popitem(last=False)
@@ -37,10 +39,10 @@ class ClusteringCache:
         return sum(num_bytes for _, num_bytes in [*self._clusterings.values()])
 
 
-def _open(kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:
+def _open(kept: ArtifactRef, seed: ArtifactRef | None, device: str) -> Clustering:
     from engine.clusters.artifact import open_clustering  # here, because only clusters need scikit-learn
 
-    return open_clustering(kept, seed)
+    return open_clustering(kept, seed, device)
 
 
 def _num_bytes(kept: ArtifactRef) -> int:

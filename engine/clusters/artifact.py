@@ -80,14 +80,14 @@ class Clustering:
         self.embedder.save(folder / _EMBEDDER)
 
 
-def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None) -> Clustering:
+def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None, device: str = "cpu") -> Clustering:
     """Loads a clustering after its files were checked against the manifest."""
     artifact.check()
-    return load_clustering(artifact.folder, seed)
+    return load_clustering(artifact.folder, seed, device)
 
 
-def load_clustering(folder: Path, seed: ArtifactRef | None = None) -> Clustering:
-    """Loads a clustering; `seed` is the model of a hidden-state embedder, whose files are checked."""
+def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str = "cpu") -> Clustering:
+    """Loads a clustering; `seed` is the model of a hidden-state embedder on `device`, whose files are checked."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         tensors = load_file(folder / _TENSORS)
@@ -99,7 +99,7 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None) -> Clustering
         raise DamagedFile(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
     if seed is not None:
         seed.check()
-    embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None)
+    embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None, device)
     if embedder.sha256 != card["embedder_sha256"]:
         raise DamagedFile(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."

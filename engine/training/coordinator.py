@@ -2,7 +2,7 @@
 
 torchrun on each node, and each process, holds a connection. It carries the events of the first process, the answers to
 them, and why a process failed. When it closes, its process ends: so none outlives the parent. Who connects names the
-token of this training.
+token of this training, and must have the same torch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class Coordinator:
             return False
         is_ours = is_ours and not any((other.role, other.number) == (role, number) for other in self._connections)
         if is_ours:
+            _require_same_torch(hello)
             one.role, one.number = role, number
             self._endpoint = hello.get("endpoint") or self._endpoint
             self._send_endpoint()
@@ -144,6 +146,19 @@ def _listen(address: str) -> socket.socket:
             f"This machine cannot listen at {address}, where the nodes would reach it: {error.strerror}.",
             NextStep.LISTEN_ELSEWHERE,
         ) from None
+
+
+def _require_same_torch(hello: dict[str, Any]) -> None:
+    """Raises TrainingError for a process with another release of torch than this one: it would compute other bits.
+
+    The build, such as +cpu, may be another: a machine without a GPU may drive those that have some.
+    """
+    own, theirs = version("torch"), str(hello.get("torch", "of an unknown version"))
+    if theirs.partition("+")[0] != own.partition("+")[0]:
+        raise TrainingError(
+            f"{hello.get('host', 'A machine')} has torch {theirs}, but the worker of this training has torch {own}.",
+            "Install the same version on all machines.",
+        )
 
 
 def keep_alive(connected: socket.socket) -> None:

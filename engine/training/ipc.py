@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -93,8 +94,15 @@ class ParentConnection:
         return str(self._socket.getsockname()[0])
 
     def introduce(self, role: str, number: int, endpoint: str = "") -> None:
-        """Names this process, and where it listens."""
-        hello = {"token": self._token, "role": role, "number": number, "endpoint": endpoint}
+        """Names this process, its machine and version of torch, and where it listens."""
+        hello = {
+            "token": self._token,
+            "role": role,
+            "number": number,
+            "endpoint": endpoint,
+            "host": socket.gethostname(),
+            "torch": version("torch"),
+        }
         self._socket.sendall(json.dumps(hello).encode() + b"\n")
         Thread(target=self._receive, name="parent", daemon=True).start()
 

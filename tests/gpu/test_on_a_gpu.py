@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
+from engine.clusters.embedders.hidden_states import embedder_of
 from engine.config import LoraConfig, ModelConfig, SamplingConfig, TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Note, Step, Token
@@ -343,14 +343,18 @@ def test_what_was_trained_on_the_device_is_kept_in_files_that_say_the_same_on_a_
             torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_vectors_of_documents_are_those_of_the_cpu(tokenizer: Any) -> None:
+def test_vectors_of_documents_are_those_of_the_cpu(tokenizer: Any, tmp_path: Path) -> None:
     shape = ModelConfig(num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
     texts = ["the court held", "def main(): return 0", "statute " * 40, ""]
-    vectors: list[Any] = []
-    for device in (CPU, GPU):
-        lm = fresh_model(shape, tokenizer.vocab_size, seed=7).to(device)
-        vectors.append(HiddenStateEmbedder(lm, tokenizer).embed(texts).vectors_ND)
-    np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-4, rtol=1e-4)
+    fresh_model(shape, tokenizer.vocab_size, seed=7).save_pretrained(tmp_path)
+    tokenizer.save(tmp_path)
+    on_cpu, on_gpu = (embedder_of(tmp_path, 64, device) for device in ("cpu", "auto"))
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    vectors_ND = on_gpu.embed(texts).vectors_ND
+    assert torch.cuda.max_memory_allocated() > held > 0  # computed there
+    np.testing.assert_allclose(vectors_ND, on_cpu.embed(texts).vectors_ND, atol=1e-4, rtol=1e-4)
+    assert on_gpu.sha256 == on_cpu.sha256
 
 
 def test_the_device_is_chosen_by_itself() -> None:

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from engine.clusters.documents import ClusteredDocuments, load_documents
+from engine.clusters.embedders import hidden_states
 from engine.clusters.sources import hex_of
+from engine.device import choose_device
 from jobs.attempt.attempt import run_here
 from jobs.kinds.clusters import cluster_part
 from jobs.plans.clusterings import submit_find
@@ -205,10 +207,15 @@ def test_the_ablations_are_made_by_the_same_job(imported: Do, method: str) -> No
     assert shared > 0.9 if method == "unbalanced" else shared < 0.2
 
 
-def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(imported: Do) -> None:
+def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(
+    imported: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
     imported({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
+    chosen: list[str] = []
+    monkeypatch.setattr(hidden_states, "choose_device", lambda name: chosen.append(name) or choose_device("cpu"))
     job = imported({**FIND, "embedder": "hidden_states", "seed_model": "seed", "max_tokens": 32})
     assert job.state == "done", job.error
+    assert chosen[:2] == ["auto"] * 2  # that of the settings, for the fit, and the documents' clusters
     card, _ = outcome()
     assert (card.seed, card.config["embedder"]["kind"]) == ("seed", "hidden_states")
     assert all(len(one.terms) > 5 for one in card.clusters)

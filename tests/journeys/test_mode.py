@@ -252,7 +252,9 @@ def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
 @pytest.mark.parametrize("job_spec", [STAGE_ONE, STAGE_TWO], ids=["alone", "together"])
 def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, job_spec) -> None:  # L17
     done(moded({**job_spec, "name": "whole"}))
-    done(resumed(paused_at({**job_spec, "name": "cut"}, 17)))
+    job_id = paused_at({**job_spec, "name": "cut"}, 17)
+    assert (get_settings().jobs_folder / job_id / "work" / "versions.json").exists()
+    done(resumed(job_id))
     suffix = "court" if job_spec is STAGE_ONE else "composed"
     assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
     assert math.isclose(*(card_of(f"{name}/{suffix}").metrics["dev_perplexity"] for name in ("whole", "cut")))

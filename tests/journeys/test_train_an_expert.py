@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from engine.events import Step
+from engine.events import Note, Step
 from engine.files import verify_folder
 from jobs.attempt.attempt import run_here
+from jobs.kinds.shared import resume_guard
 from jobs.queue.submit import run_now, submit, wait
 from workbench.analysis import perplexity_tables, scores
 from workbench.errors import BadSpec
@@ -207,7 +209,9 @@ def test_what_only_the_work_can_know_ends_it_with_words_and_leaves_nothing(train
         assert [expert.name for expert in experts.list_experts(session)] == before
 
 
-def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_joined(trained: Do, home: Path) -> None:
+def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_joined(
+    trained: Do, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id, events = run_now({**NEW, "training": {**NEW["training"], "num_steps": 60}})
     for event in events:
         if isinstance(event, Step) and event.step == 6:
@@ -220,7 +224,9 @@ def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_jo
     with transaction() as session:
         experts.rename(session, "small/court", "small/assizes")
         jobs.resume(session, job_id)
-    list(run_here(job_id))
+    monkeypatch.setattr(resume_guard, "_versions", lambda: {"torch": "9.9"})  # as a worker that was set up anew
+    notes = [event.sentence for event in run_here(job_id) if isinstance(event, Note)]
+    assert any(re.search(r"other versions than it began with.*: torch \S+, now 9\.9", note) for note in notes)
     with reading() as session:
         card = jobs.get_job(session, job_id)
         sailor = experts.get_expert(session, "sailor")

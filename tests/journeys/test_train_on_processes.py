@@ -46,7 +46,12 @@ def test_a_job_on_two_processes_makes_the_experts_that_one_process_makes(
             break
     events.close()  # type: ignore[attr-defined]
     work = home / "jobs" / job_id / "work"
-    assert {path.name for path in work.iterdir()} == {"sources.json", "step-00000005", "throughput.json"}
+    assert {path.name for path in work.iterdir()} == {
+        "sources.json",
+        "step-00000005",
+        "throughput.json",
+        "versions.json",
+    }
     assert not processes_in(work)
     with transaction() as session:
         assert jobs.get_job(session, job_id).state == "paused"

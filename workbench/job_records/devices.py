@@ -54,7 +54,7 @@ def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNee
         # Slurm leases GPUs itself.
         return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True)
     spread = max(1, settings.processes) if described.uses_processes else 1
-    return DeviceNeed(spread if described.uses_gpu else 0)
+    return DeviceNeed(spread if described.computes_on_gpu(spec) else 0)
 
 
 # a worker's side ----------------------------------------------------------------------------------

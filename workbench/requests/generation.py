@@ -310,7 +310,7 @@ class Host:
         from engine.loading.model_cache import ModelCache
 
         self._drafts = DraftCount()
-        self._clusterings = ClusteringCache()
+        self._clusterings = ClusteringCache(device)
         self._cache = ModelCache(cache_bytes, choose_device(device), precision, self._other_bytes)
         self._stream_bytes = CacheBytes(cache_bytes, self._shrink)
         self._passes: SharedPasses | None = None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
+from engine.device import choose_device
 from engine.errors import DamagedFile, ModelError
 from engine.models.families import load_model, max_positions
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -80,7 +81,12 @@ class HiddenStateEmbedder(Embedder[str]):
             yield (states_NTD.sum(1) / mask_NT.sum(1, keepdim=True)).numpy()
 
 
-def load_hidden_states(folder: Path, seed: Path | None) -> HiddenStateEmbedder:
+def embedder_of(seed: Path, max_tokens: int, device: str = "cpu") -> HiddenStateEmbedder:
+    """The embedder that reads with the model in `seed`, on the device of this name."""
+    return HiddenStateEmbedder(load_model(seed).to(choose_device(device)), load_tokenizer(seed), max_tokens)
+
+
+def load_hidden_states(folder: Path, seed: Path | None, device: str = "cpu") -> HiddenStateEmbedder:
     """Loads the embedder with its model from `seed`; raises ModelError without a seed."""
     card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
     if seed is None:
@@ -88,7 +94,7 @@ def load_hidden_states(folder: Path, seed: Path | None) -> HiddenStateEmbedder:
             "The clustering needs the seed model whose hidden states embed its documents.",
             "Name the seed that the clustering was made with.",
         )
-    embedder = HiddenStateEmbedder(load_model(seed), load_tokenizer(seed), card["max_tokens"])
+    embedder = embedder_of(seed, card["max_tokens"], device)
     if embedder.sha256 != card["sha256"]:
         raise DamagedFile(
             f"The model in {seed} is not the one that the clusters in {folder} were fitted with.",

@@ -106,7 +106,7 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
     tokenizer = load_tokenizer(inputs.plan.base.folder)
     prompt_sets = list(_prompt_sets(spec, inputs, tasks, tokenizer))
     folders = yield from _score(work, inputs, prompt_sets)
-    nearness = _Nearness(inputs.plan, tokenizer)
+    nearness = _Nearness(inputs.plan, tokenizer, work.settings.device)
     measured = []
     for number, one in enumerate(prompt_sets):
         measured.append(_measure(spec, inputs, one, folders, nearness))
@@ -215,12 +215,12 @@ def _fill(
 class _Nearness:
     """Cluster routing: Eq. 3 on full prompts (demonstrations and example); None without clusters."""
 
-    def __init__(self, planned: GenerationPlan, tokenizer: Tokenizer) -> None:
+    def __init__(self, planned: GenerationPlan, tokenizer: Tokenizer, device: str) -> None:
         self._plan, self._tokenizer = planned, tokenizer
         self._clusters, self._clustering = planned.clusters, None
         if planned.route is not None and self._clusters is not None and isinstance(planned.gate, DistanceConfig):
             self._config: DistanceConfig = planned.gate
-            self._clustering = open_clustering(planned.route.clustering, planned.route.seed)
+            self._clustering = open_clustering(planned.route.clustering, planned.route.seed, device)
 
     def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
         """The squared distances [E, N] of prompts to each expert's cluster."""

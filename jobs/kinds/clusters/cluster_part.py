@@ -20,16 +20,14 @@ from engine.clusters.assignment import place
 from engine.clusters.cutting import cut_documents
 from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
 from engine.clusters.embedders.base import AnyEmbedder
-from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
+from engine.clusters.embedders.hidden_states import embedder_of
 from engine.clusters.fitting import fit, require_enough
 from engine.clusters.sources import draw, read_shard, training_ids, write_sample
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
-from engine.models.families import load_model
 from engine.text.split import count_documents
 from engine.text.split_names import SPLITS
-from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import cached_artifact
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
@@ -136,7 +134,7 @@ def fitted(work: Work, inputs: Inputs) -> Generator[Event, None, Path]:
         require_enough(len(ids_N), spec.num_clusters)
         sample = work.folder / "sample.parquet"
         yield from write_sample(folders, draw(ids_N, spec.sample_size, spec.seed), sample)
-        clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs))
+        clusters = yield from fit(sample, spec.words, spec.clusters, _reader(inputs, work.settings.device))
         clusters.save(folder)
 
     return (yield from cached_artifact(work, inputs.key(None), artifact_kinds.CLUSTERING_PART, fill))
@@ -150,7 +148,7 @@ def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Pat
     fit_folder = yield from fitted(work, inputs)
 
     def fill(folder: Path) -> Iterator[Event]:
-        clustering = load_clustering(fit_folder, inputs.seed)
+        clustering = load_clustering(fit_folder, inputs.seed, work.settings.device)
         documents_of_shard = read_shard(inputs.folders(), shard, inputs.num_shards)
         map_share = inputs.spec.map_size / inputs.num_documents
         documents, mapped = yield from place(
@@ -175,9 +173,8 @@ def forget_parts(session: Session, inputs: Inputs) -> None:
             session.delete(row)
 
 
-def _reader(inputs: Inputs) -> AnyEmbedder | None:
+def _reader(inputs: Inputs, device: str) -> AnyEmbedder | None:
     if inputs.seed is None:
         return None
     inputs.seed.check()
-    folder = inputs.seed.folder
-    return HiddenStateEmbedder(load_model(folder), load_tokenizer(folder), inputs.spec.max_tokens)
+    return embedder_of(inputs.seed.folder, inputs.spec.max_tokens, device)

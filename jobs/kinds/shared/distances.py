@@ -40,7 +40,7 @@ def measure_missing(
         return 0
     base.check()
     tokenizer = load_tokenizer(base.folder)
-    clustering = open_clustering(route.clustering, route.seed)
+    clustering = open_clustering(route.clustering, route.seed, work.settings.device)
     texts = texts if domains else [domain for domain in texts if can_show(base.folder, domain)]
     for domain in texts:
         packed = yield from pack(work, domain, tokenizer, base.folder, block_size)

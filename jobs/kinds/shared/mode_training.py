@@ -29,6 +29,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
+from jobs.kinds.shared.resume_guard import note_versions
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_mode import TrainMode
@@ -51,6 +52,7 @@ def train_parts(
 
     Trains on equal samples of these domains. Each evaluation also measures the domains to retain.
     """
+    yield from note_versions(work)
     packed = yield from _pack(work, domains, expert_set, tokenizer, config.block_size)
     data = TrainingData(packed, (yield from _pack(work, retained, expert_set, tokenizer, config.block_size)), config)
     num_processes = yield from _choose_processes(work, len(expert_set.experts))

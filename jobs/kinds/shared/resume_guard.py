@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
+from engine.environment import differences, library_versions
 from engine.errors import TrainingError
+from engine.events import Note
 from engine.files import new_file
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles
@@ -38,3 +41,17 @@ def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str
     for what, sha256 in now.items():
         if stored.get(what) != sha256:
             raise TrainingError(f"The {what} has changed since this training started.", "Start a new job.")
+
+
+def note_versions(work: Work) -> Iterator[Note]:
+    """Writes the versions that a training begins with. A later attempt that has others yields which, as a note."""
+    now, before = _versions(), read_inputs(work, "versions")
+    if before is None:
+        write_inputs(work, "versions", now)
+    elif changes := differences(before, now):
+        what = "; ".join(changes)
+        yield Note(f"The training goes on with other versions than it began with, so its bits may differ: {what}.")
+
+
+def _versions() -> dict[str, str]:
+    return {**library_versions(), "expert-workbench": version("expert-workbench")}

@@ -91,7 +91,7 @@ def _measure(
     """The distances of each text to the gate's clusters; empty for a gate without clusters."""
     distances: dict[str, Distances] = {}
     if mixture.route is not None:
-        clustering = open_clustering(mixture.route.clustering, mixture.route.seed)
+        clustering = open_clustering(mixture.route.clustering, mixture.route.seed, work.settings.device)
         for number, (name, text) in enumerate(texts.items()):
             folder = work.folder / f"distances-{number}"
             folder.mkdir(exist_ok=True)

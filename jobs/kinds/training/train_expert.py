@@ -29,7 +29,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
-from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -70,6 +70,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     with work.reading() as session:
         inputs = _read(session, work, spec)
     require_same(work, [inputs.domain])
+    yield from note_versions(work)
     inputs.parents[0].base.check()
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
     folder = yield from pack(work, inputs.domain, tokenizer, inputs.parents[0].base.folder, spec.training.block_size)

@@ -33,7 +33,7 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
-from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import stable_id
 from jobs.kinds.shared.stored_base import store_base
@@ -63,6 +63,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     inputs.seed.check()
     read = [domain for domains in inputs.experts.values() for domain in domains]
     require_same(work, read, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
+    yield from note_versions(work)
     tokenizer = load_tokenizer(inputs.seed.folder)
     packed = []
     for name, domains in inputs.experts.items():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
+from transformers import PreTrainedModel
 
 from engine.clusters.config import TfidfConfig
 from engine.clusters.embedders.base import AnyEmbedder
@@ -216,6 +218,18 @@ def test_hidden_states_need_the_very_model_they_were_made_with(seed: Path, tmp_p
     train_tokenizer(TEXTS, 300).save(other)
     with pytest.raises(DamagedFile, match="is not the one"):
         load_embedder(tmp_path, other)
+
+
+def test_the_model_of_hidden_states_computes_on_the_requested_device(
+    seed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden_states(seed).save(tmp_path)
+    placed: list[Any] = []
+    monkeypatch.setattr("engine.clusters.embedders.hidden_states.choose_device", lambda name: f"chosen for {name}")
+    monkeypatch.setattr(PreTrainedModel, "to", lambda model, device: placed.append(device) or model)
+    load_embedder(tmp_path, seed, "cuda:1")
+    load_embedder(tmp_path, seed)
+    assert placed == ["chosen for cuda:1", "chosen for cpu"]
 
 
 def test_hidden_states_are_the_mean_of_the_last_layer(seed: Path) -> None:

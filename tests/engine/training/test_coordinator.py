@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ def served(coordinator: Coordinator) -> list[bytes]:
 def introduce(coordinator: Coordinator, role: str, number: int, endpoint: str = "") -> socket.socket:
     connected = connect(coordinator)
     hello = {"token": coordinator.token, "role": role, "number": number, "endpoint": endpoint}
+    hello["torch"] = version("torch")
     connected.sendall(json.dumps(hello).encode() + b"\n")
     served(coordinator)
     return connected
@@ -63,6 +66,22 @@ def test_all_nodes_get_the_address_of_the_first_when_each_is_there() -> None:
     assert again.recv(1) == b""
     second = introduce(coordinator, "node", 1)
     assert first.recv(20) == second.recv(20) == b"127.0.0.1:99\n"
+    coordinator.close()
+
+
+def test_a_machine_with_another_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator(2, "127.0.0.1")
+    launch = Launch("worker", [1, 1], coordinator.address, coordinator.token, 0, "cpu", {}, ["", ""])
+    ParentConnection(launch, lambda: None).introduce("node", 0)
+    assert served(coordinator) == []
+    own = version("torch")
+    monkeypatch.setattr("engine.training.ipc.version", lambda _: f"{own.partition('+')[0]}+another_build")
+    ParentConnection(launch, lambda: None).introduce("rank", 0)
+    assert served(coordinator) == []
+    monkeypatch.setattr("engine.training.ipc.version", lambda _: "2.0.1")
+    ParentConnection(launch, lambda: None).introduce("node", 1)
+    with pytest.raises(TrainingError, match=rf" has torch 2\.0\.1, but .* has torch {re.escape(own)}\. "):
+        served(coordinator)
     coordinator.close()
 
 

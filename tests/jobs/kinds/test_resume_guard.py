@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from engine.errors import TrainingError
-from jobs.kinds.shared.resume_guard import require_same
+from engine.events import Note
+from jobs.kinds.shared import resume_guard
+from jobs.kinds.shared.resume_guard import note_versions, require_same
 from jobs.kinds.shared.tokens import DomainFiles
 
 
@@ -25,3 +27,17 @@ def test_a_later_attempt_reads_what_the_first_one_read(tmp_path: Path) -> None:
         require_same(work, [domain("b")], {"seed model “s”": "1"})
     with pytest.raises(TrainingError, match="seed model “s” has changed"):
         require_same(work, [domain("a")], {"seed model “s”": "2"})
+
+
+def test_a_later_attempt_with_another_torch_notes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work: Any = SimpleNamespace(folder=tmp_path)
+    assert list(note_versions(work)) == []
+    assert list(note_versions(work)) == []
+    began = resume_guard._versions()
+    assert {"torch", "transformers", "expert-workbench"} <= set(began)
+    monkeypatch.setattr(resume_guard, "_versions", lambda: {**began, "torch": "9.9"})
+    note = (
+        "The training goes on with other versions than it began with, so its bits may differ: "
+        f"torch {began['torch']}, now 9.9."
+    )
+    assert list(note_versions(work)) == [Note(note)]

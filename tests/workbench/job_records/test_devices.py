@@ -15,6 +15,8 @@ from workbench.errors import DevicesBusy
 from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.clusters.cluster_part import ClusterPart
+from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
@@ -170,6 +172,9 @@ def test_what_a_job_takes_is_what_its_spec_requires_or_what_its_kind_needs() -> 
     assert need(TrainMode(name="m", seed_model="s", domains=["law"]), processes=4) == (4, False)
     assert need(joint.model_copy(update={"num_gpus": 2}), processes=4) == (2, True)
     assert need(MakeSeed(name="s", domains=["law"])) == (0, False)
+    for clustering in (FindClusters, ClusterPart):
+        assert need(clustering(name="c")) == (0, False)
+        assert need(clustering(name="c", embedder="hidden_states", seed_model="s"), processes=4) == (1, False)
     assert devices.need_of("not installed", {}, Settings()) == DeviceNeed()
 
 

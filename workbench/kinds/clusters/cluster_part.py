@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workbench.kinds.clusters.clustering_spec import ClusteringSpec
+from workbench.kinds.clusters.clustering_spec import ClusteringSpec, embeds_with_model
 from workbench.kinds.kind import Kind, named, no_path, nothing
 
 
@@ -23,4 +23,5 @@ KIND = Kind(
     creates=nothing,
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
     reads=no_path,
+    uses_gpu=embeds_with_model,
 )

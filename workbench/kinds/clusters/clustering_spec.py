@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -17,6 +18,11 @@ def _config_field(config: type[Any], name: str) -> Any:
     field = next(field for field in fields(config) if field.name == name)
     marks = ("title", "description", "ge", "gt", "le", "lt")
     return Field(field.default, **{mark: field.metadata[mark] for mark in marks if mark in field.metadata})
+
+
+def embeds_with_model(spec: Mapping[str, Any]) -> bool:
+    """Whether a job with this stored spec embeds documents with a language model."""
+    return spec.get("embedder") == "hidden_states"
 
 
 class ClusteringSpec(Spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.kinds.clusters.clustering_spec import ClusteringSpec
+from workbench.kinds.clusters.clustering_spec import ClusteringSpec, embeds_with_model
 from workbench.kinds.kind import Kind, named, no_path
 
 
@@ -20,5 +20,6 @@ KIND = Kind(
     creates=lambda spec: named("clustering", spec.name),
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
     reads=no_path,
+    uses_gpu=embeds_with_model,
     empty_means_all_domains=True,
 )
