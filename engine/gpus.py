@@ -32,13 +32,16 @@ def has_driver() -> bool:
     return any(Path(driver).exists() for driver in _DRIVERS)
 
 
-def find_gpus() -> list[Gpu]:
-    """The GPUs that this process may use, in their order; another process asks torch. Empty without a driver."""
+def find_gpus(visible: str | None = None) -> list[Gpu]:
+    """The GPUs that this process may use, in their order; another process asks torch. Empty without a driver.
+
+    `visible` is another value of CUDA_VISIBLE_DEVICES for that process.
+    """
     if not has_driver():
         return []
-    command = python_command("engine.gpus")
+    command, environment = python_command("engine.gpus"), {**os.environ, **({VISIBLE: visible} if visible else {})}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment)
         fault = done.stderr if done.returncode else ""
     except subprocess.TimeoutExpired as error:
         fault = str(error)

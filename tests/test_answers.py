@@ -70,6 +70,7 @@ FREE_FORM = {
         "workbench.specs:parse_as",
         "workbench.specs:parse_spec",
         "workbench.specs:paths_read",
+        "workbench.specs:unreadable_reason",
     },
     "findings of a kind of report, stored on users' disks": {
         "workbench.analysis.changes.removal:verdict",

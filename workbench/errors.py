@@ -14,7 +14,8 @@ WorkbenchError
 │   └── RegistryUnavailable  the database does not answer; retrying may help
 ├── JobError         a job in the wrong state for an operation
 │   ├── LeaseLost    another worker holds the job; nothing may be written
-│   └── DevicesBusy  too few GPUs of the worker are free for the job
+│   ├── DevicesBusy  too few GPUs of the worker are free for the job
+│   └── LostGpu      a GPU that the job has leased is not there any more
 └── StorageError     artifacts that cannot be stored or read
     ├── RegistryMismatch  the artifacts belong to another registry; nothing was removed
     ├── DiskFull     the disk is full; nothing was destroyed
@@ -159,6 +160,10 @@ class DevicesBusy(JobError):
             f"The job needs {needed} GPU{'s' if needed > 1 else ''} of this machine, but {free} are free.",
             "It starts when others have ended.",
         )
+
+
+class LostGpu(JobError):
+    """A GPU that the job has leased is not there any more."""
 
 
 class StorageError(WorkbenchError):

@@ -9,6 +9,7 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -34,6 +35,14 @@ def _listed(names: str) -> list[str]:
 def _is_ip(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_valid_port(url: str) -> bool:
+    try:
+        _ = urlsplit(url).port
     except ValueError:
         return False
     return True
@@ -196,6 +205,41 @@ class Settings(BaseSettings):
         if store and not _STORE.fullmatch(store):
             raise ValueError("must be s3://BUCKET/PREFIX or file:///FOLDER, without credentials or options")
         return store.rstrip("/")
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_database(cls, url: str) -> str:
+        """Refuses other databases. URLs may hold passwords: no message shows more than the scheme."""
+        if not url:
+            return url
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+
+        try:
+            scheme = make_url(url).get_backend_name()
+        except (ArgumentError, ValueError):  # the latter for a port
+            raise ValueError("must be a URL such as postgresql://user@host/name, but is none") from None
+        if scheme not in ("postgresql", "sqlite"):
+            raise ValueError(f"must begin with postgresql:// or sqlite://, but begins with “{scheme}://”")
+        return url
+
+    @field_validator("broker_url")
+    @classmethod
+    def _is_broker(cls, urls: str) -> str:
+        """Refuses what Celery cannot connect to; no message shows more than the scheme."""
+        from kombu.transport import TRANSPORT_ALIASES  # only where there is a broker
+
+        for url in filter(None, urls.split(";")):
+            scheme, separator, _ = url.partition("://")
+            if not separator:
+                raise ValueError("must be a URL such as redis://localhost:6379/0, but has no “://”")
+            if scheme.partition("+")[0] not in TRANSPORT_ALIASES:
+                raise ValueError(
+                    f"must be the URL of a Celery broker, such as redis://…, but begins with “{scheme}://”"
+                )
+            if not _has_valid_port(url):
+                raise ValueError("must have a number from 0 to 65535 as its port, but has another text")
+        return urls
 
     @field_validator("remote_shell", "slurm_options")
     @classmethod

@@ -24,6 +24,16 @@ def parse_spec(data: dict[str, Any]) -> Any:
     return parse_as(kind_named(data.get("kind")).spec, data)
 
 
+def unreadable_reason(data: dict[str, Any]) -> str:
+    """Why a queued job with this spec waits for another worker, as a sentence; empty if this version can read it."""
+    try:
+        parse_spec(data)
+    except BadSpec as bad:
+        fault = bad.complaints[0].partition(";")[0].rstrip(".")  # without the list of all kinds
+        return f"Waits for a newer worker, or one with its plug-in: its spec cannot be read here ({fault})."
+    return ""
+
+
 def paths_read(data: dict[str, Any]) -> list[str]:
     """The local file or folder that a job with this spec reads, if any.
 

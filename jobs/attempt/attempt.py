@@ -17,6 +17,7 @@ from engine.events import Event, Note, Saved, Saving
 from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.leased_gpus import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.load_runner import load_runner
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
@@ -198,6 +199,7 @@ def _drive(
     """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(with_uploads_here(rows.get_job(session, work.job_id).spec, work.settings))
+    require_leased_gpus(work)
     yield from _restored(work)
     with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import LostNode, Problem, code_of, is_out_of_memory
-from workbench.errors import DiskFull, StoreFailed
+from workbench.errors import DiskFull, LostGpu, StoreFailed
 from workbench.job_states import Ending
 from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
@@ -16,6 +16,10 @@ from workbench.store.storage import disk_full, is_full_disk
 SMALLER = (
     "Resume the job when memory is free: it continues from its last checkpoint. Or submit it again with less: for a "
     "training with activation_checkpointing, fewer sequences_per_domain, a smaller block_size or a smaller model."
+)
+CHECK_GPU = (
+    "The GPU or its driver may have failed: check it with nvidia-smi, then retry the job. If it fails again, report "
+    "the error with the log {log}."
 )
 PERMIT = "Check its permissions and its disk, then retry the job: it continues from its last checkpoint."
 RESUME = "Free some space, then resume the job: it continues from its last checkpoint."
@@ -49,6 +53,10 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         return Outcome("failed", f"{error.filename or folder} cannot be used: {error.strerror}.", PERMIT)
     if is_out_of_memory(error):
         return Outcome("paused", f"There is not enough memory ({_first_line(error)}).", SMALLER)
+    if _is_of_gpu(error):
+        return Outcome("failed", f"A GPU reported an error ({_first_line(error)}).", CHECK_GPU.format(log=log))
+    if isinstance(error, LostGpu):
+        return Outcome("queued", str(error), attempt_counts=False)
     if isinstance(error, LostNode):
         return Outcome("queued", error.problem)
     if isinstance(error, Problem):
@@ -59,6 +67,12 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
         f"The job raised an unexpected error: {type(error).__name__}: {_first_line(error)}",
         f"The traceback is in the log {log}. Try again, or report the error with this log.",
     )
+
+
+def _is_of_gpu(error: Exception) -> bool:
+    """Whether CUDA reports that a computation failed. By name: this must not import torch."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return "AcceleratorError" in names or (isinstance(error, RuntimeError) and "CUDA error" in str(error))
 
 
 def _first_line(error: Exception) -> str:

@@ -38,6 +38,9 @@ WAITING = "waiting for another probe"
 _one_at_a_time = Lock()  # two would slow each other down
 
 
+Changes = dict[str, int | bool]  # options of a training and their new values
+
+
 @dataclass(frozen=True)
 class End:
     """How a probe ended: with what it measured, or with a problem."""
@@ -73,7 +76,7 @@ def forecast(
         limits = limits or limits_now(settings)
         end = yield from _placed_end(spec, settings, limits, places, until)
         misfit = _misfit(end, limits)
-        nearest: dict[str, int] = {}
+        nearest: Changes = {}
         if misfit and _lacks_memory(end, limits):
             nearest = yield from _nearest(spec, probe.smaller, end, settings, limits, places, until)
     finally:
@@ -280,16 +283,17 @@ def _of_gpu(measured: Measured) -> tuple[int, int]:
 
 def _nearest(
     spec: Spec, smaller: Sequence[Spec], end: End, settings: Settings, limits: Limits, places: Places, until: float
-) -> Generator[str, None, dict[str, int]]:
+) -> Generator[str, None, Changes]:
     """The options of the first smaller job that fits; empty where none does before the time is over.
 
-    Those that must take more than is free, if only their activations shrink, are not probed.
+    Those that must take more than is free, if only their activations shrink, are not probed. A probe may also fail: not
+    every model can checkpoint activations.
     """
     for one in smaller:
         if end.measured is not None and _least(end.measured, spec, one) > limits.memory_bytes:
             continue
         tried = yield from _placed_end(one, settings, limits, places, until)
-        if tried.measured is None and not tried.lacks:
+        if tried.measured is None and time.monotonic() > until:
             break
         if tried.measured is not None and not _misfit(tried, limits):
             return _changes(spec, one)
@@ -302,20 +306,21 @@ def _least(measured: Measured, spec: Any, smaller: Any) -> float:
     def at_a_time(one: Any) -> int:
         return int(one.training.sequences_per_domain * one.training.block_size)
 
-    share = at_a_time(smaller) / at_a_time(spec)
+    keeps_none = smaller.training.activation_checkpointing and not spec.training.activation_checkpointing
+    share = 0 if keeps_none else at_a_time(smaller) / at_a_time(spec)
     return measured.peak_bytes - measured.memory.rest * (1 - share)
 
 
-def _changes(spec: Any, smaller: Any) -> dict[str, int]:
+def _changes(spec: Any, smaller: Any) -> Changes:
     before, after = asdict(spec.training), asdict(smaller.training)
     return {name: value for name, value in after.items() if value != before[name]}
 
 
-def _next_step(end: End, misfit: str, nearest: dict[str, int], limits: Limits) -> str:
+def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
     if not misfit:
         return end.next_step
     if nearest:
-        options = ", ".join(f"{name} {value}" for name, value in nearest.items())
+        options = ", ".join(name if value is True else f"{name} {value}" for name, value in nearest.items())
         return f"It fits with {options}."
     if not _lacks_memory(end, limits):
         return "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,18 +10,19 @@ from contextlib import contextmanager
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from jobs.uploads import is_elsewhere
+from jobs.uploads import is_elsewhere, with_uploads_here
 from workbench import database_clock
 from workbench.job_records import devices
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.registry import database
 from workbench.settings import Settings
-from workbench.specs import paths_read
+from workbench.specs import paths_read, unreadable_reason
 from workbench.tables import Job
 
 _choosing = threading.Lock()
 _chosen: dict[str, int] = {}  # ids of the jobs that threads of this worker have chosen, and how many GPUs each takes
+_unreadable: dict[str, str] = {}  # by id of a due job: why this version cannot read its spec; empty if it can
 _pools: list[DevicePool] = []  # the GPUs of this worker, while it has some
 
 
@@ -40,7 +42,7 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     with _choosing:
         with database.reading(settings) as session:
             due = rows.due(session, database_clock.now(session), resend_seconds=0)
-            ids = _readable(session, due, settings) if among is None else [id for id in due if id in among]
+            ids = _for_this_worker(session, due, settings) if among is None else [id for id in due if id in among]
             needs = rows.device_needs(session, ids, settings)
             if settings.launcher != "local":  # this worker takes what it starts on other machines, and nothing else
                 needs = {id: need for id, need in needs.items() if need.is_required}
@@ -56,7 +58,27 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
             _chosen.pop(job_id, None)
 
 
-def _readable(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
+def _for_this_worker(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
+    """The jobs that this worker can read. Those that a command runs are its own, and fail with their reason."""
+    return _with_readable_spec(session, _with_files_here(session, ids, settings), settings)
+
+
+def _with_readable_spec(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
+    """The jobs without those of a newer version or of a plug-in that is not installed here: they stay queued.
+
+    Each is named once on stderr. A spec never changes, so it is parsed once.
+    """
+    for id in _unreadable.keys() - ids:
+        del _unreadable[id]
+    unknown = select(Job.id, Job.spec).where(Job.id.in_([id for id in ids if id not in _unreadable]))
+    for id, spec in session.execute(unknown):
+        _unreadable[id] = unreadable_reason(with_uploads_here(spec, settings))
+        if _unreadable[id]:
+            print(f"Job {id} stays queued. {_unreadable[id]}", file=sys.stderr, flush=True)
+    return [id for id in ids if not _unreadable.get(id)]
+
+
+def _with_files_here(session: Session, ids: Sequence[str], settings: Settings) -> list[str]:
     """The jobs without those whose uploaded files another machine has, which shares the store but not its home."""
     if not settings.store:
         return list(ids)

@@ -77,15 +77,14 @@ def registered(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) ->
         yield pool
         return
 
-    def renew() -> None:
+    def register(*, is_renewal: bool) -> None:
         there = reachable(settings, gpus)  # before the transaction: it may take seconds
-        _write(
-            settings,
-            partial(devices.register, host=host, worker=worker, gpus=there, seconds=settings.lease_seconds),
-        )
+        now = partial(devices.register, host=host, worker=worker, gpus=there, is_renewal=is_renewal)
+        _write(settings, partial(now, seconds=settings.lease_seconds))
 
     try:
-        with _heartbeat(settings, renew):
+        register(is_renewal=False)
+        with _heartbeat(settings, partial(register, is_renewal=True)):
             yield pool
     finally:  # a worker ends by sys.exit
         with suppress(NoRegistry, DiskFull), database.transaction(settings) as session:

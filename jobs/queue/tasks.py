@@ -24,6 +24,7 @@ from celery import Celery
 from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
+from engine.errors import Problem
 from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import finish
@@ -31,9 +32,10 @@ from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import chosen, gpu_options
-from workbench.errors import RegistryUnavailable
+from workbench.errors import NoRegistry, RegistryUnavailable
 from workbench.job_records import leases
 from workbench.registry import database
+from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job
 
@@ -43,6 +45,7 @@ _TAIL_BYTES = 8_000
 _MAX_CHARACTERS = 500
 
 _stopping = threading.Event()
+_problems: list[Problem] = []  # for which this worker ends
 _lifelines: set[FileIO] = set()
 
 
@@ -50,10 +53,26 @@ def run(job_id: str) -> None:
     """The Celery task; `job_id` only wakes the worker up."""
     settings = get_settings()
     try:
+        require_registry(settings)  # it may have been upgraded while this worker ran
         while not _stopping.is_set() and run_most_urgent(settings):
             pass
     except RegistryUnavailable as away:
         print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
+    except NoRegistry as problem:
+        end_worker(problem)
+
+
+def end_worker(problem: Problem) -> None:
+    """Stops this worker as SIGTERM does; it then ends with the problem, as one that starts would."""
+    _problems.append(problem)
+    if len(_problems) == 1:  # a second signal would not wait for the checkpoints of running jobs
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def raise_problem() -> None:
+    """Raises the problem that ended this worker, if one did."""
+    if _problems:
+        raise _problems[0]
 
 
 def worker_app(settings: Settings) -> Celery:

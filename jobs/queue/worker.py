@@ -14,7 +14,7 @@ from engine.errors import Problem
 from jobs.queue.choosing import leasing
 from jobs.queue.device_registration import registered
 from jobs.queue.scheduler import send_due
-from jobs.queue.tasks import worker_app
+from jobs.queue.tasks import raise_problem, worker_app
 from workbench.errors import RegistryUnavailable
 from workbench.registry.database import require_registry
 from workbench.settings import Settings, get_settings
@@ -33,7 +33,7 @@ def main() -> NoReturn:
 
 
 def work(settings: Settings) -> int:
-    """Takes messages until it is stopped; returns the exit code."""
+    """Takes messages until it is stopped; returns the exit code. Raises the problem that stopped it."""
     worker = worker_app(settings).Worker(
         hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
         loglevel="WARNING",
@@ -43,6 +43,7 @@ def work(settings: Settings) -> int:
         without_heartbeat=True,
     )
     worker.start()
+    raise_problem()
     return int(worker.exitcode or 0)
 
 

@@ -34,12 +34,13 @@ from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
-from ui.present.forms.job_forecast import rows_of
+from ui.present.forms.job_forecast import nearest_words, rows_of
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
 from workbench.kinds.catalog import known_kinds
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.cards import DeviceCard, JobCard
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
@@ -169,15 +170,18 @@ def test_of_conversations_only_answers_count(do: Do, tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory of 100 MB and of 1 MB for each sequence; 30 sequences fit, and 64 and 32 do not."""
+    """Memory of 100 MB and of 1 MB for each sequence; 30 sequences fit, and 64 and 32 do not.
+
+    Activations that are computed again take 20 MB less.
+    """
     assert trained
-    probed: list[int] = []
+    probed: list[tuple[int, bool]] = []
 
     def probe(spec: Any, *_: Any) -> Generator[str, None, End]:
         yield "starting"
-        sequences = spec.training.sequences_per_domain
-        probed.append(sequences)
-        return End(measured=imagined(sequences))
+        sequences, computes_again = spec.training.sequences_per_domain, spec.training.activation_checkpointing
+        probed.append((sequences, computes_again))
+        return End(measured=imagined(sequences - 20 * computes_again))
 
     monkeypatch.setattr(runs, "run_probe", probe)
     spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
@@ -185,8 +189,28 @@ def test_what_does_not_fit_names_the_nearest_that_does(trained: Do, monkeypatch:
     assert outcome.problem == "It takes 164 MB of memory, and 130 MB are free."
     assert (outcome.fits, outcome.nearest) == (False, {"sequences_per_domain": 16, "accumulate": 4})
     assert outcome.next_step == "It fits with sequences_per_domain 16, accumulate 4."
-    assert probed == [64, 16]  # 32 cannot fit, even if the rest were activations alone
+    # 32 sequences cannot fit, even if the rest were activations alone.
+    assert probed == [(64, False), (64, True), (16, False)]
     assert measured(spec, Limits(90_000_000, 1 << 42)).nearest == {}
+    outcome = measured(spec, Limits(150_000_000, 1 << 42))
+    assert outcome.nearest == {"activation_checkpointing": True}  # which changes no number
+    assert outcome.next_step == "It fits with activation_checkpointing."
+    assert nearest_words(outcome, TrainJoint) == "It fits with --activation-checkpointing."
+
+
+def test_a_model_that_cannot_compute_activations_again_is_offered_fewer_sequences(
+    trained: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(spec: Any, *_: Any) -> Generator[str, None, End]:
+        yield "starting"
+        if spec.training.activation_checkpointing:
+            return End(problem="Layers cannot checkpoint activations.")
+        return End(measured=imagined(spec.training.sequences_per_domain))
+
+    assert trained
+    monkeypatch.setattr(runs, "run_probe", probe)
+    spec = {**SPECS["lora"], "training": {**TRAINING, "sequences_per_domain": 64}}
+    assert measured(spec, Limits(150_000_000, 1 << 42)).nearest == {"sequences_per_domain": 32, "accumulate": 2}
 
 
 def imagined(num_sequences: int) -> Measured:

@@ -179,3 +179,28 @@ def test_settings_that_cannot_be_right_are_named_in_a_sentence(monkeypatch: pyte
     monkeypatch.setenv("WORKBENCH_API_PORT", "http")
     with pytest.raises(BadSettings, match=r"WORKBENCH_API_PORT must be .* WORKBENCH_LEASE_SECONDS must be"):
         get_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "reason"),
+    [
+        ("DATABASE_URL", "mysql://me:secret@host/name", "must begin with postgresql:// or sqlite://"),
+        ("DATABASE_URL", "secret", "must be a URL such as postgresql://"),
+        ("DATABASE_URL", "postgresql://me:secret@host:port/name", "must be a URL such as postgresql://"),
+        ("BROKER_URL", "mysql://me:secret@host", "must be the URL of a Celery broker"),
+        ("BROKER_URL", "secret", "must be a URL such as redis://"),
+        ("BROKER_URL", "redis://me:secret@host:port", "must have a number from 0 to 65535 as its port"),
+    ],
+)
+def test_a_url_of_a_database_or_broker_that_cannot_be_used_is_refused_without_its_password(
+    name: str, url: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"WORKBENCH_{name}", url)
+    with pytest.raises(BadSettings, match=f"WORKBENCH_{name} {reason}") as caught:
+        get_settings()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["redis://a:1/0;redis://b:1/0", "amqp://me:secret@host//", "sqla+sqlite:///queue.db"])
+def test_urls_of_brokers_that_celery_knows_are_kept(url: str) -> None:
+    assert Settings(broker_url=url).broker_url == url

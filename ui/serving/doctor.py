@@ -84,6 +84,16 @@ def _disk(settings: Settings) -> Finding:
     return Finding("Disk", True, finding)
 
 
+def _store(settings: Settings) -> Finding:
+    from workbench.store.object_store import object_store
+
+    store = object_store(settings.store)
+    if store is None:
+        return Finding("Store", True, "none shared: artifacts are on this machine")
+    store.require_writable()
+    return Finding("Store", True, f"{settings.store} can be read and written")
+
+
 def _registry(settings: Settings) -> Finding:
     from workbench.registry.database import VERSION, require_registry
 
@@ -232,6 +242,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "Python": _python,
     "PyTorch": _torch,
     "Disk": _disk,
+    "Store": _store,
     "Registry": _registry,
     "Artifacts": check_artifacts,
     "Trash": _trash,

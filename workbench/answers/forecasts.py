@@ -94,7 +94,7 @@ class Forecast(Answer):
     )
     memory_free_bytes: int = Field(description="Memory that was available.")
     disk_free_bytes: int = Field(description="Disk that was free.")
-    nearest: dict[str, int] = Field(
+    nearest: dict[str, int | bool] = Field(
         default_factory=dict, description="The smallest change of options that makes it fit; empty where none is known."
     )
     probe_seconds: float = Field(description="How long all probes took.")

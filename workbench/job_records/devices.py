@@ -25,6 +25,7 @@ from workbench.settings import Settings
 from workbench.tables import Device, DeviceTenant, Job
 
 FORGET_SECONDS = 86_400.0  # after which a device that no worker registers any more has no row
+_NOBODY = ""  # the worker of a GPU that was lost
 SLOT_NAME = "slot of the hostfile"  # in the place of a GPU's name: its number is that of a slot of another machine
 
 
@@ -60,8 +61,13 @@ def need_of(kind: str, spec: Mapping[str, Any], settings: Settings) -> DeviceNee
 # a worker's side ----------------------------------------------------------------------------------
 
 
-def register(session: Session, host: str, worker: str, gpus: Iterable[Gpu], seconds: float) -> None:
-    """Registers the GPUs of a host for some seconds; to be repeated by the worker before they are over."""
+def register(
+    session: Session, host: str, worker: str, gpus: Iterable[Gpu], seconds: float, *, is_renewal: bool = False
+) -> None:
+    """Registers the GPUs of a host for some seconds; to be repeated by the worker before they are over.
+
+    A renewal leaves out GPUs that were lost since the worker listed them.
+    """
     now = database_clock.now(session)
     session.execute(_without_sync(delete(Device).where(Device.seen_until < now - FORGET_SECONDS)))
     for gpu in sorted(gpus, key=lambda gpu: gpu.uuid):  # always in this order: two workers do not block each other
@@ -69,6 +75,8 @@ def register(session: Session, host: str, worker: str, gpus: Iterable[Gpu], seco
         if row is None:
             row = Device(host=host, uuid=gpu.uuid)
             session.add(row)
+        elif is_renewal and row.worker == _NOBODY:
+            continue
         row.address, row.name, row.memory_bytes = gpu.address, gpu.name[:120], gpu.memory_bytes
         row.worker, row.seen_until = worker[:120], now + seconds
 
@@ -77,6 +85,12 @@ def withdraw_host(session: Session, name: str) -> None:
     """Ends the registration of a hostfile's host that was lost; it is registered again once it can be reached."""
     now, slots = database_clock.now(session), Device.uuid.startswith(f"{name}/", autoescape=True)
     session.execute(_without_sync(update(Device).where(slots).values(seen_until=now)))
+
+
+def withdraw_lost(session: Session, job_id: str, fence: int, uuids: Iterable[str]) -> None:
+    """Ends the registration of leased GPUs that are gone; a worker that starts and lists them registers them again."""
+    lost = update(Device).where(Device.job_id == job_id, Device.fence == fence, Device.uuid.in_(list(uuids)))
+    session.execute(_without_sync(lost.values(seen_until=database_clock.now(session), worker=_NOBODY)))
 
 
 def withdraw(session: Session, worker: str) -> None:
@@ -104,6 +118,13 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
         row.job_id, row.fence = job_id, fence
     session.flush()
     return [row.address for row in free[: need.count]]
+
+
+def leased_gpus(session: Session, job_id: str, fence: int) -> list[Gpu]:
+    """The GPUs that a job has leased under this fence, without pretended ones."""
+    leased = select(Device).where(Device.job_id == job_id, Device.fence == fence, Device.memory_bytes > 0)
+    rows = session.scalars(leased.order_by(Device.address))
+    return [Gpu(row.uuid, row.address, row.name, row.memory_bytes) for row in rows]
 
 
 def num_there(session: Session, pool: DevicePool) -> int:

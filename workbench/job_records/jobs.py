@@ -23,7 +23,7 @@ from workbench.registry.cards import DeviceCard, EventCard, JobCard, MetricPoint
 from workbench.registry.valid_text import plain
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
-from workbench.specs import parse_spec
+from workbench.specs import parse_spec, unreadable_reason
 from workbench.tables import (
     Artifact,
     Clustering,
@@ -342,7 +342,7 @@ def _gpus(session: Session, jobs: list[Job]) -> tuple[dict[str, list[str]], list
 
 
 def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard]) -> dict[str, str]:
-    """For which jobs, for which machine's worker and for which GPUs queued jobs wait, by id.
+    """For which jobs, for which version's or machine's worker and for which GPUs queued jobs wait, by id.
 
     One that waits for other jobs does not wait for a worker or a GPU yet.
     """
@@ -352,7 +352,8 @@ def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard])
         if job.id in reasons:
             continue
         host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
-        if reason := f"{host} {waits_for(need_of(job.kind, job.spec, settings), devices)}".strip():
+        sentences = (unreadable_reason(job.spec), host, waits_for(need_of(job.kind, job.spec, settings), devices))
+        if reason := " ".join(filter(None, sentences)):
             reasons[job.id] = reason
     return reasons
 

@@ -53,8 +53,13 @@ def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
 
 
 def _smaller(spec: Any) -> Iterator[Any]:
-    """Halves the sequences, whose gradients are then summed over twice the batches; afterwards the block."""
+    """Computes activations again, which changes no number; or halves the sequences, and afterwards the block.
+
+    Gradients of half the sequences are summed over twice the batches.
+    """
     training = spec.training
+    if not training.activation_checkpointing:
+        yield spec.model_copy(update={"training": replace(training, activation_checkpointing=True)})
     while training.sequences_per_domain > 1:
         half = training.sequences_per_domain // 2
         factor = -(-training.sequences_per_domain // half)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
+from engine.extras import install_line
 from workbench.access import audit
 from workbench.access.actor import Role, require
 from workbench.errors import DiskFull, NoRegistry, RegistryUnavailable, StorageError
@@ -34,6 +35,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"
 MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
 BUSY_SECONDS = 30.0
+_SET_URL = "Set WORKBENCH_DATABASE_URL to postgresql://…, or leave it empty."
 _MIGRATION_LOCK = 0x776F726B  # an arbitrary number: "work"
 
 _engines: dict[str, Engine] = {}
@@ -109,13 +111,18 @@ def make_engine(url: str) -> Engine:
     try:
         address = make_url(url)
     except exc.ArgumentError:
-        raise NoRegistry(
-            "The database URL is not valid for SQLAlchemy.",
-            "Set WORKBENCH_DATABASE_URL to postgresql://…, or leave it empty.",
-        ) from None
-    if address.get_backend_name() != "sqlite":
-        return create_engine(address, pool_pre_ping=True)
-    engine = create_engine(address, connect_args={"timeout": BUSY_SECONDS})
+        raise NoRegistry("The database URL is not valid for SQLAlchemy.", _SET_URL) from None
+    backend = address.get_backend_name()
+    options: dict[str, Any] = (
+        {"connect_args": {"timeout": BUSY_SECONDS}} if backend == "sqlite" else {"pool_pre_ping": True}
+    )
+    try:
+        engine = create_engine(address, **options)
+    except (ModuleNotFoundError, exc.NoSuchModuleError):
+        step = f"{install_line('postgres')}. {_SET_URL}"
+        raise NoRegistry(f"The driver of “{address.drivername}” is not installed.", step) from None
+    if backend == "postgresql":
+        return engine
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
     return engine

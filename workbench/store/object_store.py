@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache, partial
@@ -54,6 +55,15 @@ class ObjectStore:
 
     def _place(self, name: str) -> str:
         return f"{self.url.partition('://')[2]}/{name}"
+
+    def require_writable(self) -> None:
+        """Raises StoreFailed unless a small file can be written, which is removed again."""
+        name = f"write-check-{uuid.uuid4().hex}"
+        try:
+            self.write(name, b"")
+        except FileNotFoundError as error:
+            raise self._failure(error) from None
+        self.remove(name)
 
     def upload(self, folder: Path, name: str, before_each: Callable[[], object] = lambda: None) -> None:
         """Uploads a folder with a manifest; it is there for others when the last file, the manifest, is.

@@ -17,6 +17,10 @@ class OutOfMemoryError(RuntimeError):
     """Named like torch's."""
 
 
+class AcceleratorError(RuntimeError):
+    """Named like torch's."""
+
+
 def ending(error: Exception, tmp_path: Path) -> tuple[str, str, str]:
     one = outcome_of(error, tmp_path, Path("log.txt"))
     return one.state, one.problem, one.next_step
@@ -64,6 +68,19 @@ def test_too_little_memory_pauses_and_says_what_to_make_smaller(error: Exception
     assert (state, problem[:26]) == ("paused", "There is not enough memory")
     assert next_step.startswith("Resume the job when memory is free")
     assert "smaller block_size" in next_step
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: unspecified launch failure"),
+    ],
+)
+def test_an_error_of_a_gpu_says_what_to_check(error: Exception, tmp_path: Path) -> None:
+    state, problem, next_step = ending(error, tmp_path)
+    assert (state, problem) == ("failed", "A GPU reported an error (CUDA error: unspecified launch failure).")
+    assert "nvidia-smi" in next_step
 
 
 def test_an_error_of_our_own_names_its_type_its_message_and_the_log(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from world import HERE, RunningWorkbench, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, addresses
-from jobs.attempt.attempt import take
+from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
 from jobs.queue.choosing import chosen, leasing
 from jobs.queue.device_registration import gpus_of, registered, tenancy
 from jobs.queue.local_runner import run_jobs
-from workbench.errors import BadSettings, BadSpec, DevicesBusy
+from workbench.errors import BadSettings, BadSpec, DevicesBusy, LostGpu
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.kinds.training.train_joint import TrainJoint
@@ -140,6 +140,27 @@ def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWor
     with pytest.raises(DevicesBusy):
         take(servers.settings, asking, "somebody", DevicePool("here"))
     assert servers.card(asking).state == "queued"
+
+
+def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_worker_lists_it(
+    servers: RunningWorkbench,
+) -> None:
+    settings = servers.settings.model_copy(update={"lease_seconds": 30.0, "heartbeat_seconds": 0.1})
+    job_id = create()
+    with registered(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
+        claim = take(settings, job_id, "somebody", pool)
+        assert claim is not None
+        with pytest.raises(LostGpu, match=r"GPU 4 \(H100\)"):
+            list(attempt(claim, settings, sys.exit))  # this process sees no GPU
+        card = servers.card(job_id)
+        assert (card.state, card.attempt, servers.num_starts(job_id)) == ("queued", 0, 0)
+        assert "GPU 4 (H100) cannot be used any more" in servers.events(job_id)[-1]
+        time.sleep(0.5)  # some heartbeats
+        assert not devices(servers)[0].is_there
+        with chosen(settings) as none:
+            assert none is None
+    with registered(settings, lambda: PRESENT[:1]):
+        assert devices(servers)[0].is_there
 
 
 def test_the_numbers_name_the_gpus_that_are_there(home: Path) -> None:

@@ -21,6 +21,7 @@ from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
+from workbench.tables import Job
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,25 @@ def test_with_a_shared_store_a_worker_leaves_jobs_that_read_an_upload_of_another
     plain = create()
     with chosen(settings) as first, chosen(settings) as second, chosen(settings) as third:
         assert [first, second, third] == ([own, plain, None] if store else [foreign, own, plain])
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [({"new_knob": 1}, "new_knob: there is no such field"), ({"kind": "new_kind"}, "kind: is unknown: 'new_kind'")],
+)
+def test_a_worker_leaves_a_job_of_a_newer_version_queued_and_names_it_once(
+    servers: RunningWorkbench, capsys: pytest.CaptureFixture[str], change: dict[str, object], fault: str
+) -> None:
+    newer, plain = create(priority=5), create()
+    with database.transaction() as session:
+        job = session.get_one(Job, newer)
+        job.spec, job.kind = job.spec | change, str(change.get("kind", job.kind))
+    tasks.run(newer)
+    tasks.run(newer)
+    assert (servers.card(newer).state, servers.card(plain).state) == ("queued", "done")
+    reason = f"Waits for a newer worker, or one with its plug-in: its spec cannot be read here ({fault})."
+    assert servers.card(newer).waits_for == reason
+    assert capsys.readouterr().err == f"Job {newer} stays queued. {reason}\n"
 
 
 def test_one_call_runs_all_that_waits_the_most_urgent_first(servers: RunningWorkbench) -> None:

@@ -6,8 +6,10 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 from tiny_kind import job_spec
@@ -32,6 +34,20 @@ def test_a_submitted_job_is_done(servers: RunningWorkbench, worker: subprocess.P
     assert servers.num_effects(job_id) == 1
     worker.terminate()
     assert worker.wait(60) == 0
+
+
+def test_a_worker_whose_registry_was_upgraded_ends_with_the_reason(
+    servers: RunningWorkbench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = servers.start("tiny_worker.py")
+    first = submit.submit(job_spec())
+    servers.wait_for(first, "done")
+    with closing(sqlite3.connect(servers.settings.root / "registry.db")) as registry, registry:
+        registry.execute("UPDATE alembic_version SET version_num = '9999'")
+    job_id = submit.submit(job_spec())
+    assert worker.wait(60) == 1
+    assert "has version 9999; this workbench needs" in capfd.readouterr().err
+    assert servers.card(job_id).state == "queued"
 
 
 def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(servers: RunningWorkbench) -> None:

@@ -1,16 +1,44 @@
-"""A full disk is seen wherever the workbench writes, by the doctor and the studio alike."""
+"""What the doctor and the studio say of disks, and the doctor of a shared store."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from ui.serving.disks import ENOUGH_BYTES
-from ui.serving.doctor import examine
+from ui.serving.doctor import Finding, examine
 from ui.studio.shared.health import disk_sign
 from workbench.settings import Settings
-from workbench.store import storage
+from workbench.store import object_store, storage
+
+
+def store_finding(settings: Settings) -> Finding:
+    return next(one for one in examine(settings) if one.name == "Store")
+
+
+def test_the_doctor_says_whether_the_shared_store_can_be_written(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", store=f"file://{tmp_path}/mount")
+    missing = store_finding(settings)
+    assert (missing.ok, missing.finding) == (False, f"There is no folder “{tmp_path}/mount”.")
+    (tmp_path / "mount").mkdir()
+    assert store_finding(settings).ok
+    assert list((tmp_path / "mount").iterdir()) == []
+    assert store_finding(Settings(home=tmp_path / "home")).ok
+
+
+def test_the_doctor_names_why_a_store_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(object_store, "new_file", refuse)  # root may write to a folder of any mode
+    finding = store_finding(Settings(home=tmp_path / "home", store=f"file://{tmp_path}"))
+    assert (finding.ok, finding.finding) == (
+        False,
+        f"The store file://{tmp_path} cannot be read or written (EROFS).",
+    )
 
 
 @pytest.mark.parametrize("full", ["home", "artifacts"])

@@ -262,12 +262,15 @@ def test_a_form_says_what_its_job_will_take_and_shows_its_first_batch(quick: dic
 
 
 def test_what_does_not_fit_cannot_be_started_until_its_nearest_is_taken(quick: dict[str, Any]) -> None:
-    quick.update(fits=False, problem="It takes 9 MB of memory.", nearest={"sequences_per_domain": 1, "accumulate": 2})
+    nearest = {"activation_checkpointing": True, "sequences_per_domain": 1, "accumulate": 2}
+    quick.update(fits=False, problem="It takes 9 MB of memory.", nearest=nearest)
     app = open_page("train", train__what="New expert")
     app.text_input(key="train-expert.name").set_value("poet").run()
     app = settled(app)
     assert named(app.button, "Train the expert").disabled
-    assert "It fits with --sequences-per-domain 1 --accumulate 2." in app.error[0].value.replace("\\", "")
+    assert "It fits with --activation-checkpointing --sequences-per-domain 1 --accumulate 2." in app.error[
+        0
+    ].value.replace("\\", "")
     quick.clear()
     named(app.button, "Use these settings").click().run()
     app = settled(app)

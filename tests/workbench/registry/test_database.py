@@ -645,6 +645,12 @@ def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_driver_that_is_not_installed_is_named() -> None:
+    with pytest.raises(NoRegistry, match=r"The driver of “postgresql\+asyncpg99” is not installed\.") as caught:
+        database.make_engine("postgresql+asyncpg99://me:secret@host/name")
+    assert "secret" not in str(caught.value)
+
+
 def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     away = Settings(home=tmp_path, database_url="postgresql://me:secret@127.0.0.1:1/none")

@@ -129,7 +129,8 @@ def row_text(row: BatchRow) -> str:
 def nearest_words(forecast: Forecast, spec: type[Spec]) -> str:
     """The options with which it fits, as on the command line; empty where there are none."""
     flags = [
-        f"--{option_of(spec, 'training', name).removeprefix('num_').replace('_', '-')} {value}"
+        f"--{option_of(spec, 'training', name).removeprefix('num_').replace('_', '-')}"
+        + ("" if value is True else f" {value}")
         for name, value in forecast.nearest.items()
     ]
     return f"It fits with {' '.join(flags)}." if flags else forecast.next_step

@@ -9,7 +9,7 @@ from ui.cli.output import print_json, say
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check Python, PyTorch, disk, registry, queue, worker, ports and browser, and print how to fix problems."""
+    """Check Python, PyTorch, disk, store, registry, queue, worker, ports and browser, and print how to fix problems."""
     from ui.serving.doctor import examine, is_well
     from workbench.settings import get_settings
 
