@@ -83,9 +83,16 @@ def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
     return min((one for one in means if one.text == text), key=lambda one: one.mean)
 
 
-def joint_models(experts: Sequence[ExpertCard]) -> list[ExpertCard]:
-    """The baselines: one model that all domains train."""
-    return [one for one in experts if (method := method_of(one.method)).only_expert and method.is_trainable]
+def baselines_of(mixture: MixtureMean, experts: Sequence[ExpertCard]) -> list[ExpertCard]:
+    """Single models that were trained on all the domains that the mixture was; an expert of one cluster is none."""
+    return [
+        one
+        for one in experts
+        if (method := method_of(one.method)).only_expert
+        and method.is_trainable
+        and one.tokenizer_sha256 == mixture.tokenizer
+        and mixture.domains <= set(one.domains)
+    ]
 
 
 def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float | None:

@@ -12,6 +12,7 @@ from tests.ui.studio.conftest import HOSTILE, fill
 from ui.present.charts.colours import looks_of
 from ui.present.headlines import (
     MixtureMean,
+    baselines_of,
     best_headline,
     best_of,
     coverage_headline,
@@ -30,7 +31,7 @@ from ui.present.picture import (
 )
 from ui.studio.overview.contents import Contents, read_contents
 from workbench.answers.perplexities import MixedDomain
-from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
+from workbench.registry.cards import CalibratedGain, EvaluationCard, ExpertCard, ReportCard
 from workbench.settings import get_settings
 
 
@@ -69,6 +70,17 @@ def test_a_dense_model_is_compared_on_the_same_tokens_only() -> None:
     assert "Train a dense model to compare" in best_headline(best, {}).words
     assert "dense is not scored on the same text" in best_headline(best, {"dense": None}).words
     assert best_headline(None, {}).value == "—"
+
+
+def test_a_baseline_was_trained_on_all_that_the_mixture_was_and_a_clusters_expert_is_none(have: Contents) -> None:
+    best = MixtureMean("demo", mean("demo", law=30.0, code=40.0).rows, have.experts[0].tokenizer_sha256)
+
+    def trained_on(name: str, method: str, *domains: str) -> ExpertCard:
+        return have.experts[0].model_copy(update={"name": name, "method": method, "domains": [*domains]})
+
+    both, one = trained_on("both", "dense", "law", "code", "news"), trained_on("one", "dense", "law")
+    other = both.model_copy(update={"tokenizer_sha256": "another"})
+    assert baselines_of(best, [trained_on("demix", "demix", "law", "code"), one, both, other]) == [both]
 
 
 def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:

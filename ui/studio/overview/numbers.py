@@ -54,16 +54,22 @@ def _best(have: Contents) -> Headline:
     best = _best_mean(have)
     if isinstance(best, str):
         return headlines.best_headline(None, {}, best)
-    means = {
-        model.name: headlines.mean_of_model(best, [one for one in have.evaluations if one.expert == model.name])
-        for model in headlines.joint_models(have.experts)
-        if model.tokenizer_sha256 == best.tokenizer
+    return headlines.best_headline(best, _of_baselines(have, best))
+
+
+def _of_baselines(have: Contents, mixture: MixtureMean) -> dict[str, float | None]:
+    """The mean perplexity of each baseline on the text of the mixture, where it was scored on it."""
+    return {
+        model.name: headlines.mean_of_model(mixture, [one for one in have.evaluations if one.expert == model.name])
+        for model in headlines.baselines_of(mixture, have.experts)
     }
-    return headlines.best_headline(best, means)
 
 
 def _best_mean(have: Contents) -> MixtureMean | str:
-    """The best of the measured mixtures, or why there is none (empty: none is scored)."""
+    """The best of the measured mixtures, or why there is none (empty: none is scored).
+
+    Where some can be compared with a baseline, it is the best of these.
+    """
     mixtures = [one for one in have.mixtures if have.can_be_measured(one)][:MOST_MIXTURES]
     if not mixtures:
         return ""
@@ -73,7 +79,10 @@ def _best_mean(have: Contents) -> MixtureMean | str:
     call = poll("overview.best", request, lambda: _measure(mixtures, tokenizers))
     if not call.is_done():
         return _MEASURING
-    return str(call.failure) if call.failure is not None else headlines.best_of(call.answer) or ""
+    if call.failure is not None:
+        return str(call.failure)
+    compared = [one for one in call.answer if any(mean is not None for mean in _of_baselines(have, one).values())]
+    return headlines.best_of(compared or call.answer) or ""
 
 
 def _measure(mixtures: Sequence[MixtureCard], tokenizers: Mapping[str, str]) -> list[MixtureMean]:
