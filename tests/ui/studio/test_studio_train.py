@@ -171,6 +171,21 @@ def test_an_address_opens_its_step(address: dict[str, str], heading: str) -> Non
     assert headings(app) == [heading]
 
 
+def test_a_reload_keeps_the_method() -> None:
+    app = visit("train", {"kind": "train-joint", "domain": "poems"})
+    assert "method" not in app.query_params
+    app.selectbox(key="train-joint.method").select("lora").run()
+    again = visit("train", dict(app.query_params))
+    assert again.selectbox(key="train-joint.method").value == "lora"
+    named(again.button, "Change what you want").click().run()
+    assert "method" not in again.query_params
+
+
+def test_an_unknown_kind_in_the_address_is_named() -> None:
+    app = visit("train", {"kind": "nonsense"})
+    assert "There is no training of the kind “nonsense”." in app.error[0].value
+
+
 @pytest.mark.parametrize(("kind", "field"), [("train-expert", "domain"), ("train-joint", "domains")])
 def test_a_form_opened_by_a_link_holds_the_domain_of_the_link(kind: str, field: str) -> None:
     for domain in ("poems", HOSTILE):
