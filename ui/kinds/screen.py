@@ -34,6 +34,7 @@ class Outcome:
     others: str  # what becomes of other experts
     answers: Callable[[Offers], Answers] = field(default=lambda _: {})  # beside text, name and what is required
     position: int = 100  # among the rows, smallest first
+    freezes_seed: bool = False  # worth little on a seed model that has not been trained
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,11 @@ MODE_EXPERT = Need(
     "mode_expert", "There is no expert of MoDE yet.", f"Choose “{MODE}”, once for each domain.", "train-mode"
 )
 
+UNTRAINED = (
+    "This seed model has not been trained: its weights are random and stay frozen, so the expert learns little. "
+    "Train several experts together, or a dense model and make a seed model of it."
+)
+
 _BY_FIELD = {"domain": DOMAINS, **{need.field: need for need in (DOMAINS, SEED_MODEL, MIXTURE, EXPERTS)}}
 
 

@@ -99,7 +99,7 @@ def test_one_question_at_a_time_from_text_to_a_form_that_is_filled_in() -> None:
     named(app.button, "Continue with").click().run()
     assert headings(app) == ["What do you want?"]
     assert app.query_params["domain"] == "poems"
-    assert named(app.radio, "What do you want?").options[:2] == ["One more expert", "A cheaper expert"]
+    assert named(app.radio, "What do you want?").options[:2] == ["One more expert", "Several experts together"]
     named(app.button, "Continue: one more expert").click().run()
     assert headings(app) == ["Check and start"]
     assert app.query_params["kind"] == "train-expert"
@@ -143,6 +143,17 @@ def test_every_method_of_joint_training_has_a_row_of_its_own(title: str, method:
     assert not app.exception
     assert app.query_params["kind"] == "train-joint"
     assert app.selectbox(key="train-joint.method").value == method
+
+
+def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carries_a_warning() -> None:
+    offers = {**offers_now(), "mixture_to_extend": []}
+    rows = rows_for(["code"], offers, train_forms())
+    assert rows[0].outcome.title == "Several experts together"
+    weak = [row.outcome.method for row in rows if "has not been trained" in row.words]
+    assert weak == ["LoRA", "MoDE"]
+    with transaction() as session:
+        seeds.seed_row(session, "tiny").source = "folder"
+    assert rows_for(["code"], offers, train_forms())[0].outcome.title == "A cheaper expert"
 
 
 @pytest.mark.parametrize("kind", train_forms())
@@ -208,7 +219,7 @@ def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[st
     named(app.button, "Continue with").click().run()
     app = settled(app)
     table = app.table[0].value
-    assert list(table["You get"])[:2] == ["One more expert", "A cheaper expert"]
+    assert list(table["You get"])[:2] == ["One more expert", "Several experts together"]
     first = table.iloc[0]
     costs = [first[name].replace("\\", "") for name in ("Time", "Memory", "Disk", "Cost per token", "Other experts")]
     assert costs == ["2 min 0 s", "310.0 MB", "9.5 MB", "7.67 MFLOPs", "bit-identical"]

@@ -11,14 +11,17 @@ import streamlit as st
 from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL
+from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, UNTRAINED
 from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import is_untrained
 from ui.present.forms.questions import Offers, changed, config_questions
 from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_joint import TrainJoint
+
+_FROZEN = "lora"  # the method that leaves the seed model as it is
 
 _command = partial(command_line, "train joint", TrainJoint, ("name",))
 
@@ -29,6 +32,8 @@ def _draw(offers: Offers) -> None:
         "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-joint.method"
     )
     method = methods[name]
+    if name == _FROZEN and is_untrained(st.session_state.get("train-joint.seed_model", offers["seed_model"][0])):
+        st.warning(UNTRAINED)
     groups = {other.config_field for other in methods.values()} - {method.config_field}
     skip = {"method", "options", *groups}
     if not method.only_expert:
@@ -54,7 +59,8 @@ def _method_options(method: Method) -> dict[str, Any]:
 
 
 def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:
-    return Outcome(title, about, label, others, lambda _: {("method",): label.lower()}, position)
+    method = label.lower()
+    return Outcome(title, about, label, others, lambda _: {("method",): method}, position, method == _FROZEN)
 
 
 SCREEN = Screen(
