@@ -22,6 +22,7 @@ class Need:
     next_step: str
     kind: str  # of the jobs that make it
     page: Page | None = None  # where they are submitted, if elsewhere than on the page Train
+    option: str = ""  # the outcome on the page Train that makes it, where the form has several
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import streamlit as st
 from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, UNTRAINED
+from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
 from ui.present.forms.cli_command import command_line
 from ui.present.forms.form_choices import is_untrained
 from ui.present.forms.questions import Offers, changed, config_questions
@@ -76,7 +76,7 @@ SCREEN = Screen(
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),
-            _outcome("DEMix", 40, "Several experts together", "one base, one feed-forward network for each domain"),
+            _outcome("DEMix", 40, TOGETHER, "one base, one feed-forward network for each domain"),
             _outcome(
                 "MoE",
                 44,

@@ -239,7 +239,7 @@ def _show_need(need: Need, offers: Offers, forms: Mapping[str, TrainForm]) -> No
         return
     empty_until(need.kind, need.problem, need.next_step)
     if need.kind in forms:
-        title = forms[need.kind].title
+        title = need.option or forms[need.kind].title
         st.button(
             plain(title if title == SEED else f"Make it: {title}"),
             type="primary",

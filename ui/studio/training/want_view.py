@@ -143,7 +143,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
         type="primary",
         key="train.want",
         icon=":material/arrow_forward:",
-        disabled=chosen.spec is None and chosen.need is None,
+        disabled=chosen.spec is None and (chosen.need is None or chosen.need.option in titles),
     ):
         return chosen
     _show_costs(rows)
