@@ -60,6 +60,7 @@ class ResultLink:
     page: Page
     label: str
     state: Callable[[Result], dict[str, Any]] = field(default=lambda _: {})
+    beside: ResultLink | None = None  # another page to go on with
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -266,6 +266,7 @@ def test_the_train_form_submits_a_job() -> None:
     named(app.button, "Train the expert").click().run()
     job = read(rows.get_job, app.session_state["train-expert.job"])
     assert (job.spec["name"], job.spec["domain"], job.spec["training"]["num_steps"]) == ("poet", "poems", 60)
+    assert "“Train expert poet” is submitted." in output(app)
     assert "Waiting for a free worker" in "".join(one.proto.text for one in app.get("progress")).replace("\\", "")
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from jobs.attempt.work import log_path
 from jobs.queue import submit
-from ui.kinds.job_results import ResultPlace, result_place, result_sentence
+from ui.kinds.job_results import result_places, result_sentence
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, throughput_words
@@ -140,12 +140,9 @@ def _show_ending(job: JobCard) -> None:
         st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
         st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
-    if place := result_place(job):
-        _show_link(job, place)
-
-
-def _show_link(job: JobCard, place: ResultPlace) -> None:
-    open_link(place.page, place.label, place.state, key=f"see_{job.id}")
+    with st.container(horizontal=True):
+        for number, place in enumerate(result_places(job)):
+            open_link(place.page, place.label, place.state, key=f"see_{job.id}_{number}")
 
 
 def _cancel(job_id: str) -> None:
