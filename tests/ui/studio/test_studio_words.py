@@ -16,6 +16,7 @@ from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questi
 from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places_of, sentence_of, style_of, time_left
+from ui.present.jobs.pending_jobs import coming
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, plain, size, spoken
@@ -246,6 +247,17 @@ def test_the_time_left_is_a_range_where_the_speed_varied() -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (59, "59 s"), (600, "10 min"), (7500, "2 h 5 min")])
 def test_durations_to_minutes_are_rounded(seconds: float, words: str) -> None:
     assert duration(seconds, to_minutes=True) == words
+
+
+def test_a_mixture_waits_for_jobs_of_its_own() -> None:
+    jobs = [job("queued", spec={"mixture": "other"})]
+    assert coming(jobs, "evaluate") is not None
+    assert coming(jobs, "evaluate", "mine") is None
+
+
+def test_several_failures_are_counted() -> None:
+    failed = [job("failed", title="Import", next_step="Choose another name.")] * 9
+    assert suggestions(Holdings(failed=failed))[0].sentence.endswith("8 more jobs failed.")
 
 
 def test_an_import_leads_to_its_domains_and_on_to_a_training() -> None:
