@@ -84,8 +84,10 @@ def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[Metri
 
 
 def _curve_title(lines: Mapping[str, list[MetricPoint]], kind: str) -> str:
-    """How many of the lines end lower than they began; of a single one by how much."""
-    moved = {name: (line[0].value, line[-1].value) for name, line in lines.items()}
+    """How many of the lines end lower than they began; of a single one by how much. One point says neither."""
+    moved = {name: (line[0].value, line[-1].value) for name, line in lines.items() if len(line) > 1}
+    if not moved:
+        return kind
     fell = sum(last < first for first, last in moved.values())
     if len(moved) > 1:
         return f"{kind} fell on {fell} of {len(moved)} lines: a falling line is still learning"
