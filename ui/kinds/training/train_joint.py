@@ -41,7 +41,13 @@ def _draw(offers: Offers) -> None:
     given: Answers = {("method",): name}
     if options := _method_options(method):
         given["options",] = options
-    show_job_form("train-joint", offers, "Train the experts", command=_command, skip=skip, given=given)
+    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given)
+
+
+def _label(method: Method) -> str:
+    """The label of the button: one domain gives one expert."""
+    is_one = not method.only_expert and len(st.session_state.get("train-joint.domains", ())) == 1
+    return "Train the expert" if is_one else "Train the experts"
 
 
 def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
