@@ -29,7 +29,7 @@ def read_records(
     """
     reader = READERS.get(file.kind or "")
     if reader is None:
-        raise _unknown(file)
+        raise unknown_format(file)
     raw = Unpacked(file)
     with io.BufferedReader(raw, 1 << 20) as stream:
         if file.kind != "parquet":
@@ -53,7 +53,8 @@ def _of_one_moment(items: Records, raw: Unpacked) -> Records:
     raw.require_unchanged()
 
 
-def _unknown(file: TextFile) -> CorpusError:
+def unknown_format(file: TextFile) -> CorpusError:
+    """The error of a file that no reader knows."""
     if file.is_archive:
         remedy = "Unpack it and import the folder."
         return CorpusError("The file is an archive, not text.", remedy, path=file.name)

@@ -6,8 +6,10 @@ import codecs
 from collections.abc import Iterable, Iterator
 
 from engine.text.records import Record, Records, Source
+from engine.text.streams import TextFile
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
+SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported by itself, gives too few documents to split
 PIECE_BYTES = 8192
 
 Lines = Iterable[tuple[int, str]]  # each with its number; a long line in several pieces
@@ -15,14 +17,20 @@ Lines = Iterable[tuple[int, str]]  # each with its number; a long line in severa
 
 def read_plain(source: Source) -> Records:
     """Documents of a text file."""
-    for line, text in cut_documents(_pieces(source)):
+    for line, text in cut_documents(_pieces(source), document_characters(source.file)):
         yield Record(line, {source.fields[0]: text})
 
 
-def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
+def document_characters(file: TextFile) -> int:
+    """The characters after which a document of a file ends: fewer in a short text that is imported by itself."""
+    is_short = file.is_only and file.size_bytes < SHORT_BYTES
+    return max(file.size_bytes // 10, 100) if is_short else DOCUMENT_CHARACTERS
+
+
+def cut_documents(lines: Lines, length: int = DOCUMENT_CHARACTERS) -> Iterator[tuple[int, str]]:
     """Yields documents with the number of their first line.
 
-    A document ends at a paragraph border, else at a line end, a space, or anywhere.
+    A document ends at a paragraph border after `length` characters, else at a line end, a space, or anywhere.
     """
     buffer: list[str] = []
     size, first = 0, 1
@@ -33,12 +41,12 @@ def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
                 continue
         buffer.append(piece)
         size += len(piece)
-        if size >= DOCUMENT_CHARACTERS and not piece.strip():
+        if size >= length and not piece.strip():
             yield first, "".join(buffer).strip("\r\n")
             buffer, size = [], 0
-        while size >= 2 * DOCUMENT_CHARACTERS:
+        while size >= 2 * length:
             text = "".join(buffer)
-            cut = _cut_point(text)
+            cut = _cut_point(text, length)
             yield first, text[:cut].strip("\r\n")
             first += text.count("\n", 0, cut)
             buffer, size = [text[cut:]], len(text) - cut
@@ -46,12 +54,12 @@ def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
         yield first, rest
 
 
-def _cut_point(text: str) -> int:
+def _cut_point(text: str, length: int) -> int:
     for border in ("\n", " "):
-        position = text.rfind(border, DOCUMENT_CHARACTERS, 2 * DOCUMENT_CHARACTERS)
+        position = text.rfind(border, length, 2 * length)
         if position >= 0:
             return position + 1
-    return 2 * DOCUMENT_CHARACTERS
+    return 2 * length
 
 
 def _pieces(source: Source) -> Iterator[tuple[int, str]]:

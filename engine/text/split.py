@@ -209,8 +209,8 @@ class _Domain:
             raise CorpusError(
                 f"{self._title} has too few different documents, or groups if a group field is given: {len(places)}; "
                 "a domain needs at least 3.",
-                "Add text (repeated text counts once), cut long documents into pieces, or choose a group field with "
-                "more values.",
+                "Add text (repeated text counts once), or choose a group field with more values; the pieces of a "
+                "document count as one.",
             )
         num_test = int(np.count_nonzero(places < TEST_SHARE))
         num_held_out = int(np.count_nonzero(places < TEST_SHARE + DEV_SHARE))

@@ -8,7 +8,8 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class TextFile:
     path: Path
     name: str
     size_bytes: int
+    is_only: bool = False  # no other file is read with it
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -77,15 +79,23 @@ def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
     it lies in the folder).
     """
     if path.is_dir():
-        yield from _below(path, path)
+        yield from _marked(_below(path, path))
     elif path.is_file():
-        yield TextFile(path, printable(path.name), path.stat().st_size)
+        yield TextFile(path, printable(path.name), path.stat().st_size, is_only=True)
     else:
         raise CorpusError(
             "There is no file or folder at this path.",
             "Check the path.",
             path=printable(str(path)),
         )
+
+
+def _marked(files: Iterator[TextFile | CorpusError]) -> Iterator[TextFile | CorpusError]:
+    """The same, where a file that is the only one says so."""
+    start = list(islice(files, 2))
+    if len(start) == 1 and isinstance(start[0], TextFile):
+        start = [replace(start[0], is_only=True)]
+    yield from chain(start, files)
 
 
 def size_on_disk(path: Path) -> int:

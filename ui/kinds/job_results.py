@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ui.kinds.catalog import screen_of
+from ui.kinds.screen import ResultLink
 from ui.present.pages import Page
 from workbench.registry.cards import JobCard
 
@@ -17,12 +19,16 @@ class ResultPlace(NamedTuple):
     state: dict[str, Any]
 
 
-def result_place(job: JobCard) -> ResultPlace | None:
-    """Where the result of a job is shown; None while there is none."""
-    if job.state != "done":
-        return None
-    link = screen_of(job.kind).link
-    return ResultPlace(link.page, link.label, link.state(job.result)) if link else None
+def result_places(job: JobCard) -> list[ResultPlace]:
+    """Where the result of a job is shown, and where to go on with it; empty while there is none."""
+    links = _links(screen_of(job.kind).link) if job.state == "done" else ()
+    return [ResultPlace(link.page, link.label, link.state(job.result)) for link in links]
+
+
+def _links(link: ResultLink | None) -> Iterator[ResultLink]:
+    while link is not None:
+        yield link
+        link = link.beside
 
 
 def result_sentence(job: JobCard) -> str:

@@ -22,6 +22,7 @@ class Need:
     next_step: str
     kind: str  # of the jobs that make it
     page: Page | None = None  # where they are submitted, if elsewhere than on the page Train
+    option: str = ""  # the outcome on the page Train that makes it, where the form has several
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Outcome:
     others: str  # what becomes of other experts
     answers: Callable[[Offers], Answers] = field(default=lambda _: {})  # beside text, name and what is required
     position: int = 100  # among the rows, smallest first
+    freezes_seed: bool = False  # worth little on a seed model that has not been trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class ResultLink:
     page: Page
     label: str
     state: Callable[[Result], dict[str, Any]] = field(default=lambda _: {})
+    beside: ResultLink | None = None  # another page to go on with
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,9 +113,15 @@ def effect_title(rows: Rows) -> str:
     rest = len(changes) - worse - better
     if not worse and not better:
         return "The same on every domain" if all(abs(one) < 0.05 for one in changes) else "No domain changes by 1 %"
-    parts = [f"{count:,} {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
-    within = f"; {rest:,} within {LITTLE:g} %" if rest else ""
-    return f"Of {pluralize(len(changes), 'domain')} {' and '.join(parts)}{within}"
+    parts = [f"{count:,} got {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
+    if rest:
+        parts.append(f"{rest:,} changed by less than {LITTLE:g} %")
+    return f"Of {pluralize(len(changes), 'domain')}, {_joined(parts)}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def effect_words(rows: Rows) -> str:

@@ -85,7 +85,7 @@ def _with_experts(have: Holdings) -> Iterator[Suggestion]:
 
 def _failure(failed: Sequence[JobCard]) -> str:
     newest = max(failed, key=lambda job: job.finished_at or job.created_at)
-    more = f" {pluralize(len(failed) - 1, 'job')} more failed." if len(failed) > 1 else ""
+    more = f" {pluralize(len(failed) - 1, 'more job')} failed." if len(failed) > 1 else ""
     return f"“{newest.title}” has failed. {next_step_text(newest.next_step) or 'Read its cause there.'}{more}"
 
 

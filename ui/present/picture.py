@@ -179,7 +179,7 @@ def card_of(
     """
     value = scores.own(one)
     origin = f"copy of {one.parent}" if one.parent else f"from seed model {one.seed}" if one.seed else ""
-    size = parameters_text(one.num_parameters)
+    size = f"{parameters_text(one.num_parameters)} parameters"
     text = f"{pluralize(domain.num_documents, 'document')}" if domain else f"{pluralize(len(one.domains), 'domain')}"
     box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
     return box | {

@@ -33,6 +33,7 @@ def show_table(
     formats = dict.fromkeys(_counts(rows), "localized") | {
         name: "%.1f" if "perplexity" in name else "%.2f" for name in _large(rows)
     }
+    formats |= dict.fromkeys(_percentages(rows), "%.1f")
     columns: dict[str, Any] = {name: st.column_config.NumberColumn(format=pattern) for name, pattern in formats.items()}
     columns |= {name: st.column_config.Column(width=width) for name, width in widths.items()}
     if colours := {look.mark: look.colour for look in looks}:
@@ -78,6 +79,12 @@ def _large(rows: Rows) -> list[str]:
         for name, values in columns.items()
         if values and all(type(value) is float for value in values) and min(values) >= 1 and max(values) >= 10
     ]
+
+
+def _percentages(rows: Rows) -> list[str]:
+    """The columns of percentages that are no whole numbers."""
+    names = [name for name in (rows[0] if rows else ()) if name.endswith("(%)")]
+    return [name for name in names if any(type(row.get(name)) is float for row in rows)]
 
 
 def ticked(key: str) -> list[int]:

@@ -23,7 +23,9 @@ from ui.widgets.probe import measure, show_costs, show_first_batch
 from ui.widgets.rights import cannot_change
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec
+from workbench.job_records.jobs import get_jobs
 from workbench.kinds.catalog import kind_named
+from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
@@ -72,7 +74,16 @@ def show_job_form(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
         ):
             _submit(kind, answers, complaints, send)
-        if left is not right and (job_id := last_job(kind)):
+        _show_submitted(kind)
+
+
+def _show_submitted(kind: str) -> None:
+    """Beside the button: that the job was submitted, as its card may stand below the edge of the screen."""
+    if job_id := last_job(kind):
+        with reading() as session:
+            titles = [job.title for job in get_jobs(session, [job_id])]
+        for title in titles:
+            st.success(plain(f"“{title}” is submitted."), icon=":material/check:")
             label = "The last job"
             st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
 

@@ -250,6 +250,13 @@ def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
     return [cards[one] for one in ids if one in cards]
 
 
+def dependents(session: Session, job_id: str) -> list[str]:
+    """The titles of the unfinished jobs that start only after this one."""
+    statement = select(Job.title).join(JobDependency, JobDependency.job_id == Job.id)
+    statement = statement.where(JobDependency.after_id == job_id, Job.state.in_(UNFINISHED))
+    return list(session.scalars(statement.order_by(Job.created_at, Job.id)))
+
+
 def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | None]:
     """The newest job with exactly each spec; None where there is none."""
     kinds = {spec.model_dump()["kind"] for spec in specs}

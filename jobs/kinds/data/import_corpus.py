@@ -15,7 +15,7 @@ from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
 from engine.text.local_sources import SOURCES, local_documents
-from engine.text.plain_text import DOCUMENT_CHARACTERS
+from engine.text.plain_text import document_characters
 from engine.text.split import store_documents
 from engine.text.streams import TextFile, find_files, size_on_disk
 from jobs.attempt.work import Register, Work
@@ -95,9 +95,11 @@ def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -
 def _cut_words(spec: ImportCorpus) -> str:
     """How texts were cut into documents, where they were."""
     sentences = []
-    if spec.path and any(isinstance(one, TextFile) and one.kind == "text" for one in find_files(Path(spec.path))):
+    files = find_files(Path(spec.path)) if spec.path else ()
+    if plain := next((one for one in files if isinstance(one, TextFile) and one.kind == "text"), None):
+        length = document_characters(plain)
         sentences.append(
-            f"Plain text was cut into documents, each at the first empty line after {DOCUMENT_CHARACTERS:,} characters."
+            f"Plain text was cut into documents, each at the first empty line after {length:,} characters."
         )
     if spec.piece_length:
         sentences.append(f"Longer documents were cut into pieces of at most {spec.piece_length:,} characters.")

@@ -239,6 +239,17 @@ def test_plain_text_is_cut_at_paragraph_borders() -> None:
     assert all(DOCUMENT_CHARACTERS <= len(piece) < 2 * DOCUMENT_CHARACTERS for piece in pieces[:-1])
 
 
+@pytest.mark.parametrize("place", ["essay.txt", "."])  # a file, and a folder that holds nothing else
+def test_a_short_text_imported_by_itself_gives_enough_documents_to_split(tmp_path: Path, place: str) -> None:
+    essay = "".join(f"Sentence {number} of a short essay.\n" for number in range(270))
+    (tmp_path / "essay.txt").write_text(essay, encoding="utf-8")
+    documents = list(read_documents(tmp_path / place, ReadOptions(), Report()))
+    assert len(essay) < DOCUMENT_CHARACTERS
+    assert 5 <= len(documents) <= 10
+    (tmp_path / "other.txt").write_text(essay + "Another.", encoding="utf-8")
+    assert len(list(read_documents(tmp_path, ReadOptions(), Report()))) == 2
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.text(string.ascii_letters + " äé😀", max_size=30), st.integers(1, 1500)), max_size=12),

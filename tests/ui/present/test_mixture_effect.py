@@ -32,7 +32,7 @@ def row(domain: str, perplexity: float) -> MixedDomain:
 def test_the_title_counts_and_the_largest_change_is_spoken() -> None:
     before, now = [row("law", 10), row("sea", 8), row("art", 5)], [row("law", 15), row("sea", 7), row("art", 5.02)]
     rows = effect_rows(before, now)
-    assert effect_title(rows) == "Of 3 domains 1 worse and 1 better; 1 within 1 %"
+    assert effect_title(rows) == "Of 3 domains, 1 got worse, 1 got better and 1 changed by less than 1 %"
     assert spoken_change(rows) == "law: 15.0, up 50.0 %"
     assert effect_title(effect_rows(now, now)) == "The same on every domain"
     assert spoken_change(effect_rows(now, now)) == "No change"

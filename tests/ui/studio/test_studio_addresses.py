@@ -9,8 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import STUDIO, named
-from workbench.job_records import jobs
-from workbench.registry.database import reading
+from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.registry.database import reading, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -46,6 +47,27 @@ def test_a_job_has_an_address() -> None:
     app = visit("jobs_page", {"job": failed})
     assert app.selectbox(key="job").value == failed
     assert "job" not in visit("jobs_page").query_params  # the usual one changes with time
+
+
+def test_the_page_jobs_stays_on_the_job_of_the_address_when_it_ends() -> None:
+    with transaction() as session:
+        watched = jobs.create_job(session, Evaluate(mixture="first"), "The watched")
+        fence = leases.claim(session, watched, "test", 600.0, 3)
+    assert fence is not None
+    app = visit("jobs_page", {"job": watched, "job_states": ["running"]})
+    sent_back = app.selectbox(key="job").options
+    with transaction() as session:
+        leases.finish(session, watched, fence, "cancelled")
+    app.run()
+    assert app.selectbox(key="job").value == watched
+    assert set(sent_back) <= set(app.selectbox(key="job").options)
+    assert app.query_params["job"] == watched
+
+
+def test_an_unknown_job_in_the_address_is_named() -> None:
+    app = visit("jobs_page", {"job": "abc"})
+    assert "There is no job with the id “abc”." in app.error[0].value
+    assert "Next step" in app.error[0].value
 
 
 def test_what_an_address_names_and_is_not_there_is_left_out() -> None:

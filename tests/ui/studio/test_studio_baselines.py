@@ -69,7 +69,7 @@ def test_a_baseline_is_chosen_by_its_sentence_and_submitted() -> None:
     named(app.text_input, "Name").set_value("tokens").run()
     named(app.multiselect, "Domains").set_value(["code"]).run()
     assert "--method domain-token" in "\n".join(block.value for block in app.code)
-    named(app.button, "Train the experts").click().run()
+    named(app.button, "Train the expert").click().run()
     assert not app.exception
     (job,) = [card for card in read(rows.list_jobs) if card.spec.get("name") == "tokens"]
     assert job.spec["method"] == "domain-token"

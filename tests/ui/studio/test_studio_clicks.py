@@ -266,6 +266,7 @@ def test_the_train_form_submits_a_job() -> None:
     named(app.button, "Train the expert").click().run()
     job = read(rows.get_job, app.session_state["train-expert.job"])
     assert (job.spec["name"], job.spec["domain"], job.spec["training"]["num_steps"]) == ("poet", "poems", 60)
+    assert "“Train expert poet” is submitted." in output(app)
     assert "Waiting for a free worker" in "".join(one.proto.text for one in app.get("progress")).replace("\\", "")
 
 
@@ -288,9 +289,19 @@ def test_a_failed_job_shows_its_cause_and_is_retried() -> None:
 def test_a_running_job_that_was_cancelled_is_shown_as_stopping() -> None:
     running = next(job for job in read(rows.list_jobs) if job.state == "running")
     app = open_page("jobs_page", job=running.id)
-    named(app.button, "Cancel").click().run()
+    assert "1 job waits for it: Evaluate first." in output(app)
+    assert "goes on from its last checkpoint" in output(app)
+    named(app.button, "Cancel the job").click().run()
     assert read(rows.get_job, running.id).stop_requested == "cancel"
     assert "stopping (cancel requested)" in output(app)
+
+
+def test_a_job_just_submitted_that_no_other_waits_for_is_cancelled_by_one_click() -> None:
+    with transaction() as session:
+        job_id = rows.create_job(session, Evaluate(mixture="first"))
+    app = open_page("jobs_page", job=job_id, evaluate__job=job_id)
+    named(app.button, "Cancel").click().run()
+    assert read(rows.get_job, job_id).state == "cancelled"
 
 
 def mixed(_self: Client, **job_spec: Any) -> MixedScores:

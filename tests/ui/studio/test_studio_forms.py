@@ -123,7 +123,11 @@ def test_what_is_not_known_is_a_dash_and_large_numbers_have_few_digits(monkeypat
     drawn: dict[str, Any] = {}
     monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
     monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
-    show_table([{"perplexity": 942.1562, "share": 0.1234, "loss": 12.345}, {"perplexity": None}], "t", "words")
+    show_table(
+        [{"perplexity": 942.1562, "share": 0.1234, "loss": 12.345, "change (%)": -55.4361}, {"perplexity": None}],
+        "t",
+        "words",
+    )
     assert drawn["placeholder"] == "—"
     formats = {name: column["type_config"]["format"] for name, column in drawn["column_config"].items()}
-    assert formats == {"perplexity": "%.1f", "loss": "%.2f"}
+    assert formats == {"perplexity": "%.1f", "loss": "%.2f", "change (%)": "%.1f"}

@@ -65,6 +65,21 @@ def test_an_empty_registry_offers_the_demo_and_one_s_own_text(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("home")
+def test_a_failure_is_the_next_step_until_the_same_kind_of_job_succeeds() -> None:
+    def ended(state: str) -> None:
+        with transaction() as session:
+            job_id = create_job(session, ImportCorpus(name="a", path="/a"), title="Import a")
+            fence = leases.claim(session, job_id, "test", 60.0, 3)
+            assert fence is not None
+            leases.finish(session, job_id, fence, state)
+
+    ended("failed")
+    assert "“Import a” has failed." in output(overview())
+    ended("done")
+    assert "has failed" not in output(overview())
+
+
+@pytest.mark.usefixtures("home")
 def test_a_first_visit_sees_how_far_its_first_expert_is() -> None:
     with transaction() as session:
         create_job(session, ImportCorpus(name="a", path="/a"), title="Import a")

@@ -112,6 +112,12 @@ def test_a_curve_without_points_is_no_picture() -> None:
     assert curves([], "Training loss", "x", LOOKS) is None
 
 
+def test_a_curve_of_one_point_neither_fell_nor_learns() -> None:
+    picture = curves([MetricPoint(name=name, step=1, value=2.0) for name in "ab"], "Held-out loss", "x", LOOKS)
+    assert picture is not None
+    assert "fell" not in picture.title
+
+
 def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
     points = [MetricPoint(name=name, step=1, value=2.0) for name in "abc"]
     both = (
@@ -142,7 +148,7 @@ def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
     rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
     assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in effect_words(rows)
     assert rows[0]["change (%)"] == pytest.approx(50.0)
-    assert effect_title(rows) == "Of 2 domains 2 worse"
+    assert effect_title(rows) == "Of 2 domains, 2 got worse"
     assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from jobs.plans import clusterings
 from tests.ui.clusterings import fill_clustering
@@ -30,7 +31,7 @@ from workbench.settings import get_settings
 from workbench.specs import parse_as, parse_spec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.tables import new_id
+from workbench.tables import Mixture, MixtureMember, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -94,12 +95,12 @@ def headings(app: Any) -> list[str]:
 
 
 def test_one_question_at_a_time_from_text_to_a_form_that_is_filled_in() -> None:
-    app = open_page("train")
+    app = open_page("train", train__domains__text=["poems"])
     assert headings(app) == ["What do you have?"]
     named(app.button, "Continue with").click().run()
     assert headings(app) == ["What do you want?"]
     assert app.query_params["domain"] == "poems"
-    assert named(app.radio, "What do you want?").options[:2] == ["One more expert", "A cheaper expert"]
+    assert named(app.radio, "What do you want?").options[:2] == ["One more expert", "Several experts together"]
     named(app.button, "Continue: one more expert").click().run()
     assert headings(app) == ["Check and start"]
     assert app.query_params["kind"] == "train-expert"
@@ -113,8 +114,15 @@ def test_one_question_at_a_time_from_text_to_a_form_that_is_filled_in() -> None:
     assert (spec["name"], spec["domain"], spec["mixture"]) == ("poems", "poems", "first")
 
 
-def test_every_choice_can_be_undone() -> None:
+def test_the_newest_training_domain_is_chosen_and_novel_ones_are_marked() -> None:
     app = open_page("train")
+    assert app.session_state["train.domains.text"] == [HOSTILE]
+    options = named(app.get("button_group"), "Domains").options
+    assert "poems (novel)" in [one.replace("\\", "") for one in options]
+
+
+def test_every_choice_can_be_undone() -> None:
+    app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
     named(app.radio, "What do you want?").set_value("A cheaper expert").run()
     named(app.button, "Continue: a cheaper expert").click().run()
@@ -136,13 +144,24 @@ def test_every_choice_can_be_undone() -> None:
     ],
 )
 def test_every_method_of_joint_training_has_a_row_of_its_own(title: str, method: str) -> None:
-    app = open_page("train")
+    app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
     named(app.radio, "What do you want?").set_value(title).run()
     named(app.button, f"Continue: {title[0].lower()}{title[1:]}").click().run()
     assert not app.exception
     assert app.query_params["kind"] == "train-joint"
     assert app.selectbox(key="train-joint.method").value == method
+
+
+def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carries_a_warning() -> None:
+    offers = {**offers_now(), "mixture_to_extend": []}
+    rows = rows_for(["code"], offers, train_forms())
+    assert rows[0].outcome.title == "Several experts together"
+    weak = [row.outcome.method for row in rows if "has not been trained" in row.words]
+    assert weak == ["LoRA", "MoDE"]
+    with transaction() as session:
+        seeds.seed_row(session, "tiny").source = "folder"
+    assert rows_for(["code"], offers, train_forms())[0].outcome.title == "A cheaper expert"
 
 
 @pytest.mark.parametrize("kind", train_forms())
@@ -171,6 +190,21 @@ def test_an_address_opens_its_step(address: dict[str, str], heading: str) -> Non
     assert headings(app) == [heading]
 
 
+def test_a_reload_keeps_the_method() -> None:
+    app = visit("train", {"kind": "train-joint", "domain": "poems"})
+    assert "method" not in app.query_params
+    app.selectbox(key="train-joint.method").select("lora").run()
+    again = visit("train", dict(app.query_params))
+    assert again.selectbox(key="train-joint.method").value == "lora"
+    named(again.button, "Change what you want").click().run()
+    assert "method" not in again.query_params
+
+
+def test_an_unknown_kind_in_the_address_is_named() -> None:
+    app = visit("train", {"kind": "nonsense"})
+    assert "There is no training of the kind “nonsense”." in app.error[0].value
+
+
 @pytest.mark.parametrize(("kind", "field"), [("train-expert", "domain"), ("train-joint", "domains")])
 def test_a_form_opened_by_a_link_holds_the_domain_of_the_link(kind: str, field: str) -> None:
     for domain in ("poems", HOSTILE):
@@ -189,11 +223,11 @@ def test_another_link_changes_the_domain_of_a_form_that_is_open() -> None:
 
 
 def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[str, Any]) -> None:
-    app = open_page("train")
+    app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
     app = settled(app)
     table = app.table[0].value
-    assert list(table["You get"])[:2] == ["One more expert", "A cheaper expert"]
+    assert list(table["You get"])[:2] == ["One more expert", "Several experts together"]
     first = table.iloc[0]
     costs = [first[name].replace("\\", "") for name in ("Time", "Memory", "Disk", "Cost per token", "Other experts")]
     assert costs == ["2 min 0 s", "310.0 MB", "9.5 MB", "7.67 MFLOPs", "bit-identical"]
@@ -230,7 +264,7 @@ def test_the_rows_start_from_the_seed_model_of_the_mixture_that_one_more_expert_
     cheaper = rows["A cheaper expert"].spec
     assert cheaper is not None
     assert getattr(cheaper, "seed_model", "") == "tiny"
-    app = open_page("train")
+    app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
     table = settled(app).table[0].value
     assert set(table["Seed model"][:2]) == {"tiny"}
@@ -243,7 +277,7 @@ def test_rows_of_different_seed_models_have_a_note_that_they_do_not_compare(
     assert quick == {}
     other_seeds()
     monkeypatch.setattr("ui.studio.training.want_view._from_one_seed", lambda offers: offers)
-    app = open_page("train")
+    app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
     assert "so their costs do not compare" in output(settled(app))
 
@@ -296,6 +330,17 @@ def test_the_command_and_the_call_that_are_shown_give_the_job_of_the_button() ->
     named(app.button, "Train the expert").click().run()
     spec = read(jobs.get_job, app.session_state["train-expert.job"]).spec
     assert parse_spec(json.loads(words[words.index("-d") + 1])["spec"]) == parse_spec(spec)
+
+
+def test_a_row_that_needs_a_mixture_names_an_option_of_the_page_and_does_not_continue() -> None:
+    with transaction() as session:
+        session.execute(delete(MixtureMember))
+        session.execute(delete(Mixture))
+    app = visit("train", {"domain": "poems"})
+    choice = named(app.radio, "What do you want?")
+    assert "Choose “Several experts together”" in "".join(choice.proto.captions).replace("\\", "")
+    choice.set_value("One more expert").run()
+    assert named(app.button, "Continue: one more expert").disabled
 
 
 def test_a_row_that_is_impossible_says_why_and_stands_last() -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from engine.errors import CorpusError
 from ui.cli.plan_progress import line as several_line
-from ui.kinds.job_results import result_place, result_sentence
+from ui.kinds.job_results import result_places, result_sentence
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed, questions_of
-from ui.present.forms.uploads import keep_uploads, own_names, safe_suffix
+from ui.present.forms.uploads import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import actions_of, eta_range, percent_of, places_of, sentence_of, style_of, time_left
+from ui.present.jobs.pending_jobs import coming
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, plain, size, spoken
@@ -189,6 +191,21 @@ def test_the_name_of_an_upload_is_never_a_path(tmp_path: Path) -> None:
     assert safe_suffix("report.docx") == ".docx"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("photo.png", b"1", "photo.png: The file has an unknown format: .png."),
+        ("report.pdf", b"1", "report.pdf: The file has an unknown format: .pdf."),
+        ("texts.zip", b"1", "texts.zip: The file is an archive, not text."),
+        ("empty.txt", b"", "“empty.txt” is empty."),
+    ],
+)
+def test_an_upload_that_cannot_be_read_is_refused_by_its_own_name(name: str, content: bytes, why: str) -> None:
+    with pytest.raises(CorpusError) as refusal:
+        require_text([Upload("fine.jsonl.gz", b"1"), Upload("no suffix", b"1"), Upload(name, content)])
+    assert refusal.value.cause == why
+
+
 def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None:
     folder = keep_uploads([Upload("broken.jsonl", b"{"), Upload("0001.jsonl", b"{")], tmp_path)
     assert own_names("0001.jsonl, line 2: no.", str(folder), tmp_path) == "broken.jsonl, line 2: no."
@@ -232,6 +249,25 @@ def test_durations_to_minutes_are_rounded(seconds: float, words: str) -> None:
     assert duration(seconds, to_minutes=True) == words
 
 
+def test_a_mixture_waits_for_jobs_of_its_own() -> None:
+    jobs = [job("queued", spec={"mixture": "other"})]
+    assert coming(jobs, "evaluate") is not None
+    assert coming(jobs, "evaluate", "mine") is None
+
+
+def test_several_failures_are_counted() -> None:
+    failed = [job("failed", title="Import", next_step="Choose another name.")] * 9
+    assert suggestions(Holdings(failed=failed))[0].sentence.endswith("8 more jobs failed.")
+
+
+def test_an_import_leads_to_its_domains_and_on_to_a_training() -> None:
+    done = job("done", kind="import-corpus", result={"domains": ["essay"], "num_documents": 9})
+    assert [(place.page, place.label) for place in result_places(done)] == [
+        (CORPORA, "See the domains"),
+        (TRAIN, "Train an expert on it"),
+    ]
+
+
 def test_the_outcome_of_a_job_is_shown_with_its_reason() -> None:
     result = {"expert": "e", "parent": "m/a", "parent_posterior": {"m/b": 0.25, "m/a": 0.75}}
     done = job("done", kind="train-expert", result=result)
@@ -242,14 +278,14 @@ def test_the_outcome_of_a_job_is_shown_with_its_reason() -> None:
     assert result_sentence(job("done", kind="train-expert", result=branch)) == (
         "It began as a copy of m/a. m/a was trained on 97 % of the same documents. It is in the mixture n."
     )
-    place = result_place(done)
+    place = result_places(done)[0]
     assert place is not None
     assert (place.page, place.state) == (EXPERTS, {"experts.chosen": ["e"]})
 
 
 def test_a_job_that_has_not_ended_has_no_result() -> None:
     assert result_sentence(job("running")) == ""
-    assert result_place(job("failed")) is None
+    assert result_places(job("failed")) == []
 
 
 def test_a_posterior_is_described_after_as_many_blocks_as_were_used() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from ui.kinds.screen import Result, ResultLink, Screen
 from ui.present.forms.cli_command import command_line
-from ui.present.pages import CORPORA
+from ui.present.pages import CORPORA, TRAIN
 from ui.present.text.formatting import listed, pluralize
 from workbench.kinds.data.import_corpus import ImportCorpus
 
@@ -16,9 +16,13 @@ def _sentence(result: Result) -> str:
     return f"{documents} {result.get('cut', '')}".strip()
 
 
+_TRAIN = ResultLink(TRAIN, "Train an expert on it", lambda result: {"train.text": result["domains"], "train.kind": ""})
+
 SCREEN = Screen(
     command=partial(command_line, "corpus add", ImportCorpus, ("name", "path")),
     sentence=_sentence,
-    link=ResultLink(CORPORA, "See the domains", lambda result: {"part": "Domains", "domain": result["domains"][0]}),
+    link=ResultLink(
+        CORPORA, "See the domains", lambda result: {"part": "Domains", "domain": result["domains"][0]}, _TRAIN
+    ),
     form=None,
 )

@@ -11,14 +11,17 @@ import streamlit as st
 from engine.methods.base import Method
 from engine.methods.registry import joint_methods
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL
+from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL, TOGETHER, UNTRAINED
 from ui.present.forms.cli_command import command_line
+from ui.present.forms.form_choices import is_untrained
 from ui.present.forms.questions import Offers, changed, config_questions
 from ui.present.pages import EXPERTS
 from ui.present.text.formatting import pluralize
 from ui.widgets.fields import Answers, draw_widget
 from ui.widgets.job_form import show_job_form
 from workbench.kinds.training.train_joint import TrainJoint
+
+_FROZEN = "lora"  # the method that leaves the seed model as it is
 
 _command = partial(command_line, "train joint", TrainJoint, ("name",))
 
@@ -29,6 +32,8 @@ def _draw(offers: Offers) -> None:
         "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-joint.method"
     )
     method = methods[name]
+    if name == _FROZEN and is_untrained(st.session_state.get("train-joint.seed_model", offers["seed_model"][0])):
+        st.warning(UNTRAINED)
     groups = {other.config_field for other in methods.values()} - {method.config_field}
     skip = {"method", "options", *groups}
     if not method.only_expert:
@@ -36,7 +41,13 @@ def _draw(offers: Offers) -> None:
     given: Answers = {("method",): name}
     if options := _method_options(method):
         given["options",] = options
-    show_job_form("train-joint", offers, "Train the experts", command=_command, skip=skip, given=given)
+    show_job_form("train-joint", offers, _label(method), command=_command, skip=skip, given=given)
+
+
+def _label(method: Method) -> str:
+    """The label of the button: one domain gives one expert."""
+    is_one = not method.only_expert and len(st.session_state.get("train-joint.domains", ())) == 1
+    return "Train the expert" if is_one else "Train the experts"
 
 
 def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +65,8 @@ def _method_options(method: Method) -> dict[str, Any]:
 
 
 def _outcome(label: str, position: int, title: str, about: str, others: str = "new base") -> Outcome:
-    return Outcome(title, about, label, others, lambda _: {("method",): label.lower()}, position)
+    method = label.lower()
+    return Outcome(title, about, label, others, lambda _: {("method",): method}, position, method == _FROZEN)
 
 
 SCREEN = Screen(
@@ -70,7 +82,7 @@ SCREEN = Screen(
         needs=(DOMAINS, SEED_MODEL),
         outcomes=(
             _outcome("LoRA", 20, "A cheaper expert", "a low-rank change of a frozen seed model", "bit-identical"),
-            _outcome("DEMix", 40, "Several experts together", "one base, one feed-forward network for each domain"),
+            _outcome("DEMix", 40, TOGETHER, "one base, one feed-forward network for each domain"),
             _outcome(
                 "MoE",
                 44,

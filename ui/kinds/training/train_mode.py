@@ -8,10 +8,10 @@ import streamlit as st
 
 from engine.methods.mode.config import ModeConfig
 from ui.kinds.screen import Outcome, ResultLink, Screen, TrainForm
-from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL
+from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL, UNTRAINED
 from ui.kinds.training.mode_sentence import mode_sentence
 from ui.present.forms.cli_command import command_line
-from ui.present.forms.form_choices import num_layers
+from ui.present.forms.form_choices import is_untrained, num_layers
 from ui.present.forms.questions import Offers
 from ui.present.pages import EXPERTS
 from ui.widgets.fields import drop_unknown
@@ -25,7 +25,10 @@ _command = partial(command_line, "train mode", TrainMode, ("name",))
 
 def _draw(offers: Offers) -> None:
     drop_unknown("train-mode.seed_model", offers["seed_model"])
-    most = num_layers(st.session_state.get("train-mode.seed_model", offers["seed_model"][0]))
+    seed_model = st.session_state.get("train-mode.seed_model", offers["seed_model"][0])
+    if is_untrained(seed_model):
+        st.warning(UNTRAINED)
+    most = num_layers(seed_model)
     if st.session_state.get(_BLOCKS, 1) > most:
         st.session_state[_BLOCKS] = most
     limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
@@ -54,6 +57,7 @@ SCREEN = Screen(
                 "bit-identical",
                 lambda offers: {("shape", "num_blocks"): _usual_blocks(offers["seed_model"][0])},
                 position=30,
+                freezes_seed=True,
             ),
         ),
         position=40,

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ui.present.charts.chart import GREY, Chart, baseline, line_of, name_axis, name_line_ends, new_figure
 from ui.present.charts.colours import Looks, marked
-from ui.present.text.formatting import pluralize
+from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import comparable, measure_text
 from ui.present.text.removal import LABELS, perplexity_rows
 from ui.present.text.removal import change as removal_change
@@ -84,16 +84,28 @@ def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[Metri
     return {title: means} if means else {}
 
 
+_RISEN = 1.01  # times its lowest: a line that ends higher has passed it
+
+
 def _curve_title(lines: Mapping[str, list[MetricPoint]], kind: str) -> str:
-    """How many of the lines end lower than they began; of a single one by how much."""
-    moved = {name: (line[0].value, line[-1].value) for name, line in lines.items()}
-    fell = sum(last < first for first, last in moved.values())
+    """How many of the lines end lower than they began, or of a single one by how much; and which have passed their
+    lowest, where losses do not jump from batch to batch. One point says neither.
+    """
+    moved = {name: [point.value for point in line] for name, line in lines.items() if len(line) > 1}
+    if not moved:
+        return kind
     if len(moved) > 1:
-        return f"{kind} fell on {fell} of {len(moved)} lines: a falling line is still learning"
-    [(first, last)] = moved.values()
-    verb = "fell" if last < first else "rose" if last > first else "stands"
-    result = f"{verb} from {nats(first)} to {nats(last)}" if first != last else f"{verb} at {nats(last)}"
-    return f"{kind} {result}: a falling line is still learning"
+        fell = sum(values[-1] < values[0] for values in moved.values())
+        result = f"fell on {fell} of {len(moved)} lines"
+    else:
+        [(first, *_, last)] = moved.values()
+        verb = "fell" if last < first else "rose" if last > first else "stands"
+        result = f"{verb} from {nats(first)} to {nats(last)}" if first != last else f"{verb} at {nats(last)}"
+    risen = [name for name, values in moved.items() if values[-1] > _RISEN * min(values)]
+    if kind.startswith("Training") or not risen:
+        return f"{kind} {result}: a falling line is still learning"
+    where = f" on {listed(risen, 2)}" if len(moved) > 1 else ""
+    return f"{kind} {result}, but has risen again{where}: more updates make it worse"
 
 
 def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:

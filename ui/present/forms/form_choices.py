@@ -108,6 +108,12 @@ def num_layers(seed_model: str) -> int:
         return Shape.of(seeds.get_seed(session, seed_model).config).num_layers
 
 
+def is_untrained(seed_model: str) -> bool:
+    """Whether a seed model has random weights: a fresh one, as training makes experts and leaves it as it is."""
+    with reading() as session:
+        return seeds.get_seed(session, seed_model).source == "fresh"
+
+
 def missing(offers: Offers, *fields: str) -> str:
     """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
     return next((field for field in fields if not offers.get(field)), "")

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from engine.errors import CorpusError
+from engine.text.formats import unknown_format
+from engine.text.streams import TextFile, printable
 from jobs.uploads import names_file, upload_id, uploads_folder
 from ui.present.text.formatting import listed
 from workbench.access.actor import Role, require
@@ -23,6 +26,16 @@ class Uploaded(Protocol):
     def name(self) -> str: ...
 
     def getbuffer(self) -> memoryview: ...
+
+
+def require_text(files: Sequence[Uploaded]) -> None:
+    """Raises CorpusError for the first file that is empty or of a kind that cannot be read."""
+    for file in files:
+        known = TextFile(Path(f"upload{safe_suffix(file.name)}"), printable(file.name), len(file.getbuffer()))
+        if not known.size_bytes:
+            raise CorpusError(f"“{known.name}” is empty.", "Choose a file with text.")
+        if known.kind is None:
+            raise unknown_format(known)
 
 
 def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ui.present.text.formatting import duration
+from ui.present.text.formatting import duration, listed, pluralize
 from workbench.job_states import FINISHED, ShownState
 from workbench.registry.cards import JobCard
 
@@ -68,6 +69,15 @@ def places_of(job: JobCard) -> dict[str, bool]:
     """Every button in order, and whether it is enabled: a pressed button keeps its place."""
     possible = actions_of(job)
     return {action: action in possible for action in _ACTIONS[job.state]}
+
+
+def cancel_words(dependents: Sequence[str]) -> str:
+    """What a cancel leaves, and which jobs wait for this one."""
+    kept = "It can be retried, and goes on from its last checkpoint."
+    if not dependents:
+        return kept
+    verb = "waits" if len(dependents) == 1 else "wait"
+    return f"{pluralize(len(dependents), 'job')} {verb} for it: {listed(list(dependents), 4)}. {kept}"
 
 
 def percent_of(job: JobCard) -> int:

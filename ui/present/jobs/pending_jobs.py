@@ -16,9 +16,10 @@ def by_turn(jobs: Sequence[JobCard]) -> list[JobCard]:
     return sorted(unfinished, key=lambda job: (UNFINISHED.index(job.state), job.created_at))
 
 
-def coming(jobs: Sequence[JobCard], kind: str) -> JobCard | None:
-    """The unfinished job of a kind whose turn is first; None when nothing of the kind is on its way."""
-    return next((job for job in by_turn(jobs) if job.kind == kind), None)
+def coming(jobs: Sequence[JobCard], kind: str, mixture: str | None = None) -> JobCard | None:
+    """The unfinished job of a kind, and of a mixture if one is given, whose turn is first; None if there is none."""
+    of_kind = (job for job in by_turn(jobs) if job.kind == kind)
+    return next((job for job in of_kind if mixture is None or job.spec.get("mixture") == mixture), None)
 
 
 def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:

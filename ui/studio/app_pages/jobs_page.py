@@ -13,7 +13,7 @@ from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
-from ui.widgets.notices import empty, explained
+from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.actor import Role, may
 from workbench.access.audit import list_entries
@@ -37,6 +37,7 @@ def show() -> None:
         if rows.count_by_state(session):
             show_next_step(right, STEP_AFTER[JOBS])
     st.session_state.pop(_SHOWN, None)
+    _show_unknown()
     _live_list()
     if job_id := st.session_state.get(_SHOWN):
         show_job(job_id, key="jobs_page")
@@ -131,10 +132,29 @@ def _row(job: JobCard) -> dict[str, object]:
 def _chosen(jobs: list[JobCard]) -> str | None:
     if not jobs:
         st.info(plain("No job is in one of these states."))
+    jobs = _with_addressed(jobs)
+    if not jobs:
         return None
-    titles = {job.id: f"{job.title} · {style_of(job).word} · {clock(job.created_at)}" for job in jobs}
+    # A label holds no state: the browser sends labels back, and one that has changed since names no job any more.
+    titles = {job.id: f"{job.title} · {clock(job.created_at)} · {job.id[:6]}" for job in jobs}
     usual = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
     return choose_one(st.selectbox, "Job", list(titles), usual=usual, key="job", format_func=titles.__getitem__)
+
+
+def _with_addressed(jobs: list[JobCard]) -> list[JobCard]:
+    """The jobs with the one in the address, even where its state has left the choice or newer jobs fill the list."""
+    address = st.query_params.get("job", "")
+    if not address or any(job.id == address for job in jobs):
+        return jobs
+    with reading() as session:
+        return [*jobs, *rows.get_jobs(session, [address])]
+
+
+def _show_unknown() -> None:
+    """Explains an address that names a job that is not there."""
+    with reading() as session:
+        if (address := st.query_params.get("job")) and not rows.get_jobs(session, [address]):
+            show_problem(f"There is no job with the id “{plain(address)}”.", "Choose one of the jobs below.")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def _live() -> None:
 
 
 def _show_other_step(steps: Sequence[Suggestion]) -> None:
-    if len(steps) > 1:
+    if len(steps) > 1 and steps[1].label != steps[0].label:  # two buttons alike would lead to the same page
         with st.container(width="content", key="other_step"):
             st.page_link(steps[1].page.script, label=steps[1].label, icon="")
 

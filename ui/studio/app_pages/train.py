@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.methods.registry import joint_methods
 from ui.kinds.catalog import train_forms
 from ui.kinds.screen import Need, TrainForm
 from ui.kinds.train_form_parts import SEED
@@ -25,11 +26,13 @@ from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show
 from ui.studio.training.have_view import show_have
 from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
 from ui.widgets.address import fresh, go_to, note
+from ui.widgets.notices import show_problem
 from ui.widgets.page_head import show_head
 from workbench.kinds.catalog import known_kinds
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
+_METHOD = "train-joint.method"  # the widget of that form
 _LINK = "train.what"  # the title of a form, which a link on another page leaves
 _TEXT_FIELDS = (("domain",), ("domains",))  # of a form
 _HAVE, _WANT, _CHECK = "What do you have?", "What do you want?", "Check and start"
@@ -39,10 +42,12 @@ def show() -> None:
     """Draws the page: the steps that are done as a line each, and the one that is open."""
     show_head(TRAIN)
     offers, forms = offers_now(), train_forms()
+    _show_unknown(forms)
     _recall(offers, forms)
     kind, domains = st.session_state.get(_KIND, ""), st.session_state.get(_TEXT, [])
     note("kind", [kind] if kind else [])
     note("domain", domains)
+    note("method", _method_of_address(kind))
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     if kind:
         _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
@@ -68,6 +73,8 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
         st.session_state[_TEXT] = [name for name in known if name in offers["domain"]]
     if (given := fresh("kind")) is not None:
         st.session_state[_KIND] = given[-1] if given and given[-1] in forms else ""
+    if (given := fresh("method")) and given[-1] in joint_methods():
+        st.session_state[_METHOD] = given[-1]
     if known and (kind := st.session_state.get(_KIND)):
         _fill_in_text(kind, offers)
     if linked:
@@ -76,6 +83,20 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     if given := fresh("clone"):
         _open_clone(given[-1], offers)
     st.session_state[_TEXT] = [name for name in st.session_state.get(_TEXT, []) if name in offers["domain"]]
+
+
+def _show_unknown(forms: Mapping[str, TrainForm]) -> None:
+    """Explains an address that names a kind of training that is not there."""
+    kind = st.query_params.get("kind")
+    if kind and kind not in forms and "clone" not in st.query_params:
+        show_problem(f"There is no training of the kind “{plain(kind)}”.", "Choose what you have, then what you want.")
+
+
+def _method_of_address(kind: str) -> list[str]:
+    """The method of the open form of joint training, unless it is the usual one."""
+    methods = list(joint_methods())
+    method = st.session_state.get(_METHOD, methods[0])
+    return [method] if kind == "train-joint" and method != methods[0] else []
 
 
 def _open_clone(job_id: str, offers: Offers) -> None:
@@ -218,7 +239,7 @@ def _show_need(need: Need, offers: Offers, forms: Mapping[str, TrainForm]) -> No
         return
     empty_until(need.kind, need.problem, need.next_step)
     if need.kind in forms:
-        title = forms[need.kind].title
+        title = need.option or forms[need.kind].title
         st.button(
             plain(title if title == SEED else f"Make it: {title}"),
             type="primary",

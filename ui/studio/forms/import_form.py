@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from ui.present.forms.questions import Question, questions_of
-from ui.present.forms.uploads import keep_uploads
+from ui.present.forms.uploads import keep_uploads, require_text
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.forms.job_form import show_form_and_job, show_last
 from ui.widgets.fields import Answers
@@ -74,10 +75,18 @@ def _from_upload() -> Answers | None:
         disabled=cannot_change(),
     )
     if not files:
-        st.caption("Drop txt, md, jsonl, csv or parquet files here, plain or compressed (gz, xz).")
+        st.caption("Drop txt, md, jsonl, csv or parquet files here, plain or compressed (gz, xz, bz2, zst).")
         return None
     summary = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
     st.caption(plain(summary + listed([file.name for file in files])))
+    with explained():
+        require_text(files)
+        return _kept(files)
+    return None
+
+
+def _kept(files: Sequence[Any]) -> Answers:
+    """The folder that holds the files, stored once for the same choice."""
     _propose_name(files[0].name)
     marks = tuple(file.file_id for file in files)
     if st.session_state.get("import.kept", (None, ""))[0] != marks:

@@ -68,7 +68,7 @@ def _show_import(corpus: CorpusCard) -> None:
         )
         st.caption(plain(summary))
         if report.anonymized:
-            st.caption(plain(f"Anonymised: {_dummies(report.anonymized)}."))
+            st.caption(plain(f"Anonymized: {_dummies(report.anonymized)}."))
         if report.refused:
             words = f"Records of {corpus.name} that were refused, and why"
             show_table([_refused_row(one, corpus.source) for one in report.refused], f"refused_{corpus.id}", words)

@@ -10,9 +10,9 @@ import streamlit as st
 
 from jobs.attempt.work import log_path
 from jobs.queue import submit
-from ui.kinds.job_results import ResultPlace, result_place, result_sentence
+from ui.kinds.job_results import result_places, result_sentence
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.job_status import cancel_words, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, throughput_words
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.studio.job_views.curves import show_curves
@@ -21,6 +21,7 @@ from ui.studio.job_views.mode_gate_history import show_gates
 from ui.studio.job_views.text_samples import show_samples
 from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
+from ui.widgets.job_form import last_job
 from ui.widgets.notices import announce, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
@@ -139,12 +140,9 @@ def _show_ending(job: JobCard) -> None:
         st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
         st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
-    if place := result_place(job):
-        _show_link(job, place)
-
-
-def _show_link(job: JobCard, place: ResultPlace) -> None:
-    open_link(place.page, place.label, place.state, key=f"see_{job.id}")
+    with st.container(horizontal=True):
+        for number, place in enumerate(result_places(job)):
+            open_link(place.page, place.label, place.state, key=f"see_{job.id}_{number}")
 
 
 def _cancel(job_id: str) -> None:
@@ -171,6 +169,9 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
 def _show_actions(job: JobCard, key: str) -> None:
     with st.container(horizontal=True):
         for action, is_possible in places_of(job).items():
+            if action == "cancel" and _needs_confirmation(job):
+                _offer_cancel(job, key, is_possible)
+                continue
             label, icon, help, act = _ACTIONS[action]
             if st.button(
                 label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=cannot_change() or not is_possible
@@ -180,6 +181,25 @@ def _show_actions(job: JobCard, key: str) -> None:
         offer_clone(job)
         if is_over(job):
             _offer_deletion(job, key)
+
+
+def _needs_confirmation(job: JobCard) -> bool:
+    """Whether a cancel takes a second click: unless the visitor has just submitted this job and none waits for it."""
+    return last_job(job.kind) != job.id or bool(_dependents(job))
+
+
+def _dependents(job: JobCard) -> list[str]:
+    with reading() as session:
+        return rows.dependents(session, job.id)
+
+
+def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
+    is_disabled = cannot_change() or not is_possible
+    with st.popover("Cancel …", icon=":material/stop:", key=f"{key}_{job.id}_cancel_first", disabled=is_disabled):
+        st.markdown(plain(cancel_words(_dependents(job))))
+        if st.button("Cancel the job", key=f"{key}_{job.id}_cancel", type="primary", disabled=is_disabled):
+            _cancel(job.id)
+            st.rerun()
 
 
 def _offer_deletion(job: JobCard, key: str) -> None:

@@ -28,26 +28,32 @@ def unfinished_jobs() -> list[JobCard]:
 
 
 def empty_until(
-    kind: str, why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None
+    kind: str,
+    why: str,
+    next_step: str,
+    page: str = "",
+    label: str = "",
+    chosen: Mapping[str, Any] | None = None,
+    mixture: str | None = None,
 ) -> None:
-    """An empty state; while a job of the kind that ends it is unfinished, that job instead of a next step."""
-    if coming(unfinished_jobs(), kind) is None:
+    """An empty state; while a job of the kind that ends it, and of the mixture, is unfinished, that job instead."""
+    if coming(unfinished_jobs(), kind, mixture) is None:
         empty(why, next_step, page, label, chosen)
     else:
-        _live(kind, why)
+        _live(kind, why, mixture)
 
 
 def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit) -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
-    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen)
+    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
-def _live(kind: str, why: str) -> None:
+def _live(kind: str, why: str, mixture: str | None) -> None:
     with explained():
         jobs = unfinished_jobs()
-        job = coming(jobs, kind)
+        job = coming(jobs, kind, mixture)
         if job is None:
             st.rerun()
         with st.container(border=True):

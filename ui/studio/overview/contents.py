@@ -69,7 +69,7 @@ class Contents:
             evaluations=len(self.evaluations),
             unscored=[card.name for card in self.experts if card.mixtures and card.name not in scored],
             unfinished=self.unfinished,
-            failed=[job for job in self.over if is_fresh_failure(job)],
+            failed=[job for job in self.over if is_fresh_failure(job) and not _was_mended(job, self.over)],
         )
 
 
@@ -114,6 +114,16 @@ def _known_experts() -> _Known:
             known = _Known(state, time.time(), cards, perplexity_tables.list_evaluations(session))
             st.session_state["overview.known"] = known
     return known
+
+
+def _was_mended(failure: JobCard, over: Sequence[JobCard]) -> bool:
+    """Whether the same person has succeeded with a job of the same kind since."""
+    return any(
+        job.state == "done"
+        and (job.kind, job.owner) == (failure.kind, failure.owner)
+        and (job.finished_at or 0) > (failure.finished_at or 0)
+        for job in over
+    )
 
 
 def is_fresh_failure(job: JobCard) -> bool:

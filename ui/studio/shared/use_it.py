@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import spoken
 from workbench.access.home_token import needs_token
 from workbench.registry.aliases import list_aliases
 from workbench.registry.database import reading
@@ -37,4 +37,4 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
     with command:
         st.code(generate_line(called), language="bash", wrap_lines=True)
     if needs_token(settings):
-        st.caption(plain("The server requires the token that `workbench token` prints."))
+        st.caption(spoken("The server requires the token that `workbench token` prints."))

@@ -47,8 +47,9 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
     chosen, goes_on = list[str](), False
     if names:
         key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
-        st.session_state[key] = [name for name in st.session_state.get(key, names[:1]) if name in names]
-        chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=plain))
+        st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
+        labels = {one.name: plain(f"{one.name} (novel)" if one.role == "novel" else one.name) for one in domains}
+        chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
         st.caption(plain(_words([one for one in domains if one.name in chosen])))
         label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
         icon = ":material/arrow_forward:"
@@ -60,6 +61,12 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
         st.session_state.setdefault("import.where", UPLOAD)
         show_import()
     return chosen if goes_on else None
+
+
+def _usual(domains: Sequence[DomainCard]) -> list[str]:
+    """The newest domain to train on; none where there are only novel ones, which are held back to measure on."""
+    known = [one for one in domains if one.role != "novel"]
+    return [max(known, key=lambda one: one.created_at).name] if known else []
 
 
 def _choose_imported(names: Sequence[str]) -> None:

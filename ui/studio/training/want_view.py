@@ -9,8 +9,8 @@ from typing import Any
 import streamlit as st
 
 from ui.kinds.screen import Answers, Need, Outcome, TrainForm
-from ui.kinds.train_form_parts import SEED_MODEL
-from ui.present.forms.form_choices import seed_of_mixture
+from ui.kinds.train_form_parts import SEED_MODEL, UNTRAINED
+from ui.present.forms.form_choices import is_untrained, seed_of_mixture
 from ui.present.forms.questions import Offers, assemble
 from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_spec, takes_text
 from ui.present.jobs.throughput import operations
@@ -48,9 +48,23 @@ class Row:
     need: Need | None = None  # what must be there before
     problem: str = ""  # why it is impossible
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether it freezes a seed model that has not been trained."""
+        seed = getattr(self.spec, "seed_model", None)
+        return seed is not None and self.outcome.freezes_seed and is_untrained(seed)
+
+    @property
+    def words(self) -> str:
+        """What it is, or why it is impossible; with a warning where it is worth little."""
+        if self.problem:
+            return self.problem
+        about = f"{self.outcome.about} ({self.outcome.method})"
+        return f"{about}. {UNTRAINED}" if self.is_weak else about
+
 
 def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
-    """Every kind of training on these domains, also of other packages; those that are possible come first.
+    """Every kind of training on these domains, also of other packages; those that are possible and worth it come first.
 
     What starts from a seed model is proposed from that of the mixture that one more expert would join.
     """
@@ -62,7 +76,7 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
         for outcome in form.outcomes or _own_row(kind, form)
     ]
     rows.append(_cluster_row(domains, offers))
-    return sorted(rows, key=lambda row: (row.spec is None, row.outcome.position))
+    return sorted(rows, key=lambda row: (row.spec is None, row.is_weak, row.outcome.position))
 
 
 def _from_one_seed(offers: Offers) -> Offers:
@@ -119,7 +133,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
     title = st.radio(
         "What do you want?",
         titles,
-        captions=[plain(row.problem or f"{row.outcome.about} ({row.outcome.method})") for row in rows],
+        captions=[plain(row.words) for row in rows],
         key=_CHOSEN,
         label_visibility="collapsed",
     )
@@ -129,7 +143,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
         type="primary",
         key="train.want",
         icon=":material/arrow_forward:",
-        disabled=chosen.spec is None and chosen.need is None,
+        disabled=chosen.spec is None and (chosen.need is None or chosen.need.option in titles),
     ):
         return chosen
     _show_costs(rows)

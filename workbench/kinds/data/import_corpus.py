@@ -97,11 +97,14 @@ class ImportCorpus(Spec):
         description="Skip and list broken records, instead of refusing the import.",
     )
     piece_length: int | None = Field(
-        None, ge=100, description="Split longer documents into pieces of at most this many characters; empty: never."
+        None,
+        ge=100,
+        title="Piece length (characters)",
+        description="Split longer documents into pieces of at most this many characters; empty: never.",
     )
     anonymize: bool = Field(
         False,
-        title="Anonymise: dummy tokens for what identifies users",
+        title="Anonymize: dummy tokens for what identifies users",
         description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
         "by dummy tokens (DEMix table 8).",
     )
