@@ -9,6 +9,7 @@ from ui.present.charts.curves_and_bars import curves
 from workbench.registry.cards import MetricPoint
 
 NO_LOOKS = Looks()
+UNIT = "nats/token"
 AGAIN = "more updates make it worse"
 LEARNS = "a falling line is still learning"
 
@@ -35,17 +36,17 @@ def title(kind: str, **lines: list[float]) -> str:
         (
             "Held-out loss",
             {"law": [4.0, 3.0, 3.01]},
-            f"Held-out loss fell from 4.00 nats/token to 3.01 nats/token: {LEARNS}",
+            f"Held-out loss fell from 4.00 {UNIT} to 3.01 {UNIT}: {LEARNS}",
         ),
         (
             "Held-out loss",
             {"law": [4.0, 3.0, 3.5]},
-            f"Held-out loss fell from 4.00 nats/token to 3.50 nats/token, but has risen again: {AGAIN}",
+            f"Held-out loss fell from 4.00 {UNIT} to 3.50 {UNIT}, but has risen again: {AGAIN}",
         ),
         (
             "Training loss",
             {"law": [4.0, 2.0, 3.0]},
-            f"Training loss fell from 4.00 nats/token to 3.00 nats/token: {LEARNS}",
+            f"Training loss fell from 4.00 {UNIT} to 3.00 {UNIT}: {LEARNS}",
         ),
     ],
 )
