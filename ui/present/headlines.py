@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.methods.registry import method_of
@@ -83,16 +83,15 @@ def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
     return min((one for one in means if one.text == text), key=lambda one: one.mean)
 
 
-def baselines_of(mixture: MixtureMean, experts: Sequence[ExpertCard]) -> list[ExpertCard]:
-    """Single models that were trained on all the domains that the mixture was; an expert of one cluster is none."""
-    return [
-        one
-        for one in experts
-        if (method := method_of(one.method)).only_expert
-        and method.is_trainable
-        and one.tokenizer_sha256 == mixture.tokenizer
-        and mixture.domains <= set(one.domains)
-    ]
+def shared_with(mixture: MixtureMean, model: ExpertCard) -> MixtureMean | None:
+    """The mixture on the domains that also trained a single model; None where that is no baseline.
+
+    A baseline is one model that several of the mixture's domains trained; an expert of one cluster is none.
+    """
+    method = method_of(model.method)
+    rows = tuple(row for row in mixture.rows if row.domain in model.domains)
+    is_baseline = method.only_expert and method.is_trainable and model.tokenizer_sha256 == mixture.tokenizer
+    return replace(mixture, rows=rows) if is_baseline and len(rows) > 1 else None
 
 
 def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float | None:
@@ -103,26 +102,38 @@ def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float 
     return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
 
 
-def best_headline(best: MixtureMean | None, models: Mapping[str, float | None], why: str = "") -> Headline:
-    """The best mixture against the best model that all domains trained; `models` are their means by name."""
+@dataclass(frozen=True)
+class Baseline:
+    """A single model, its mean perplexity where it is scored on the same text, and the mixture on that text."""
+
+    name: str
+    mean: float | None
+    mixture: MixtureMean
+
+
+def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str = "") -> Headline:
+    """The best mixture against the best single model, on the domains that trained both."""
     label = "Best mixture against dense"
     if best is None:
         return Headline(label, NONE, words=why or "No mixture is scored on test text yet.")
-    words = f"{best.mixture}, mean perplexity of {pluralize(len(best.rows), 'training domain')}"
-    known = {name: mean for name, mean in models.items() if mean is not None}
     chosen: dict[str, Any] = {"page": MIXTURES, "state": {"mixture": best.mixture}, "link": "see the mixture"}
+    known = [(one.mean, one) for one in models if one.mean is not None]
     if not known:
+        words = f"{best.mixture}, mean perplexity of {pluralize(len(best.rows), 'training domain')}"
         if models:
-            words = f"{words}. {listed(list(models), 1)} is not scored on the same text: evaluate it to compare"
+            names = listed([one.name for one in models], 1)
+            words = f"{words}. {names} is not scored on the same text: evaluate it to compare"
         else:
             words = f"{words}. Train a dense model to compare"
             chosen = {"page": TRAIN, "link": "train one"}
         return Headline(label, perplexity_text(best.mean), words=words, **chosen)
-    name = min(known, key=lambda one: known[one])
-    change = (best.mean / known[name] - 1) * 100
-    words = f"{words}; {name}: {perplexity_text(known[name])}"
+    mean, model = min(known, key=lambda one: one[0])
+    own = model.mixture.mean
+    change = (own / mean - 1) * 100
+    domains = pluralize(len(model.mixture.rows), "domain")
+    words = f"{best.mixture}, mean perplexity of {domains} that trained both; {model.name}: {perplexity_text(mean)}"
     beside = f"{'↓' if change < 0 else '↑'} {abs(change):.1f} %"
-    return Headline(label, perplexity_text(best.mean), beside, change < 0, words, **chosen)
+    return Headline(label, perplexity_text(own), beside, change < 0, words, **chosen)
 
 
 def coverage_headline(

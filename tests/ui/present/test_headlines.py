@@ -11,13 +11,14 @@ import pytest
 from tests.ui.studio.conftest import HOSTILE, fill
 from ui.present.charts.colours import looks_of
 from ui.present.headlines import (
+    Baseline,
     MixtureMean,
-    baselines_of,
     best_headline,
     best_of,
     coverage_headline,
     last_headline,
     mean_of_model,
+    shared_with,
 )
 from ui.present.picture import (
     MOST_CARDS,
@@ -31,7 +32,7 @@ from ui.present.picture import (
 )
 from ui.studio.overview.contents import Contents, read_contents
 from workbench.answers.perplexities import MixedDomain
-from workbench.registry.cards import CalibratedGain, EvaluationCard, ExpertCard, ReportCard
+from workbench.registry.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.settings import get_settings
 
 
@@ -64,23 +65,27 @@ def test_a_dense_model_is_compared_on_the_same_tokens_only() -> None:
     best = mean("m", law=20, sea=30)
     assert mean_of_model(best, [score("law", 30), score("sea", 40)]) == 35
     assert mean_of_model(best, [score("law", 30), score("sea", 40, num_tokens=5)]) is None
-    shown = best_headline(best, {"dense": 50.0})
+    shown = best_headline(best, [Baseline("dense", 50.0, best), Baseline("other", 60.0, best)])
     assert (shown.value, shown.beside, shown.is_good) == ("25.0", "↓ 50.0 %", True)
-    assert best_headline(best, {"dense": 20.0}).is_good is False
-    assert "Train a dense model to compare" in best_headline(best, {}).words
-    assert "dense is not scored on the same text" in best_headline(best, {"dense": None}).words
-    assert best_headline(None, {}).value == "—"
+    assert shown.words == "m, mean perplexity of 2 domains that trained both; dense: 50.0"
+    assert best_headline(best, [Baseline("dense", 20.0, best)]).is_good is False
+    assert "Train a dense model to compare" in best_headline(best, []).words
+    assert "dense is not scored on the same text" in best_headline(best, [Baseline("dense", None, best)]).words
+    assert best_headline(None, []).value == "—"
 
 
-def test_a_baseline_was_trained_on_all_that_the_mixture_was_and_a_clusters_expert_is_none(have: Contents) -> None:
-    best = MixtureMean("demo", mean("demo", law=30.0, code=40.0).rows, have.experts[0].tokenizer_sha256)
+def test_a_baseline_is_compared_on_the_domains_that_trained_both(have: Contents) -> None:
+    best = MixtureMean("demo", mean("demo", law=30.0, code=40.0, sea=50.0).rows, have.experts[0].tokenizer_sha256)
 
-    def trained_on(name: str, method: str, *domains: str) -> ExpertCard:
-        return have.experts[0].model_copy(update={"name": name, "method": method, "domains": [*domains]})
+    def shared(method: str, *domains: str, **changes: str) -> list[str] | None:
+        known = {"method": method, "domains": [*domains], **changes}
+        one = shared_with(best, have.experts[0].model_copy(update=known))
+        return one and [row.domain for row in one.rows]
 
-    both, one = trained_on("both", "dense", "law", "code", "news"), trained_on("one", "dense", "law")
-    other = both.model_copy(update={"tokenizer_sha256": "another"})
-    assert baselines_of(best, [trained_on("demix", "demix", "law", "code"), one, both, other]) == [both]
+    assert shared("dense", "law", "code", "news") == ["law", "code"]
+    assert shared("dense", "law") is None  # as the expert of one cluster
+    assert shared("demix", "law", "code") is None
+    assert shared("dense", "law", "code", tokenizer_sha256="another") is None
 
 
 def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:

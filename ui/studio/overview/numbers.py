@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from ui.present import headlines
-from ui.present.headlines import Headline, MixtureMean
+from ui.present.headlines import Baseline, Headline, MixtureMean
 from ui.present.text.formatting import plain
 from ui.studio.overview.contents import Contents
 from ui.studio.shared.server import kept_client
@@ -53,24 +53,26 @@ def _show(one: Headline, number: int) -> None:
 def _best(have: Contents) -> Headline:
     best = _best_mean(have)
     if isinstance(best, str):
-        return headlines.best_headline(None, {}, best)
-    return headlines.best_headline(best, _of_baselines(have, best))
+        return headlines.best_headline(None, [], best)
+    return headlines.best_headline(best, _baselines(have, best))
 
 
-def _of_baselines(have: Contents, mixture: MixtureMean) -> dict[str, float | None]:
-    """The mean perplexity of each baseline on the text of the mixture, where it was scored on it."""
-    return {
-        model.name: headlines.mean_of_model(mixture, [one for one in have.evaluations if one.expert == model.name])
-        for model in headlines.baselines_of(mixture, have.experts)
-    }
+def _baselines(have: Contents, mixture: MixtureMean) -> list[Baseline]:
+    shared = ((model.name, headlines.shared_with(mixture, model)) for model in have.experts)
+    return [
+        Baseline(name, headlines.mean_of_model(one, [card for card in have.evaluations if card.expert == name]), one)
+        for name, one in shared
+        if one is not None
+    ]
 
 
 def _best_mean(have: Contents) -> MixtureMean | str:
-    """The best of the measured mixtures, or why there is none (empty: none is scored).
+    """The best of the measured mixtures of several experts, or why there is none (empty: none is scored).
 
     Where some can be compared with a baseline, it is the best of these.
     """
-    mixtures = [one for one in have.mixtures if have.can_be_measured(one)][:MOST_MIXTURES]
+    several = [one for one in have.mixtures if sum(map(headlines.takes_part, one.members)) > 1]
+    mixtures = [one for one in several if have.can_be_measured(one)][:MOST_MIXTURES]
     if not mixtures:
         return ""
     tokenizers = {one.name: one.tokenizer_sha256 for one in have.experts}
@@ -81,7 +83,7 @@ def _best_mean(have: Contents) -> MixtureMean | str:
         return _MEASURING
     if call.failure is not None:
         return str(call.failure)
-    compared = [one for one in call.answer if any(mean is not None for mean in _of_baselines(have, one).values())]
+    compared = [one for one in call.answer if any(model.mean is not None for model in _baselines(have, one))]
     return headlines.best_of(compared or call.answer) or ""
 
 
