@@ -182,7 +182,7 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
     def reason(spec: Evaluate | TrainJoint) -> str:
         return jobs.get_job(session, jobs.create_job(session, spec)).waits_for
 
-    joint = TrainJoint(name="m", seed_model="s", domains=["law"], num_gpus=2)
+    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=2)
     assert reason(Evaluate(mixture="m")) == ""
     start(session, new_job(session, "a"))
     assert reason(Evaluate(mixture="m")) == ""
