@@ -78,7 +78,7 @@ def shared_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
 ) -> Any:
     """transformers' “sdpa”, by whose names families call it, and within a shared pass that of each stream."""
-    shared = _pass.get()
+    shared = None if torch.compiler.is_compiling() else _pass.get()  # layers that train are read by no stream
     if shared is None:
         return _plain_attention()(module, query, key, value, attention_mask, **options)
     return shared.attend(module, query, key, value, **options)

@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from engine.config import ModelConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Step
+from engine.inference.shared_passes import SharedPasses
 from engine.methods.registry import get_method
 from engine.methods.row_registry import new_placement
 from engine.models import compiled
@@ -59,6 +60,15 @@ def test_a_compiled_training_is_nearly_the_same(
     assert not counters["graph_break"]
     num_graphs = {"demix": 2, "lora": 3, "dense": 2, "moe": 1, "mode": 1}[name]
     assert counters["stats"]["unique_graphs"] == num_graphs
+
+
+def test_a_process_in_which_streams_share_passes_compiles_layers_without_breaks(
+    make_texts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_BACKEND", "aot_eager")
+    SharedPasses()  # replaces the attention of transformers
+    losses("demix", make_texts, tmp_path, compile=True)
+    assert not counters["graph_break"]
 
 
 def test_held_out_text_of_other_rows_runs_layers_that_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
