@@ -35,7 +35,7 @@ class Environment:
         return differences(_flat(self), _flat(now))
 
 
-def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def differences(before: Mapping[str, str | int], after: Mapping[str, str | int]) -> list[str]:
     """The values that are not as they were, such as `torch 2.12.1, now 2.13.0`."""
     names = dict.fromkeys([*before, *after])
     return [
@@ -71,6 +71,6 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def _flat(environment: Environment) -> dict[str, object]:
+def _flat(environment: Environment) -> dict[str, str | int]:
     values = asdict(environment)
     return {**values.pop("versions"), **values}

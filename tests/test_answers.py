@@ -62,6 +62,8 @@ FREE_FORM = {
         "jobs.queue.submit:submit",
         "workbench.job_records.leases:add_event",
         "workbench.job_records.leases:finish",
+        "workbench.kinds.kind:Kind.computes_on_gpu",
+        "workbench.kinds.kind:Kind.uses_gpu",
         "workbench.papers.catalog:Paper.defaults",
         "workbench.registry.cards:EventCard.data",
         "workbench.registry.cards:JobCard.result",
