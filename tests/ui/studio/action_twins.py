@@ -112,6 +112,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "studio/job_views/import_reports.py": {"Delete for good": _twin("corpus delete", "DELETE /corpora/{name}")},
     "studio/job_views/job_view.py": {
+        "Cancel the job": _twin("job cancel", "POST /jobs/{job_id}/cancel"),
         "Delete for good": _twin("job delete", "DELETE /jobs/{job_id}"),
         "label": _twin(
             "job cancel, job pause, job resume, job retry",

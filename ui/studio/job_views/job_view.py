@@ -194,10 +194,16 @@ def _dependents(job: JobCard) -> list[str]:
 
 
 def _offer_cancel(job: JobCard, key: str, is_possible: bool) -> None:
-    is_disabled = cannot_change() or not is_possible
-    with st.popover("Cancel …", icon=":material/stop:", key=f"{key}_{job.id}_cancel_first", disabled=is_disabled):
+    is_refused = cannot_change() or not is_possible
+    with st.popover("Cancel …", icon=":material/stop:", key=f"{key}_{job.id}_cancel_first", disabled=is_refused):
         st.markdown(plain(cancel_words(_dependents(job))))
-        if st.button("Cancel the job", key=f"{key}_{job.id}_cancel", type="primary", disabled=is_disabled):
+        is_pressed = st.button(
+            "Cancel the job",
+            key=f"{key}_{job.id}_cancel",
+            type="primary",
+            disabled=cannot_change() or not is_possible,
+        )
+        if is_pressed:
             _cancel(job.id)
             st.rerun()
 
