@@ -449,7 +449,8 @@ def test_the_memory_of_other_machines_is_named_and_not_compared_with_that_of_thi
     outcome = measured(wide, PLENTY)
     assert outcome.measured is not None
     assert (outcome.fits, outcome.problem, outcome.measured.num_on_node) == (None, "", 2)
-    assert outcome.measured.peak_bytes < outcome.measured.node_bytes < 3 * outcome.measured.peak_bytes
+    # Here is the job's own process alone; a node has two that train, each a little larger, and torchrun's.
+    assert 2 * outcome.measured.peak_bytes < outcome.measured.node_bytes < 4 * outcome.measured.peak_bytes
     rows = dict(rows_of(outcome))
     assert rows["Each node"].endswith("of memory, for 2 processes")
     assert "on this machine" in rows["Memory"]
