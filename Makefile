@@ -70,8 +70,8 @@ pythons:  ## The command line, the registry and the methods on other Pythons, th
 		.venv/$$python/bin/python -m pytest -p no:cacheprovider tests/ui/cli/test_cli.py tests/workbench/registry tests/engine/methods/test_conformance.py || exit 1; \
 	done
 
-gpu:  ## What has to be measured on a GPU, into gpu.json; GPU_PYTHON is a Python with torch for CUDA and transformers
-	PYTHONPATH=. $(GPU_PYTHON) benchmarks/gpu/measure.py --out gpu.json
+gpu:  ## What has to be tried and measured on a GPU, into gpu.json; GPU_PYTHON has torch for CUDA; TEXT=FOLDER replicates DEMix
+	$(GPU_PYTHON) -m benchmarks.gpu.measure --out gpu.json $(if $(TEXT),--text $(TEXT))
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.gpu import measure
+from benchmarks.gpu import measure, programs
+from tests.journeys.conftest import write_domain
 
 
 @pytest.mark.slow  # torch.compile takes a minute
@@ -24,6 +26,7 @@ def test_each_step_gives_figures(step: str) -> None:
 
 @pytest.mark.slow
 def test_a_step_that_fails_says_why_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "device_tests", lambda: {"passed": 1, "failed": 0})
     monkeypatch.setattr(measure, "STEPS", {"scoring": measure.scoring, "no such step": measure.scoring})
     monkeypatch.setattr(sys, "argv", ["measure.py", "--small", "--device", "cpu", "--out", str(tmp_path / "gpu.json")])
     with pytest.raises(SystemExit) as ended:
@@ -34,9 +37,43 @@ def test_a_step_that_fails_says_why_and_the_others_go_on(tmp_path: Path, monkeyp
     assert "invalid choice: 'no such step'" in text
 
 
+def test_the_tests_for_a_device_are_counted() -> None:
+    figures = programs.device_tests()
+    assert (figures["failed"], figures["failed_tests"]) == (0, [])
+    assert figures["passed"] + figures["skipped"] > 20
+
+
+def test_without_text_no_model_is_replicated(tmp_path: Path) -> None:
+    figures = programs.replication(None, "smoke", "cpu", tmp_path)
+    assert "make gpu TEXT=FOLDER" in figures["left_out"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_replication_that_is_ended_at_the_limit_goes_on_when_it_is_called_again(tmp_path: Path) -> None:
+    for place, names in (("train", ("court", "kitchen")), ("novel", ("sea",))):
+        (tmp_path / place).mkdir()
+        for name in names:
+            write_domain(tmp_path / place, name)
+
+    def replicate(seconds: float) -> dict[str, Any]:
+        return programs.replication(tmp_path, "smoke", "cpu", tmp_path / "home", seconds)
+
+    first = replicate(25)
+    assert "error" not in first
+    last = replicate(600)
+    assert set(last["jobs"]) == {"done"}
+    assert "claims" in last["result"]
+    assert replicate(600)["jobs"] == last["jobs"]
+
+
 def test_without_a_gpu_nothing_is_measured() -> None:
     done = subprocess.run(
-        [sys.executable, measure.__file__, "--device", "cuda:99"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "benchmarks.gpu.measure", "--device", "cuda:99"],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "Nothing was measured. To try the steps without a GPU: --small --device cpu" in done.stderr

@@ -1,4 +1,4 @@
-"""What has to be measured on a GPU, by one command: the laws, training, memory, decoding and scoring, as one JSON file.
+"""What has to be tried and measured on a GPU, by one command, as one JSON file.
 
 Each step is a process of its own with at most ten minutes; one that fails or takes longer is reported as such, and
 the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, width 768) with 8 experts.
@@ -14,10 +14,13 @@ the others go on. Models are random, of DEMix's smallest size (125M: 12 layers, 
 - decoding: tokens per second of the 8-expert mixture against one dense model, alternating (float32).
 - streams: tokens per second of 16 streams of the mixture that share passes, against one stream's (float32).
 - scoring: tokens times experts per second.
+- device_tests: how many of tests/gpu passed. They need pytest.
+- replication: DEMix of size small on a folder of text (`--text`), as far as it comes in ten minutes; the next run
+  goes on. It needs the whole workbench, and keeps its work in `gpu-home`.
 
-Only the engine and its libraries are needed. `--small --device cpu` tries the steps without a GPU; those figures say
-nothing.
-Run: make gpu, or python benchmarks/gpu/measure.py --out gpu.json
+For the others the engine and its libraries are enough. `--small --device cpu` tries the steps without a GPU; those
+figures say nothing.
+Run: make gpu, or python -m benchmarks.gpu.measure --out gpu.json
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
+from benchmarks.gpu.programs import LIMIT_SECONDS, ROOT, device_tests, replication  # noqa: E402
 from engine.config import LoraConfig, ModelConfig, TrainingConfig  # noqa: E402
 from engine.device import choose_device  # noqa: E402
 from engine.errors import Problem  # noqa: E402
@@ -65,7 +69,6 @@ from engine.training.data import DomainText  # noqa: E402
 from engine.training.loop import train  # noqa: E402
 
 KEYS = [f"expert{number}" for number in range(8)]
-LIMIT_SECONDS = 600
 PUBLISHED_BF16 = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense, operations per second; data sheets of NVIDIA
 Figures = dict[str, Any]
 
@@ -326,16 +329,15 @@ def seconds(device: torch.device) -> float:
 
 def of_its_own_process(step: str, arguments: argparse.Namespace) -> Figures:
     """The figures of a step, or why there are none."""
-    command = [sys.executable, __file__, "--step", step, "--device", arguments.device]
+    command = [sys.executable, "-m", "benchmarks.gpu.measure", "--step", step, "--device", arguments.device]
     command += ["--small"] if arguments.small else []
-    start = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, cwd=ROOT, check=False)
     except subprocess.TimeoutExpired:
         return {"error": f"It took longer than {LIMIT_SECONDS} s."}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1]) | {"seconds": round(time.monotonic() - start, 1)}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -343,6 +345,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the file of figures")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the steps")
+    parser.add_argument("--text", type=Path, help="a folder with train/ and novel/, for the replication")
     parser.add_argument("--step", choices=list(STEPS), help="only this step, in this process; prints its figures")
     arguments = parser.parse_args()
     try:
@@ -359,12 +362,21 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    for step in STEPS:
-        figures[step] = of_its_own_process(step, arguments)
+    home = arguments.out.absolute().parent / "gpu-home"
+    programs = {
+        "device_tests": device_tests,
+        "replication": lambda: replication(
+            arguments.text, "smoke" if arguments.small else "small", arguments.device, home
+        ),
+    }
+    for step in (*STEPS, *programs):
+        start = time.monotonic()
+        figures[step] = programs[step]() if step in programs else of_its_own_process(step, arguments)
+        figures[step]["seconds"] = round(time.monotonic() - start, 1)
         print(f"{step}: {json.dumps(figures[step])}", flush=True)
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    has_failed = any("error" in figures[step] for step in STEPS) or bool(figures["laws"].get("failed"))
-    sys.exit(has_failed or not figures["memory"].get("same_first_loss"))
+    ended = [figures[step] for step in (*STEPS, *programs)]
+    sys.exit(any("error" in one or one.get("failed") or one.get("same_first_loss") is False for one in ended))
 
 
 if __name__ == "__main__":
