@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -56,15 +56,15 @@ def test_a_replication_that_is_ended_at_the_limit_goes_on_when_it_is_called_agai
         for name in names:
             write_domain(tmp_path / place, name)
 
-    def replicate(seconds: float) -> dict[str, Any]:
-        return programs.replication(tmp_path, "smoke", "cpu", tmp_path / "home", seconds)
+    def jobs_after(seconds: float) -> Counter[str]:
+        figures = programs.replication(tmp_path, "smoke", "cpu", tmp_path / "home", seconds)
+        assert "error" not in figures
+        return Counter(figures["jobs"])
 
-    first = replicate(25)
-    assert "error" not in first
-    last = replicate(600)
-    assert set(last["jobs"]) == {"done"}
-    assert "claims" in last["result"]
-    assert replicate(600)["jobs"] == last["jobs"]
+    first, second = jobs_after(20), jobs_after(40)
+    assert first.total() == second.total() > 20
+    assert first["done"] <= second["done"]
+    assert first["failed"] == second["failed"] == 0
 
 
 def test_without_a_gpu_nothing_is_measured() -> None:
