@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
@@ -30,7 +30,7 @@ from engine.models.fused_activations import fused_activations
 from engine.models.likelihoods import Objective
 from engine.models.routers import routers
 from engine.models.separation import require_separation
-from engine.models.trainable_model import TrainableModel
+from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for, in_training_precision
 from engine.training.checkpoint import (
     best_weights,
@@ -48,6 +48,7 @@ from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.low_bits import frozen_in_4bit
+from engine.training.needs import require_memory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -76,7 +77,7 @@ def train(
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
-    loss is not finite.
+    loss is not finite, DoesNotFit when it must take more memory than there is.
     """
     return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, sample, team).events()
 
@@ -118,6 +119,10 @@ class _Training:
     def events(self) -> Iterator[Event]:
         trained, device, precision = self.parameters.values(), self.model.device, self.config.precision
         self._require_tried_options()
+        is_alone = self.team is SINGLE_PROCESS
+        yield require_memory(self.model, self.parameters, self.config, is_alone=is_alone).event(
+            self.config, is_alone=is_alone
+        )
         short = frozen_in_4bit(self.model, precision, device) if self.config.load_in_4bit else nullcontext()
         with short, in_training_precision(self.model, trained, precision, device), self.until_end:
             self.until_end.enter_context(fused_activations(self.model))
@@ -353,14 +358,3 @@ def _require_finite(loss: float, what: str, consequence: str) -> None:
             f"{what} is {loss}; {consequence}.",
             "Lower the learning rate, or look for damaged text.",
         )
-
-
-def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
-    """The parameters to train by name; turns the gradients of all others off."""
-    parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
-    for key in model.keys if only_experts is None else only_experts:
-        parameters |= model.expert_parameters(key)
-    model.requires_grad_(False)
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
-    return parameters

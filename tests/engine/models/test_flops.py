@@ -22,7 +22,8 @@ from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.training.loop import train, trainable
+from engine.models.trainable_model import trainable
+from engine.training.loop import train
 
 TOKENS, ROWS, VOCAB = 64, 4, 400
 TOLERANCE = 0.001  # rotary angles are a product, too
