@@ -42,8 +42,8 @@ from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # no
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
+from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup  # noqa: E402
-from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 
 TRAINING = TrainingConfig(num_steps=10_000)

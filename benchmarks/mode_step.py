@@ -32,7 +32,7 @@ from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape, training_flops  # noqa: E402
 from engine.models.rows import Rows  # noqa: E402
-from engine.training.loop import trainable  # noqa: E402
+from engine.models.trainable_model import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
 
 Forward = Callable[[torch.Tensor], torch.Tensor]

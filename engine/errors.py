@@ -10,6 +10,7 @@ Problem                      what is wrong, and what to do next
     ├── ModelError           a model that cannot be loaded, split or matched
     ├── DamagedFile          a file that differs from its manifest
     ├── TrainingError        a training that cannot start or must not go on
+    │   ├── DoesNotFit       it takes more memory or disk than there is
     │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
     │   └── LostRank         one of several training processes ended (rank)
     │       └── LostNode     one of several machines of a training cannot be reached
@@ -109,6 +110,10 @@ class DamagedFile(EngineError):
 
 class TrainingError(EngineError):
     """A training that cannot start or must not go on."""
+
+
+class DoesNotFit(TrainingError):
+    """A training takes more memory or disk than there is, by its shapes alone; raised before its first update."""
 
 
 class NonFiniteLoss(TrainingError):

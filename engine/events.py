@@ -97,6 +97,20 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Requirements:
+    """The least that a training takes, in bytes, by its shapes alone; `sentence` is for its log.
+
+    Of one process; activations, libraries and working copies come on top.
+    """
+
+    sentence: str
+    memory_bytes: int
+    gpu_bytes: int
+    checkpoints_bytes: int  # disk while it trains
+    result_bytes: int  # disk of what it trained
+
+
+@dataclass(frozen=True, slots=True)
 class ParentChosen:
     """The expert whose copy is trained: its id and its name."""
 
@@ -168,7 +182,7 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | ParentChosen | PartOrder
+Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | Requirements | ParentChosen | PartOrder
 Made = TypeVar("Made")
 
 

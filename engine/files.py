@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import DamagedFile
+from engine.shapes_only import is_shapes_only
 
 MANIFEST = "manifest.json"
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
@@ -29,6 +30,8 @@ class ArtifactRef:
 
     def check(self) -> str:
         """Verifies every file and returns the manifest's SHA-256; raises DamagedFile."""
+        if is_shapes_only():
+            return sha256_of(self.folder / MANIFEST)
         return verify_folder(self.folder, self.sha256)
 
     def num_files(self) -> int:

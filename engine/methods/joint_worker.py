@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,16 @@ def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[
     """The events of a training whose model, in this process, holds the experts of this process alone."""
     from engine.models.context_length import require_context
     from engine.training.loop import train
+    from engine.training.needs import require_memory_to_build
     from engine.training.sharding import ShardedGroup
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))
     method = task.recipe.descriptor
-    model, learns = method.build(task.seed_folder, keys, task.recipe.config, task.config.seed), task.recipe.learns(keys)
+    learns = task.recipe.learns(keys)
+    build = partial(method.build, task.seed_folder, keys, task.recipe.config, task.config.seed)
+    require_memory_to_build(build, task.seed_folder, learns, task.config, device)
+    model = build()
     require_context(model, task.config.block_size)
     if isinstance(team, ShardedGroup):
         team.shard(model, task.config, learns)

@@ -22,6 +22,7 @@ from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import Layout, discover, family_of, is_linear, require_own_layers, takes_states_only
 from engine.models.stored_tensors import Unread
+from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
 
@@ -229,6 +230,8 @@ def load_weights(
     model is built without memory for its weights, and each tensor becomes a weight as it is read: never two copies of
     one. Raises ModelError unless they fit; any other error of transformers passes.
     """
+    if is_shapes_only():
+        return empty_model(config).to(dtype), frozenset()
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
     with _without_progress_bars():
         lm, report = _model_class(config).from_pretrained(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -73,3 +73,14 @@ class TrainableModel(Experts, Protocol):
     def train(self, mode: bool = True) -> Any: ...
 
     def eval(self) -> Any: ...
+
+
+def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
+    """The parameters to train by name; turns the gradients of all others off."""
+    parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
+    for key in model.keys if only_experts is None else only_experts:
+        parameters |= model.expert_parameters(key)
+    model.requires_grad_(False)
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    return parameters

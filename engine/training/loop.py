@@ -19,18 +19,18 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Note, Saved, Saving, Step, TextSample, TrainingFinished
+from engine.events import Evaluated, Event, Note, Requirements, Saved, Saving, Step, TextSample, TrainingFinished
 from engine.models.activation_checkpointing import can_checkpoint_activations, checkpointed_activations
 from engine.models.compiled import compiled_layers, compiled_loss, compiling_failed
 from engine.models.fused_activations import fused_activations
 from engine.models.likelihoods import Objective
 from engine.models.routers import routers
 from engine.models.separation import require_separation
-from engine.models.trainable_model import TrainableModel
+from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import autocast_for, in_training_precision
 from engine.training.checkpoint import (
     best_weights,
@@ -48,6 +48,7 @@ from engine.training.inspection import Held, show
 from engine.training.local_parts import copy_aside
 from engine.training.loss_means import LossMeans, counted_rows, num_counted_tokens
 from engine.training.low_bits import frozen_in_4bit
+from engine.training.needs import Needs, least_needs, require_memory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.step_seed import step_seed
 
@@ -76,7 +77,7 @@ def train(
     With patience the model has the best weights at the end.
     In a process group each process passes the same texts, and a model with only its own experts.
     Raises TrainingError when a domain has too little text or conversations cannot be kept apart, NonFiniteLoss when the
-    loss is not finite.
+    loss is not finite, DoesNotFit when it must take more memory than there is.
     """
     return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, sample, team).events()
 
@@ -113,6 +114,7 @@ class _Training:
         self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
         self.saves_memory, self.num_parts, self.until_end = False, 1, ExitStack()
+        self.needs = self._needs_with(config)  # of the weights as they are stored
         show(Held(model, self.parameters, self.optimizer, self.sampler))
 
     def events(self) -> Iterator[Event]:
@@ -134,6 +136,8 @@ class _Training:
     def _steps(self) -> Generator[Event, None, int]:
         """Trains to the end, and returns the step."""
         step = saved = self._resume()
+        if not self._is_over(step):
+            yield self._requirements()
         try:
             while True:
                 if self._must_evaluate(step):
@@ -165,6 +169,15 @@ class _Training:
             self.history = evaluation_history_at(self.folder, step)
             self.best = best_weights(self.folder, step, self.parameters)
         return step
+
+    def _needs_with(self, config: TrainingConfig) -> Needs:
+        return least_needs(self.model, self.parameters, config, self.model.device)
+
+    def _requirements(self) -> Requirements:
+        """What the training takes at least; raises DoesNotFit where that is more memory than there is."""
+        is_alone = self.team is SINGLE_PROCESS  # else bits cannot be saved
+        require_memory(self.needs, self.config, self._needs_with if is_alone else None)
+        return self.needs.event(self.config, is_alone=is_alone)
 
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""
@@ -353,14 +366,3 @@ def _require_finite(loss: float, what: str, consequence: str) -> None:
             f"{what} is {loss}; {consequence}.",
             "Lower the learning rate, or look for damaged text.",
         )
-
-
-def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
-    """The parameters to train by name; turns the gradients of all others off."""
-    parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
-    for key in model.keys if only_experts is None else only_experts:
-        parameters |= model.expert_parameters(key)
-    model.requires_grad_(False)
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
-    return parameters

@@ -24,11 +24,10 @@ from engine.errors import TrainingError
 from engine.models.families import layout_of
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.models.trainable_model import TrainableModel
+from engine.models.trainable_model import TrainableModel, trainable
 from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import RankGroup, expert_of
 from engine.training.layout import Layout
-from engine.training.loop import trainable
 
 _FORWARD_METHODS = ("losses", "token_scores", "log_likelihoods")
 

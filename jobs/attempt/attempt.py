@@ -13,8 +13,9 @@ from contextlib import closing, contextmanager, suppress
 
 from engine.device import prepare_process
 from engine.errors import DamagedFile, Problem
-from engine.events import Event, Note, Saved, Saving
+from engine.events import Event, Note, Requirements, Saved, Saving
 from jobs.attempt.checkpoint_upload import CheckpointUpload
+from jobs.attempt.disk import require_disk
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.leased_gpus import require_leased_gpus
@@ -214,6 +215,8 @@ def _drive(
             if not (upload and isinstance(event, Saved)):  # which counts as progress when it is uploaded
                 reporter.add(event)
             match event:
+                case Requirements():
+                    require_disk(work, event)
                 case Saving():
                     heartbeat.flush()
                 case Saved():

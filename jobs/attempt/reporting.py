@@ -12,11 +12,22 @@ from typing import Any
 from zlib import crc32
 
 from engine.errors import DamagedFile
-from engine.events import Evaluated, Event, Note, ParentChosen, PartOrder, Progress, Saved, Step, TrainingFinished
+from engine.events import (
+    Evaluated,
+    Event,
+    Note,
+    ParentChosen,
+    PartOrder,
+    Progress,
+    Requirements,
+    Saved,
+    Step,
+    TrainingFinished,
+)
 from engine.files import new_file
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.formatting.number_format import nats
-from workbench.job_records.event_kinds import CHECKPOINT, PARENT, PARTS, SAMPLES
+from workbench.job_records.event_kinds import CHECKPOINT, PARENT, PARTS, REQUIREMENTS, SAMPLES
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
@@ -134,6 +145,8 @@ class Reporter:
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(JobMessage(f"Checkpoint at step {event.step:,}.", CHECKPOINT))
+                case Requirements():
+                    self._messages.append(JobMessage(event.sentence, REQUIREMENTS, asdict(event)))
                 case Note():
                     self._messages.append(JobMessage(event.sentence))
                 case Evaluated() if event.samples:

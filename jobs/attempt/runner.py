@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from engine.device import prepare_process
 from engine.errors import Problem
-from engine.events import Event, Progress, Step
+from engine.events import Event, Progress, Requirements, Step
 from engine.gpus import VISIBLE
 from engine.subprocesses import end_session
 from jobs.attempt.attempt import attempt, host_name, new_owner, take
@@ -101,17 +101,23 @@ def _failed(text: str) -> int:
 
 
 class Log:
-    """Prints a progress line every few seconds."""
+    """Prints what the job needs, and a progress line every few seconds."""
 
     def __init__(self) -> None:
         self._printed_at = float("-inf")
 
     def see(self, event: Event) -> None:
         now = time.monotonic()
-        if isinstance(event, Progress | Step) and now - self._printed_at >= LOG_SECONDS:
+        if isinstance(event, Requirements):
+            _print_line(event.sentence)
+        elif isinstance(event, Progress | Step) and now - self._printed_at >= LOG_SECONDS:
             self._printed_at = now
-            with suppress(OSError):  # a full disk must not end the job through its log
-                print(f"{time.strftime('%H:%M:%S')} {sentence(event)}", flush=True)
+            _print_line(sentence(event))
+
+
+def _print_line(text: str) -> None:
+    with suppress(OSError):  # a full disk must not end the job through its log
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def watch_signals() -> int:

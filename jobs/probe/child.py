@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from engine.errors import Problem, is_out_of_memory
+from engine.errors import DoesNotFit, Problem, is_out_of_memory
 from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
@@ -46,11 +46,10 @@ def main() -> NoReturn:
     try:
         _print({"measured": measure(spec, place, _Stages().see, loading_seconds).model_dump()})
     except Exception as error:
-        outcome, lacks = outcome_of(error, place, place), "memory" if is_out_of_memory(error) else ""
-        is_known = lacks or isinstance(error, Problem)
-        _print(
-            {"problem": outcome.problem, "next_step": outcome.next_step if is_known else "Report it.", "lacks": lacks}
-        )
+        outcome = outcome_of(error, place, place)
+        lacks = "least" if isinstance(error, DoesNotFit) else "memory" if is_out_of_memory(error) else ""
+        next_step = outcome.next_step if isinstance(error, Problem) or lacks else "Report it."
+        _print({"problem": outcome.problem, "next_step": next_step, "lacks": lacks})
     os._exit(0)
 
 

@@ -48,7 +48,8 @@ class End:
     measured: Measured | None = None
     problem: str = ""
     next_step: str = ""
-    lacks: Literal["", "memory", "disk"] = ""  # what ran out, for which it was ended
+    # what ran out, for which it was ended; or the least memory that it takes, by its shapes alone, before it began
+    lacks: Literal["", "memory", "disk", "least"] = ""
 
 
 def forecast(
@@ -132,7 +133,7 @@ def _placed_end(
     end = yield from run_probe(spec, settings, limits, until)
     if end.measured is not None:
         return End(measured=placed(end.measured, places))
-    if end.lacks == "memory" and places.elsewhere:
+    if end.lacks in ("memory", "least") and places.elsewhere:
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
     return end
 
@@ -322,6 +323,8 @@ def _next_step(end: End, misfit: str, nearest: Changes, limits: Limits) -> str:
     if nearest:
         options = ", ".join(name if value is True else f"{name} {value}" for name, value in nearest.items())
         return f"It fits with {options}."
+    if end.lacks == "least":
+        return end.next_step
     if not _lacks_memory(end, limits):
         return "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk."
     return "Choose a smaller seed model, or train on a machine with more memory."

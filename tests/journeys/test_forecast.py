@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import func, select
 from starlette.testclient import TestClient
 
+from engine.events import Requirements
 from engine.files import folder_size
 from engine.methods.registry import methods
 from engine.text.blocks import Tokens
@@ -98,13 +99,15 @@ def holdings() -> tuple[Any, ...]:
     return rows, get_storage().ids(), list(probes_folder(settings).glob("*"))
 
 
-def disk_of(spec: dict[str, Any]) -> tuple[int, int]:
-    """Bytes of the artifacts that the job makes, and the most bytes of its folder meanwhile."""
-    settings, before = get_settings(), get_storage().ids()
+def disk_of(spec: dict[str, Any]) -> tuple[int, int, list[Requirements]]:
+    """Bytes of the artifacts that the job makes, the most bytes of its folder meanwhile, and what it said it takes."""
+    settings, before, most, least = get_settings(), get_storage().ids(), 0, []
     job_id, events = run_now(spec)
-    most = max([folder_size(settings.jobs_folder / job_id / "work") for _ in events], default=0)
+    for event in events:
+        most = max(most, folder_size(settings.jobs_folder / job_id / "work"))
+        least += [event] if isinstance(event, Requirements) else []
     made = get_storage().ids() - before
-    return sum(folder_size(get_storage().path(id)) for id in made), most
+    return sum(folder_size(get_storage().path(id)) for id in made), most, least
 
 
 @pytest.mark.usefixtures("here")
@@ -116,7 +119,7 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
     assert (outcome.fits, outcome.problem) == (True, "")
     result = outcome.measured
     assert result is not None
-    artifacts, checkpoints = disk_of(SPECS[name])
+    artifacts, checkpoints, least = disk_of(SPECS[name])
     assert result.artifact_bytes == pytest.approx(artifacts, rel=0.05)
     assert result.checkpoint_bytes == pytest.approx(checkpoints, rel=0.2, abs=200)  # small notes beside them
     memory = result.memory
@@ -129,6 +132,11 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
         assert result.num_tokens == 30 * 32 * 2 * domains
         assert result.num_flops > 0
         assert result.time.steps > 0
+        (least_needs,) = least  # a lower bound: by shapes alone, before the first update
+        assert 0 < least_needs.memory_bytes <= memory.weights + memory.gradients + memory.optimizer + memory.gradients
+        assert least_needs.memory_bytes <= result.peak_bytes
+        assert 0 < least_needs.checkpoints_bytes <= min(checkpoints, result.checkpoint_bytes)
+        assert 0 < least_needs.result_bytes <= artifacts
         assert len(result.first_batch) == 2 * domains
 
 

@@ -58,6 +58,13 @@ class ExpertSet:
             done += len(some)
             yield Progress(done, len(chosen), "experts", "loading experts", is_first=True)
 
+    def loaded(self) -> ActiveExperts:
+        """Loads the backbone with all experts."""
+        model = self.backbone()
+        for _ in self.add_to(model, self.keys):
+            pass
+        return self.of(model)
+
     def of(self, model: ModeModel) -> ActiveExperts:
         """All experts of the set as active experts of a model that has them."""
         return ActiveExperts(model, self.keys, self.id, self.learning, [one.name for one in self.experts])

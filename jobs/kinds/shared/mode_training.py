@@ -25,6 +25,7 @@ from engine.methods.mode.sizes import part_sizes
 from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
+from engine.training.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, register_new_expert
@@ -61,6 +62,9 @@ def train_parts(
         training = train_mpmd(task, num_processes, threads=work.settings.threads, log=work.log)
         losses = yield from last_losses(training)
         return _write_trained(work, expert_set, tokenizer), mean_loss(losses, domains)
+    require_memory_to_build(
+        expert_set.loaded, expert_set.base.folder, [expert_set.id], config, choose_device(work.settings.device)
+    )
     active = yield from load(work, expert_set)
     gather_checkpoints(work.folder, active.expert_parameters(expert_set.id), config)
     sample = TextSampler(active, tokenizer, data.texts(), config)

@@ -6,9 +6,10 @@ a new base, so that the original model does not change.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
@@ -25,6 +26,7 @@ from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
+from engine.training.needs import require_memory_to_build
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
@@ -81,12 +83,15 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
     yield from _choice_notes(spec, choice, training)
     method = get_method(parent.method)
-    model = method.load(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
+    device, load = choose_device(work.settings.device), partial(method.load, parent.base, {key: parent.kept})
+    only = None if spec.full_model else [key]
+    require_memory_to_build(load, parent.base.folder, only, training, device)
+    model = load().to(device)
     require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, parent.base.folder, model, key)
-    loss = yield from _train(work, spec.full_model, training, model, tokenizer, text, watch)
+    loss = yield from _train(work, only, training, model, tokenizer, text, watch)
     base_id = store_base(work, method, model, tokenizer) if spec.full_model else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     expert = keep_expert(
@@ -137,16 +142,15 @@ def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -
 
 def _train(
     work: Work,
-    full_model: bool,
+    only: Sequence[str] | None,
     config: TrainingConfig,
     model: TrainableModel,
     tokenizer: Tokenizer,
     text: DomainText,
     watch: Watch | None,
 ) -> Generator[Event, None, float | None]:
-    """Trains the expert alone, or the full model. Returns the held-out loss of the final weights."""
+    """Trains the expert alone, or with None the full model. Returns the held-out loss of the final weights."""
     loss = None
-    only = None if full_model else [text.expert]
     sample = TextSampler(model, tokenizer, [text], config)
     events = train(model, [text], config, work.folder, only_experts=only, watch=watch, sample=sample)
     with closing(cast(Generator[Event, None, None], events)):

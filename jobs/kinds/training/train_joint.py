@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method
 from engine.models.context_length import require_context
-from engine.models.trainable_model import TrainableModel
+from engine.models.trainable_model import TrainableModel, trainable
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.layout import most_ranks
-from engine.training.loop import train, trainable
+from engine.training.loop import train
+from engine.training.needs import require_memory_to_build
 from jobs.attempt.launchers import launcher_of, lost_hosts_withdrawn
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.environment import environment_of
@@ -140,7 +142,9 @@ def _train(
         model = method.build(seed_folder, keys, recipe.config, config.seed)  # now, not beside those of the processes
         restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
     else:
-        model = method.build(seed_folder, keys, recipe.config, config.seed).to(choose_device(settings.device))
+        device, build = choose_device(settings.device), partial(method.build, seed_folder, keys, recipe.config)
+        require_memory_to_build(partial(build, config.seed), seed_folder, recipe.learns(keys), config, device)
+        model = build(config.seed).to(device)
         require_context(model, config.block_size)
         texts = [domain.open() for domain in domains]
         losses = yield from last_losses(

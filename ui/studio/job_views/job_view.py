@@ -27,6 +27,7 @@ from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis.curves.training_baseline import training_baseline
 from workbench.job_records import jobs as rows
+from workbench.job_records.event_kinds import REQUIREMENTS
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -98,10 +99,13 @@ def _points(job_id: str) -> list[MetricPoint]:
 
 
 def _draw_card(job_id: str, key: str) -> None:
-    job = _read(job_id)
+    with reading() as session:
+        job, happened = rows.get_job(session, job_id), rows.events(session, job_id)
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
+        for sentence in [event.message for event in happened if event.kind == REQUIREMENTS][-1:]:
+            st.caption(plain(sentence))
         _show_ending(job)
         _show_actions(job, key)
 

@@ -1,0 +1,54 @@
+"""How much memory this process can have: what it has and what is free."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_MACHINE, _PROCESS = Path("/proc/meminfo"), Path("/proc/self/status")
+_CGROUP = Path("/sys/fs/cgroup")  # of a container; `memory.max` is “max” where it has no limit
+
+
+def most_memory(device: torch.device) -> int | None:
+    """The most bytes that this process can have of a device's memory now; None where that is not known.
+
+    On the CPU, swap counts, too: with it a process is slow, but runs.
+    """
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
+    return most_main_memory() if device.type == "cpu" else None
+
+
+def most_main_memory() -> int | None:
+    """The most bytes of main memory that this process can have now, swap included; None on other systems than Linux."""
+    with suppress(OSError, KeyError, ValueError):
+        machine, process = _sizes(_MACHINE), _sizes(_PROCESS)
+        free, swap = machine["MemAvailable"], machine["SwapFree"]
+        with suppress(OSError, ValueError):
+            free = min(free, left_in_container())
+        return max(free, 0) + swap + process["VmRSS"]
+    return None
+
+
+def left_in_container() -> int:
+    """Bytes until the container's limit; files in memory give way and do not count. Raises OSError, ValueError."""
+    limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    lines = (line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    return limit - used + next(int(value) for name, value in lines if name == "inactive_file")
+
+
+def megabytes(size: int) -> str:
+    """A size in words, such as `2,310 MB`, or `0.4 MB`."""
+    return f"{size / 1e6:,.1f} MB" if size < 1e7 else f"{size / 1e6:,.0f} MB"
+
+
+def _sizes(file: Path) -> dict[str, int]:
+    """The sizes that Linux lists in a file, in bytes."""
+    lines = (line.split() for line in file.read_text().splitlines())
+    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}

@@ -1,0 +1,193 @@
+"""The least that a training takes, from the shapes of its tensors alone, compared with what there is.
+
+Weights, a gradient of each trained weight, and what the optimizer keeps of it are all there at every update, and so is
+the best copy of them with patience. Activations, libraries and working copies come on top, so what is refused here
+cannot run; what is not refused may still lack memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import TrainingConfig
+from engine.errors import DoesNotFit
+from engine.events import Requirements
+from engine.free_memory import megabytes, most_main_memory, most_memory
+from engine.models.trainable_model import TrainableModel, trainable
+from engine.shapes_only import shapes_only
+from engine.training.autocast import HasTensors, precision_on
+from engine.training.checkpoint import KEPT
+from engine.training.local_parts import local_part
+
+_WEIGHT = 4  # bytes of a trained weight, of its gradient, and of each of AdamW's two moments
+_SMALLEST_8BIT = 4096  # numbers of a parameter from which bitsandbytes holds its moments in 8 bits
+_SOON_BUILT = 32 << 20  # bytes of a seed's weights: such a model is compared once it is built
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that one process of a training holds at an update, at least."""
+
+    device: torch.device
+    loaded: int  # all weights as they are stored
+    result: int  # the trained ones as they are stored
+    weights: int
+    gradients: int
+    optimizer: int
+    best: int  # in the main memory
+
+    @property
+    def on_device(self) -> int:
+        """Memory of the GPU, or of the machine where that computes: at an update, or while the model is loaded."""
+        at_update = self.weights + self.gradients + self.optimizer + (0 if self._has_gpu else self.best)
+        return max(self.loaded, at_update)
+
+    @property
+    def beside_gpu(self) -> int:
+        """Main memory, to which a checkpoint is copied from a GPU; 0 without one."""
+        return self.checkpoint if self._has_gpu else 0
+
+    @property
+    def checkpoint(self) -> int:
+        """Bytes of the last checkpoint, which has no best weights beside its own."""
+        return self.gradients + self.optimizer  # trained weights are as large as their gradients
+
+    @property
+    def _has_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def event(self, config: TrainingConfig, *, is_alone: bool = True) -> Requirements:
+        """These needs and the disk of checkpoints, for the job's log."""
+        num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
+        kept = min(KEPT, num_checkpoints) * self.checkpoint
+        gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
+        subject = "It takes" if is_alone else "Its first process takes"
+        sentence = (
+            f"{subject} at least {self._words()}, {megabytes(kept)} of disk for checkpoints and "
+            f"{megabytes(self.result)} for its result. Activations and libraries come on top."
+        )
+        return Requirements(sentence, memory, gpu, kept, self.result)
+
+    def _words(self) -> str:
+        parts = {"weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer, "best": self.best}
+        listed = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items() if size)
+        return f"{megabytes(self.on_device)} of {self._memory} ({listed})"
+
+    @property
+    def _memory(self) -> str:
+        return "the GPU's memory" if self._has_gpu else "memory"
+
+    def lack(self) -> str:
+        """Why it cannot run here, as a sentence; empty where it may, and where free memory is not known."""
+        most = most_memory(self.device)
+        if most is not None and self.on_device > most:
+            return f"It takes at least {self._words()}, and this process can have {megabytes(most)}."
+        beside = most_main_memory() if self.beside_gpu else None
+        if beside is not None and self.beside_gpu > beside:
+            needed = megabytes(self.beside_gpu)
+            return f"Its checkpoints take at least {needed} of memory, and this process can have {megabytes(beside)}."
+        return ""
+
+
+def least_needs(
+    model: HasTensors, trained: Mapping[str, nn.Parameter], config: TrainingConfig, device: torch.device
+) -> Needs:
+    """What a training of these parameters of a model holds on a device, at least; none may be in a checkpoint yet."""
+    sizes = [local_part(one).numel() for one in trained.values()]
+    own = {id(one) for one in trained.values()}
+    every = list(_distinct([*model.parameters(), *model.buffers()]))
+    in_fp32 = precision_on(config.precision, device) == "fp32"
+    frozen = [_frozen_bytes(one, config, in_fp32, device) for one in every if id(one) not in own]
+    return Needs(
+        device=device,
+        loaded=sum(map(_bytes, every)),
+        result=sum(_bytes(one) for one in _distinct(trained.values())),
+        weights=sum(frozen) + _WEIGHT * sum(sizes),
+        gradients=_WEIGHT * sum(sizes),
+        optimizer=sum(_moment_bytes(size, config) for size in sizes),
+        best=_WEIGHT * sum(sizes) if config.patience else 0,
+    )
+
+
+def require_memory(
+    needs: Needs, config: TrainingConfig, needs_with: Callable[[TrainingConfig], Needs] | None = None
+) -> None:
+    """Raises DoesNotFit where needs exceed the memory, with the nearest options that may fit by `needs_with`."""
+    lack = needs.lack()
+    if not lack:
+        return
+    smaller = _fewer_bits(config) if needs_with else ()
+    fits = next((options for options, one in smaller if needs_with and not needs_with(one).lack()), "")
+    raise DoesNotFit(lack, f"It may fit with {fits}." if fits else _SMALLER)
+
+
+def require_memory_to_build(
+    build: Callable[[], TrainableModel],
+    seed_folder: Path,
+    only_experts: Sequence[str] | None,
+    config: TrainingConfig,
+    device: torch.device,
+) -> None:
+    """Raises DoesNotFit before a model is built that cannot be trained; `build` is called for its shapes alone.
+
+    Models of small seeds are left to `require_memory`, when they are built.
+    """
+    if sum(file.stat().st_size for file in seed_folder.glob("*.safetensors")) < _SOON_BUILT:
+        return
+    with shapes_only():
+        model = build()
+    trained = {} if config.shard else trainable(model, only_experts)  # shared out once it is built
+
+    def needs_with(config: TrainingConfig) -> Needs:
+        return least_needs(model, trained, config, device)
+
+    require_memory(needs_with(config), config, needs_with)
+
+
+def _fewer_bits(config: TrainingConfig) -> Iterator[tuple[str, TrainingConfig]]:
+    """Options that need less of what is counted here, the smallest change first."""
+    short = replace(config, optimizer="adamw_8bit")
+    yield "optimizer adamw_8bit", short
+    yield "load_in_4bit", replace(config, load_in_4bit=True)
+    yield "optimizer adamw_8bit, load_in_4bit", replace(short, load_in_4bit=True)
+
+
+def _frozen_bytes(tensor: Tensor, config: TrainingConfig, in_fp32: bool, device: torch.device) -> int:
+    own = local_part(tensor)
+    if config.load_in_4bit and device.type == "cuda":  # the exact ones wait in the main memory
+        return own.numel() // 2
+    is_half = own.dtype in (torch.float16, torch.bfloat16)
+    return _WEIGHT * own.numel() if is_half and in_fp32 else _bytes(own)
+
+
+def _moment_bytes(size: int, config: TrainingConfig) -> int:
+    """Bytes of the two moments of a parameter of so many numbers."""
+    is_8bit = config.optimizer == "adamw_8bit" and size >= _SMALLEST_8BIT
+    return 2 * size if is_8bit else 2 * _WEIGHT * size
+
+
+def _bytes(tensor: Tensor) -> int:
+    own = local_part(tensor)
+    return own.numel() * own.element_size()
+
+
+def _distinct(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors, those in one place of memory once; without memory, those that are one object."""
+    seen: set[int] = set()
+    for tensor in tensors:
+        own = local_part(tensor)
+        place = id(tensor) if own.is_meta else own.untyped_storage().data_ptr()
+        if place not in seen:
+            seen.add(place)
+            yield tensor
+
+
+_SMALLER = (
+    "Retry it when more is free, choose a smaller seed model or a method whose base is frozen (lora, MoDE), or train "
+    "on a machine with more memory."
+)
