@@ -3,7 +3,9 @@
 Several gates over the same experts, fitted on dev text of the training domains alone, compared on test text of training
 and of novel domains, with intervals over documents. Without arguments the scores are invented, tiny, and say nothing of
 language; with a folder of the workbench they are the stored ones of a mixture:
-Run: python benchmarks/gates_on_novel_text.py [--home FOLDER --mixture NAME [--clustering NAME]]
+`cluster-posterior` is compared where the mixture has a clustering, where one is named whose distances are stored, or
+with `--centroids`: then each expert has the mean tf-idf vector of its domain's training documents as its cluster.
+Run: python benchmarks/gates_on_novel_text.py [--home FOLDER --mixture NAME [--clustering NAME | --centroids]]
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ prepare_process(1)
 
 import argparse  # noqa: E402
 import json  # noqa: E402
+import tempfile  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
+from dataclasses import dataclass, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -24,7 +27,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.analysis.calibration import DECAYS, POWERS, DevText, calibrate_from_equal_priors  # noqa: E402
-from engine.clusters.distances import Distances  # noqa: E402
+from engine.clusters.distances import Distances, measure_distances, open_distances  # noqa: E402
 from engine.errors import ScoresError  # noqa: E402
 from engine.inference.scores import as_blocks  # noqa: E402
 from engine.mixing.base import Gate  # noqa: E402
@@ -34,10 +37,12 @@ from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.fixed import FixedGate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
+from engine.text.split_names import HeldOutSplit  # noqa: E402
 
 FEATURE_DECAYS = (0.0, 0.5, 0.8, 0.9, 0.98, 1.0)  # of the evidence that a learned gate reads
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEPS, LEARNING_RATE = 300, 0.02
+DOCUMENTS = 500  # of each domain, for its mean vector
 BASELINE = "prefix"
 
 
@@ -250,6 +255,72 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     return Scores(dev, [one for one in test if one.domain in trained], novel, clusters, left_out)
 
 
+def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
+    """The same scores with distances to the mean vector of each expert's own training documents, measured now."""
+    from sqlalchemy import select
+
+    from engine.clusters.artifact import Clustering
+    from engine.clusters.centroids import Clusters
+    from engine.clusters.config import TfidfConfig
+    from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+    from engine.text.blocks import Tokens
+    from engine.text.eval_sample import EvalSample
+    from engine.text.split import read_split
+    from engine.text.tokenizer import load_tokenizer
+    from workbench.analysis.scores import places, scored_domains
+    from workbench.mixture_request import MixtureRequest
+    from workbench.registry.database import reading
+    from workbench.registry.tokenizers import tokens_key
+    from workbench.requests.generation import plan
+    from workbench.settings import read_settings
+    from workbench.store.artifacts import find_artifact
+    from workbench.store.storage import get_storage
+    from workbench.tables import Domain
+
+    settings = read_settings(home.absolute())
+    storage = get_storage(settings)
+    own = {next(iter(text.own)): text.domain for text in scores.training}  # of each expert
+    with reading(settings) as session:
+        planned = plan(session, storage, MixtureRequest(mixture))
+        rows = {row.name: row for row in session.scalars(select(Domain))}
+        samples = {}
+        for expert, domain in sorted(own.items()):
+            folder = storage.kept(rows[domain].artifact).folder / rows[domain].folder
+            texts = [row["text"] for row in read_split(folder, "train")]
+            samples[expert] = texts[:: max(1, len(texts) // DOCUMENTS)][:DOCUMENTS]
+        every = [text for texts in samples.values() for text in texts]
+        embedder = next(one for one in fit_tfidf(every, TfidfConfig()) if isinstance(one, TfidfEmbedder))
+        centres_KD = np.stack([embedder.embed(texts).vectors_ND.mean(0) for texts in samples.values()])
+        clusters = Clusters("centroids", 0, centres_KD.astype(np.float32), np.zeros(0, np.int32), ())
+        clustering = Clustering(clusters, embedder, ())
+        tokenizer = load_tokenizer(planned.experts[0].base.folder)
+
+        def measured(texts: Sequence[DevText], split: HeldOutSplit) -> list[DevText]:
+            found, changed = scored_domains(session, planned, split), []
+            for text in texts:
+                evaluation = found[text.domain][0]
+                packed = find_artifact(session, tokens_key(rows[text.domain].id, tokenizer.sha256))
+                assert packed is not None, "its tokens were scored"
+                tokens = Tokens.open(storage.kept(packed).folder, split)
+                sample = EvalSample(tokens, text.block_size, places(storage, evaluation)[0])
+                with tempfile.TemporaryDirectory() as name:
+                    for _ in measure_distances(clustering, tokenizer, sample, Path(name)):
+                        pass
+                    distances = open_distances(Path(name))
+                    further_KX, nearest_X, known_X = (
+                        part.clone() for part in (distances.further_KX, distances.nearest_X, distances.known_X)
+                    )
+                changed.append(replace(text, distances=Distances(further_KX, nearest_X, known_X, text.block_size)))
+            return changed
+
+        dev, training, novel = (
+            measured(scores.dev, "dev"),
+            measured(scores.training, "test"),
+            measured(scores.novel, "test"),
+        )
+    return Scores(dev, training, novel, list(range(len(samples))))
+
+
 def invented(num_experts: int = 4, num_novel: int = 2, num_blocks: int = 24, block_size: int = 64) -> Scores:
     """Scores of experts that are best at home; a novel domain changes every few tokens which expert suits it."""
     random = np.random.default_rng(0)
@@ -277,10 +348,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="A folder of the workbench. Default: invented scores.")
     parser.add_argument("--mixture", help="A mixture there, whose experts have dev and test scores.")
     parser.add_argument("--clustering", help="A clustering whose distances are stored, for cluster-posterior.")
+    parser.add_argument("--centroids", action="store_true", help="Measure distances to the domains' mean vectors.")
     options = parser.parse_args()
     if bool(options.home) != bool(options.mixture):
         parser.error("Give --home and --mixture, or neither.")
     scores = stored(options.home, options.mixture, options.clustering) if options.home else invented()
+    if options.centroids:
+        scores = with_centroids(options.home, options.mixture, scores)
     print(json.dumps(compare(scores), indent=2))
 
 
