@@ -43,7 +43,6 @@ FEATURE_DECAYS = (0.0, 0.5, 0.8, 0.9, 0.98, 1.0)  # of the evidence that a learn
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEPS, LEARNING_RATE = 300, 0.02
 DOCUMENTS = 500  # of each domain, for its mean vector
-BASELINE = "prefix"
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ def _mixed(net: torch.nn.Module, features_ENTF: Tensor, blocks_ENT: Tensor, num_
 # comparison -----------------------------------------------------------------------------------------
 
 
-def compare(scores: Scores) -> dict[str, Any]:
-    """The change of perplexity against the paper's reading, in %, of every way to weigh, on both kinds of text."""
+def compare(scores: Scores, baseline: str = "prefix") -> dict[str, Any]:
+    """The change of perplexity against one of them, in %, of every way to weigh, on both kinds of text."""
     dev = [text.thinned() for text in scores.dev]
     fitted, decay = calibrate_from_equal_priors(dev), one_decay(dev)
     best = fitted.now if fitted.keeps else fitted.best
@@ -196,15 +195,15 @@ def compare(scores: Scores) -> dict[str, Any]:
         "settings": {"one decay": decay.words, "calibrated": best.words, "stacking": [round(w, 3) for w in weights]},
         "left_out": scores.left_out,
         **{
-            role: [_row(resampled, name, [text.domain for text in some]) for name in systems]
+            role: [_row(resampled, name, baseline, [text.domain for text in some]) for name in systems]
             for role, some in (("training", scores.training), ("novel", scores.novel))
             if some
         },
     }
 
 
-def _row(resampled: Resampled, name: str, domains: Sequence[str]) -> dict[str, Any]:
-    change = resampled.changes([Change(name, BASELINE, domain) for domain in domains])
+def _row(resampled: Resampled, name: str, baseline: str, domains: Sequence[str]) -> dict[str, Any]:
+    change = resampled.changes([Change(name, baseline, domain) for domain in domains])
     assert change is not None
     row = {"gate": name, "perplexity": resampled.value(name, domains), "change_percent": change.value}
     return row | {"low": change.low, "high": change.high}
@@ -349,13 +348,14 @@ def main() -> None:
     parser.add_argument("--mixture", help="A mixture there, whose experts have dev and test scores.")
     parser.add_argument("--clustering", help="A clustering whose distances are stored, for cluster-posterior.")
     parser.add_argument("--centroids", action="store_true", help="Measure distances to the domains' mean vectors.")
+    parser.add_argument("--against", default="prefix", help="The gate that the others are compared with.")
     options = parser.parse_args()
     if bool(options.home) != bool(options.mixture):
         parser.error("Give --home and --mixture, or neither.")
     scores = stored(options.home, options.mixture, options.clustering) if options.home else invented()
     if options.centroids:
         scores = with_centroids(options.home, options.mixture, scores)
-    print(json.dumps(compare(scores), indent=2))
+    print(json.dumps(compare(scores, options.against), indent=2))
 
 
 if __name__ == "__main__":
