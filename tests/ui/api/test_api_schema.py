@@ -68,11 +68,14 @@ def test_no_valid_request_is_rejected(server: uvicorn.Server, settings: Settings
     properties |= {name: schema for name, schema in CHOSEN[path].items() if name in properties}
     openapi["components"]["schemas"]["ChatMessage"]["properties"] |= {
         "tool_calls": {"enum": [None]},
+        "annotations": {"enum": [None, []]},
+        "content": {"type": "string"},  # without a text there must be tool_calls
         "role": {"enum": ["system", "user", "assistant"]},  # a message of a tool must follow one with tool_calls
     }
     if "top_logprobs" in properties:
         properties["logprobs"] = {"enum": [True]}
         openapi["components"]["schemas"][body]["required"] += ["logprobs", "max_completion_tokens"]
+        openapi["components"]["schemas"]["ChatMessage"]["required"] += ["content"]
     operation = schemathesis.openapi.from_dict(openapi)[path]["POST"]
     _check(operation, GenerationMode.POSITIVE, f"http://127.0.0.1:{settings.api_port}", is_accepted=True)
 
