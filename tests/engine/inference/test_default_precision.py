@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,9 +38,9 @@ def bf16_by_default() -> Iterator[None]:
 @pytest.mark.parametrize("gate", [FixedGate, PosteriorGate, UpdatingGate])
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_a_stream_does_not_depend_on_torchs_default_precision(
-    model: MultiExpertModel, tokenizer: Tokenizer, gate: type[Any], is_shared: bool
+    make_model: Callable[..., MultiExpertModel], tokenizer: Tokenizer, gate: type[Any], is_shared: bool
 ) -> None:
-    passes = SharedPasses()
+    model, passes = make_model(KEYS), SharedPasses()
     view = passes.view(model) if is_shared else model
 
     def answers() -> list[Any]:

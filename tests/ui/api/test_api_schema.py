@@ -44,6 +44,7 @@ def test_no_route_answers_what_its_schema_does_not_declare(
 UNSET = ("experts", "active", "parts", "gate", "top_k_experts", "prior", "best_of", "metadata")
 NO_NAMES: dict[str, Any] = {name: {"enum": [None]} for name in UNSET}
 NUMBERS: dict[str, Any] = {
+    "seed": {"enum": [None, -1, 7]},  # its largest value is no number of JSON to many programs
     "temperature": {"enum": [0, 0.7]},
     "top_p": {"enum": [0.5, 1]},
     "min_p": {"enum": [0, 0.1]},
