@@ -41,11 +41,11 @@ def _one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(build)
-    def alone(*arguments: P.args, **options: P.kwargs) -> T:
+    def locked(*arguments: P.args, **options: P.kwargs) -> T:
         with _building:
             return build(*arguments, **options)
 
-    return alone
+    return locked
 
 
 def layout_of(lm: nn.Module) -> Layout:

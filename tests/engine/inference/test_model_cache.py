@@ -203,14 +203,14 @@ def test_one_whose_client_left_does_not_wait_until_another_has_read_the_model(
     base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
     models = ModelCache(1 << 30)
 
-    def asks_and_leaves() -> None:
+    def get_and_cancel() -> None:
         with cancel_scope(lambda: True), pytest.raises(Cancelled):
             models.get(base, experts)
         has_left.set()
 
     has_left = threading.Event()
     with another_reads(models, base, experts, monkeypatch):
-        waiting = threading.Thread(target=asks_and_leaves)
+        waiting = threading.Thread(target=get_and_cancel)
         waiting.start()
         has_left_meanwhile = has_left.wait(20)
     waiting.join()
