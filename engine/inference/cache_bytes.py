@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any
 
-from engine.inference.cancellation import check_cancelled
+from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 
 _BYTES = 4  # of a number, as if all were float32
-_CHECK_SECONDS = 0.1  # between two looks whether a stream that waits is still wanted
 
 
 class CacheBytes:
@@ -59,7 +58,7 @@ class CacheBytes:
         self._turns.append(turn)
         try:
             while not self._changed.wait_for(
-                lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=_CHECK_SECONDS
+                lambda: self._turns[0] is turn and self._fits(num_bytes), timeout=CHECK_SECONDS
             ):
                 check_cancelled()
         finally:

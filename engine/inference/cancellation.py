@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 
+CHECK_SECONDS = 0.1  # between two looks whether what waits is still wanted
 _is_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_cancelled", default=lambda: False)
 
 
@@ -36,3 +38,14 @@ def check_cancelled() -> None:
     """Raises Cancelled once the scope around is cancelled."""
     if current_scope()():
         raise Cancelled
+
+
+@contextmanager
+def acquired(lock: Lock) -> Iterator[None]:
+    """Holds a lock inside the block; raises Cancelled where the scope around is cancelled while it waits for it."""
+    while not lock.acquire(timeout=CHECK_SECONDS):
+        check_cancelled()
+    try:
+        yield
+    finally:
+        lock.release()

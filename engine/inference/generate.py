@@ -47,10 +47,10 @@ def generate(
     Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
     context.
     """
-    require_readable(prompt, tokenizer, models)
+    require_readable(prompt, tokenizer, models, 1)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
-    require_fits(len(ids), models.max_positions - 1)
+    require_fits(len(ids), models, 1)
     ends = tokenizer.stop_ids if stop_ids is None else stop_ids
     max_new_tokens = models.max_positions - len(ids)
     with reserve(len(ids) + min(sampling.max_tokens, max_new_tokens)):

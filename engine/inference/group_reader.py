@@ -110,7 +110,8 @@ class GroupReader:
     def observe(self, ids: Sequence[int], position: int) -> Tensor:
         """Reads the tokens from a position on; gives the log-probability [E, T] of each, 0 of a text's first."""
         model, tokens = self._group.model(), torch.tensor(ids[position:])
-        first_E = torch.zeros(len(self.places)) if not position else self.after(ids, position - 1)[:, tokens[0]]
+        none_E = torch.zeros(len(self.places), dtype=torch.float32)
+        first_E = self.after(ids, position - 1)[:, tokens[0]] if position else none_E
         if self._num_read >= len(ids):  # read ahead
             return first_E[:, None]
         piece = self._read(model, ids, len(ids) - 1)

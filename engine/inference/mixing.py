@@ -33,7 +33,7 @@ class Mixing:
         self._readers = [GroupReader(group, keys) for group in ensemble.groups]
         self._keys = tuple(keys)
         self._needs_logprobs = gate.needs_logprobs and len(keys) > 1  # the weight of a single expert is 1
-        self._unknown_E = torch.full((len(keys),), 0.0 if gate.needs_logprobs else torch.nan)
+        self._unknown_E = _filled(len(keys), 0.0 if gate.needs_logprobs else torch.nan)
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text so far
         self._position = 0  # the first position that the gate has not seen
@@ -119,7 +119,7 @@ class Mixing:
                 reader.read(self._ids)
         for token in ids:
             check_cancelled()
-            observed_E = torch.full((len(self._keys),), torch.nan)
+            observed_E = _filled(len(self._keys), torch.nan)
             if self._position:
                 log_weights_E = self._stream.log_weights()
                 for reader in self._running(log_weights_E):
@@ -163,3 +163,8 @@ class Mixing:
             for reader in self._readers
             if self._needs_logprobs or any(has_weight[place] for place in reader.places)
         ]
+
+
+def _filled(length: int, value: float) -> Tensor:
+    """A vector in float32, also while torch's default is another: transformers changes it to load a model."""
+    return torch.full((length,), value, dtype=torch.float32)

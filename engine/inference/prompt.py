@@ -13,8 +13,9 @@ from engine.errors import ContextLengthExceeded, TokenizerError
 from engine.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
+# Clients tell by words like these (LangChain, LiteLLM) that they can send less.
+_TOO_LONG, _CONTEXT = "The prompt is too long", "this model's maximum context length is"
 _FEWEST_CHARACTERS = 64  # allowed for each token of the context: a tokenizer's normalizer may shorten a text
-_SHORTEN = "Shorten it."
 
 
 class Reader(Protocol):
@@ -27,8 +28,8 @@ class Reader(Protocol):
     def vocab_size(self) -> int: ...
 
 
-def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> None:
-    """Refuses an invalid prompt without tokenizing it.
+def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader, num_new: int = 0) -> None:
+    """Refuses an invalid prompt without tokenizing it; `num_new` tokens are to fit behind it.
 
     Raises ContextLengthExceeded for a prompt that cannot fit, TokenizerError for ids that are not in the vocabulary.
     """
@@ -36,8 +37,8 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> No
         most = models.max_positions * max(_FEWEST_CHARACTERS, tokenizer.longest_token)
         if len(prompt) > most:
             raise ContextLengthExceeded(
-                f"{len(prompt):,} characters are too many for the models' context of {models.max_positions} tokens.",
-                _SHORTEN,
+                f"{_TOO_LONG}: {len(prompt):,} characters are too many, as {_CONTEXT} {models.max_positions} tokens.",
+                f"Shorten it by {len(prompt) - most:,} characters at least.",
             )
         return
     if foreign := [token for token in prompt if not 0 <= token < models.vocab_size]:
@@ -45,14 +46,16 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> No
             f"Token ids must be from 0 to {models.vocab_size - 1}, got {foreign[0]}.",
             "Tokenize the text with this model's own tokenizer.",
         )
-    require_fits(len(prompt), models.max_positions)
+    require_fits(len(prompt), models, num_new)
 
 
-def require_fits(num_tokens: int, most: int) -> None:
-    """Raises ContextLengthExceeded when a prompt has more than `most` tokens."""
-    if num_tokens > most:
+def require_fits(num_tokens: int, models: Reader, num_new: int = 0) -> None:
+    """Raises ContextLengthExceeded when a prompt does not fit with so many tokens behind it."""
+    if (surplus := num_tokens + num_new - models.max_positions) > 0:
+        of_these = f", {num_new} of them for the answer" if num_new else ""
         raise ContextLengthExceeded(
-            f"The prompt has {num_tokens} tokens; at most {most} fit.", f"Shorten it by {num_tokens - most}."
+            f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}.",
+            f"Shorten it by {surplus}.",
         )
 
 

@@ -30,7 +30,7 @@ def read_prompt(
     require_readable(prompt, tokenizer, models)
     ids, num_before = encode_prompt(prompt, tokenizer)
     mixing, stream = Mixing(models, keys, gate), tokenizer.stream()
-    require_fits(len(ids), models.max_positions)
+    require_fits(len(ids), models)
     texts = [_shown(tokenizer, stream, ids[0])]
     logprobs: list[float | None] = [None]
     best: list[tuple[str, float] | None] = [None]

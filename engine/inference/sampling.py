@@ -63,7 +63,7 @@ def penalized(logprobs_V: Tensor, sampling: SamplingConfig, ids: Sequence[int] =
     scores_V = logprobs_V
     if sampling.logit_bias:
         biased = [token for token in sampling.logit_bias if token < len(logprobs_V)]
-        values = torch.tensor([sampling.logit_bias[token] for token in biased]).to(scores_V)
+        values = torch.tensor([sampling.logit_bias[token] for token in biased], dtype=torch.float32).to(scores_V)
         scores_V = scores_V.index_add(0, torch.tensor(biased, dtype=torch.long, device=scores_V.device), values)
     if sampling.repetition_penalty != 1 and ids:
         seen = torch.tensor(sorted(set(ids)), device=scores_V.device)

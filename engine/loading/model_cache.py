@@ -6,7 +6,7 @@ One model per base, with all requested experts; each request names its active on
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import torch
 
 from engine.config import ServePrecision
 from engine.files import ArtifactRef
+from engine.inference.cancellation import acquired
 from engine.loading.loaded_base import LoadedBase
 
 
@@ -44,19 +45,24 @@ class ModelCache:
         self._device, self._precision = device, precision
         self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
-        self.num_hits = self.num_misses = 0  # requests whose experts were all loaded, and the others
-        self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.num_hits = self.num_misses = 0  # requests that found their experts loaded, and those that waited for them
+        self._loading = threading.Lock()  # one base at a time
 
-    def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> LoadedBase:
-        """A base with at least these experts (by key), loaded and checked if need be."""
+    def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef], *, is_first: bool = True) -> LoadedBase:
+        """A base with at least these experts (by key), loaded and checked if need be.
+
+        A request that asks again, for its next piece of text, is no other hit: `is_first` is False.
+        Raises Cancelled once nobody waits for a request that waits while another one loads. A load that has begun ends:
+        it serves whoever asks again.
+        """
         name = str(base.sha256)
         with self._lock:
-            model, loading = self._ready(name, experts), self._loading[name]
-            self.num_hits += model is not None
+            model = self._ready(name, experts)
+            self.num_hits += model is not None and is_first
             self.num_misses += model is None
-        if model is not None:  # no wait while other experts of this base are being read
+        if model is not None:  # no wait while others are being read
             return model
-        with loading:
+        with acquired(self._loading):
             with self._lock:
                 model, cached = self._ready(name, experts), self._models.get(name)
             if model is not None:

@@ -10,8 +10,10 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, get_args
+from threading import RLock
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +27,26 @@ from engine.models.stored_tensors import Unread
 from engine.shapes_only import is_shapes_only
 
 LAYOUTS: dict[str, Callable[[nn.Module], Layout]] = {}  # for families where discovery finds the wrong places
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_building = RLock()
+
+
+def _one_at_a_time(build: Callable[P, T]) -> Callable[P, T]:
+    """The same function, in one thread at a time.
+
+    While transformers builds a model it replaces methods of its own classes and torch's default precision: another
+    thread that builds one meanwhile takes them for the real ones, and puts them back for good.
+    """
+
+    @wraps(build)
+    def locked(*arguments: P.args, **options: P.kwargs) -> T:
+        with _building:
+            return build(*arguments, **options)
+
+    return locked
 
 
 def layout_of(lm: nn.Module) -> Layout:
@@ -118,6 +140,7 @@ def longest_context(config: Any) -> int:
     return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
+@_one_at_a_time
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
@@ -200,6 +223,7 @@ def read_config(folder: Path) -> Any:
     return model_files.read_config(folder, is_family)
 
 
+@_one_at_a_time
 def load_model(folder: Path) -> Any:
     """A causal LM from a local folder, in the precision that its weights are stored in (float32 for float64).
 
@@ -217,6 +241,7 @@ def load_model(folder: Path) -> Any:
     return lm
 
 
+@_one_at_a_time
 def load_weights(
     folder: Path,
     config: Any,
@@ -320,6 +345,7 @@ def _model_class(config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
+@_one_at_a_time
 def empty_model(config: Any) -> nn.Module:
     """A model of this configuration without memory for its weights."""
     with torch.device("meta"):

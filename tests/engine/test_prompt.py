@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -92,8 +93,9 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
     model: MultiExpertModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:
     monkeypatch.setattr(tokenizer, "encode", lambda _: pytest.fail("it was tokenized"))
-    with pytest.raises(ContextLengthExceeded, match="2,000,000 characters are too many"):
+    with pytest.raises(ContextLengthExceeded, match="2,000,000 characters are too many") as caught:
         read(model, tokenizer, "x" * 2_000_000)
+    assert re.search(r"Shorten it by 1,9\d\d,\d\d\d characters at least\.", str(caught.value))
 
 
 def test_every_text_that_fits_is_read(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
@@ -109,8 +111,21 @@ def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: T
         with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, got {foreign}"):
             message(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
-    with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} fit"):
+    with pytest.raises(
+        ContextLengthExceeded, match=f"length is {model.max_positions} tokens, 1 of them for the answer"
+    ):
         message(model, tokenizer, full)
     assert len(echo(model, tokenizer, full).tokens) == model.max_positions
     with pytest.raises(ContextLengthExceeded):
         echo(model, tokenizer, [*full, 1])
+
+
+@pytest.mark.parametrize("prompt", ["the court " * 200, [1] * 200], ids=["text", "ids"])
+def test_a_prompt_shortened_as_the_refusal_says_is_answered(
+    model: MultiExpertModel, tokenizer: Tokenizer, prompt: Any
+) -> None:
+    with pytest.raises(ContextLengthExceeded) as caught:
+        message(model, tokenizer, prompt)
+    ids, _ = encode_prompt(prompt, tokenizer)
+    [surplus] = re.findall(r"Shorten it by (\d+)", str(caught.value))
+    assert message(model, tokenizer, ids[: len(ids) - int(surplus)])

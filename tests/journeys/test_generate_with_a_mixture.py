@@ -141,6 +141,14 @@ def test_a_cache_too_small_for_all_experts_still_answers_each(home) -> None:
     list(tight.stream(planned("small/kitchen"), "the", SAMPLING))
 
 
+def test_a_request_is_one_hit_or_one_miss_however_many_tokens_it_reads() -> None:
+    host = Host(device="cpu")
+    for _ in range(3):
+        assert len(list(host.stream(planned(), "the court", SAMPLING))) > 2
+    use = host.cache_use()
+    assert (use.num_hits, use.num_misses) == (2, 1)
+
+
 def test_moving_the_home_changes_no_answer(home, monkeypatch) -> None:
     from workbench.registry.database import close_engines
     from workbench.settings import get_settings

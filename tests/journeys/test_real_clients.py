@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -166,7 +167,9 @@ def test_a_strict_template_refuses_other_orders_of_roles_in_its_own_words(
 ) -> None:
     error = refusal(client, model="strict/court", messages=messages)
     assert error["code"] == "chat_template_error"
-    assert "Roles must alternate user/assistant." in error["message"]
+    assert error["message"].startswith(
+        "The chat template of this model cannot write this conversation: Roles must alternate user/assistant."
+    )
     answer = client.chat.completions.create(**{**ASK, "model": "strict/court", "messages": [USER, MODEL, USER]})
     assert answer.usage is not None
 
@@ -178,8 +181,57 @@ def test_a_tolerant_template_takes_what_openai_takes(client: openai.OpenAI) -> N
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_conversation_beyond_the_context_says_by_how_much(client: openai.OpenAI, is_stream: bool) -> None:
-    error = refusal(client, messages=[{"role": "user", "content": "x" * 300}], stream=is_stream)
+@pytest.mark.parametrize("length", [250, 300, 3000])
+def test_a_conversation_beyond_the_context_says_by_how_much(
+    client: openai.OpenAI, length: int, is_stream: bool
+) -> None:
+    error = refusal(client, messages=[{"role": "user", "content": "z" * length}], stream=is_stream)
     assert error["code"] == "context_length_exceeded"
-    assert any(character.isdigit() for character in error["message"])
-    print(error["message"])
+    [surplus] = re.findall(r"Shorten it by (\d+)\.", error["message"])  # each z is a token of its own
+    fitting = [{"role": "user", "content": "z" * (length - int(surplus))}]
+    answer = client.chat.completions.create(**{**ASK, "messages": fitting})
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 255
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_prompt_beyond_the_context_says_by_how_much(client: openai.OpenAI, is_stream: bool) -> None:
+    for length in (256, 300, 3000):  # of a context of 256
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.completions.create(model="talk", prompt=[5] * length, stream=is_stream)
+        [surplus] = re.findall(r"Shorten it by (\d+)\.", caught.value.message)
+        answer = client.completions.create(model="talk", prompt=[5] * (length - int(surplus)))
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens == 255
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_litellm_and_langchain_know_a_conversation_beyond_the_context(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+    from langchain_core.exceptions import ContextOverflowError
+    from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
+
+    long = [{"role": "user", "content": "z" * 300}]
+    with pytest.raises(litellm.ContextWindowExceededError):
+        litellm.completion(model="openai/talk", api_base=url, api_key="none", messages=long)
+    with pytest.raises(ContextOverflowError):
+        ChatOpenAI(model="talk", base_url=url, api_key=SecretStr("none")).invoke(long)
+
+
+def test_a_developers_message_is_read_as_the_systems(client: openai.OpenAI) -> None:
+    def usage(*messages: Any) -> Any:
+        return client.chat.completions.create(**{**ASK, "messages": [*messages, *TALK]}).usage
+
+    given = {"content": "Answer in the words of the court."}
+    assert usage({"role": "developer", **given}) == usage({"role": "system", **given}) != usage()
+
+
+def test_an_answer_is_sent_back_in_every_form_that_openais_client_has_for_it(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(**ASK).choices[0].message
+    for form in (answer, answer.model_dump(), {**answer.model_dump(), "annotations": []}):
+        messages: Any = [*TALK, form, *TALK]
+        assert client.chat.completions.create(**{**ASK, "messages": messages}).usage is not None

@@ -51,6 +51,15 @@ def test_the_script_exports_what_its_servers_load(
     assert int(option(with_adapters, "--max-lora-rank")) == min(one for one in (1, 8, 16, 32) if one >= rank)
     assert torch.equal(logits_of(AutoModelForCausalLM.from_pretrained(court[2])), our_logits("small/court"))
     assert len({option(one, "--port") for one in started}) == len(started)
+    assert [option(one, "--gpu-memory-utilization") for one in started] == ["0.30"] * 3  # of one GPU, for all of them
+
+
+def test_a_single_server_has_the_gpu_to_itself(trained: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mixture", "create", "one", "--experts", "small/court"]) in (0, None)
+    capsys.readouterr()
+    assert main(["mixture", "serve-config", "one", str(tmp_path / "one"), "--json"]) in (0, None)
+    [server] = json.loads(capsys.readouterr().out)["servers"]
+    assert "--gpu-memory-utilization" not in server["command"]
 
 
 def test_nothing_is_written_over_and_nothing_served_is_an_error(

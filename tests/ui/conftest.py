@@ -66,9 +66,9 @@ class FakeHost:
         """Its template writes how long each message is."""
         return [len(message.get("content", "")) for message in messages]
 
-    def require_readable(self, _: GenerationPlan, prompt: Prompt) -> None:
+    def require_readable(self, _: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Its context is a thousand characters, or ids."""
-        if len(prompt) > 1000:
+        if len(prompt) + num_new > 1000:
             raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
 
     def prompt_ids(self, _: GenerationPlan, prompt: Prompt) -> list[int]:

@@ -48,7 +48,7 @@ NUM_SEEDS = 2**64
 async def complete(body: CompletionRequest, request: Request, state: State) -> Completion | Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
-    await run_in_threadpool(state.generations.require_readable, plan, *body.prompt)
+    await run_in_threadpool(state.generations.require_readable, plan, *body.prompt, num_new=min(1, body.max_tokens))
     pieces = bounded(state.slots.stream(*_parts(state.generations, plan, sampling, body)), state)
     return await _respond(request, CompletionBuilder(plan, sampling, body), pieces)
 
@@ -58,7 +58,7 @@ async def chat(body: ChatRequest, request: Request, state: State) -> ChatComplet
     """The model's next message in a conversation, whole or as server-sent events."""
     plan, sampling = await _planned(state, body, body.sampling())
     ids = await run_in_threadpool(state.generations.conversation_ids, plan, body.conversation())
-    await run_in_threadpool(state.generations.require_readable, plan, ids)
+    await run_in_threadpool(state.generations.require_readable, plan, ids, num_new=1)
     parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
     pieces = bounded(state.slots.stream(*parts), state)
     return await _respond(request, ChatBuilder(plan, sampling, body), pieces)

@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from engine.errors import DamagedFile, Problem, code_of
 from ui.api.schemas.base import FieldError
@@ -47,6 +49,7 @@ NOT_SERVED = {  # routes of OpenAI's that clients ask for, with what to do
     "/v1/embeddings": "These models write text and give no embeddings: send this to a server of an embedding model.",
     "/v1/responses": "Send the conversation to /v1/chat/completions.",
 }
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 NO_OBJECT = "The body is not a JSON object. Send one, with the header Content-Type: application/json."
 
 
@@ -99,11 +102,23 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if error.status_code in (404, 405):
         instead = NOT_SERVED.get(request.url.path, "The page /docs lists every route.")
         message = f"There is no {request.method} {request.url.path} here. {instead}"
-        return JSONResponse(_body(message, "invalid_request_error", "not_found"), error.status_code)
+        body = _body(message, "invalid_request_error", "not_found")
+        return JSONResponse(body, error.status_code, _allow(request) if error.status_code == 405 else None)
     # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
     message = NO_OBJECT if error.status_code == 400 else error.detail
     code = "too_large" if error.status_code == 413 else "bad_request"
     return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
+
+
+def _allow(request: Request) -> dict[str, str]:
+    """The header with every method of a path: each has a route of its own, and Starlette names one of them."""
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    known = (name for name, scope in scopes.items() if any(_matches(one, scope) for one in request.app.routes))
+    return {"allow": ", ".join(known)}
+
+
+def _matches(route: BaseRoute, scope: Scope) -> bool:
+    return route.matches(scope)[0] is Match.FULL
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:

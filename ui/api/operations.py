@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.addresses import registry_id
 from ui.api.answer_builders import Piece
 from ui.api.deps import State
-from ui.errors import AnswerTimeout
+from ui.errors import AnswerTimeout, RateLimitExceeded
 from ui.generation.app_state import AppState
 from ui.generation.metrics import Metrics
 from workbench.answers.server import Health, Ready
@@ -90,8 +90,14 @@ def watch(state: AppState) -> None:
             ),
         },
         {
-            "workbench_model_cache_hits": ("Requests whose experts were in memory.", lambda: use().num_hits),
-            "workbench_model_cache_misses": ("Requests that had to load experts.", lambda: use().num_misses),
+            "workbench_model_cache_hits": (
+                "Requests that found the experts of a base in memory.",
+                lambda: use().num_hits,
+            ),
+            "workbench_model_cache_misses": (
+                "Requests that waited until experts of a base were loaded.",
+                lambda: use().num_misses,
+            ),
             "workbench_judged_drafts": ("Drafted tokens that were compared.", lambda: drafts().num_judged),
             "workbench_accepted_drafts": ("Drafts that were the mixture's own tokens.", lambda: drafts().num_accepted),
         },
@@ -123,6 +129,9 @@ async def bounded(pieces: AsyncGenerator[Piece, None], state: AppState) -> Async
                 yield piece
         except TimeoutError:
             raise AnswerTimeout(seconds) from None
+        except RateLimitExceeded:
+            is_finished = True  # it never began
+            raise
         finally:
             counts.unfinished.inc(not is_finished)
 

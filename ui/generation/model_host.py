@@ -51,7 +51,7 @@ class Host(Protocol):
 
     def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
 
-    def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None: ...
+    def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None: ...
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]: ...
 
@@ -97,12 +97,15 @@ class ModelHost:
         with self._naming_damage():
             return self.host.conversation_ids(plan, messages)
 
-    def require_readable(self, plan: GenerationPlan, *prompts: Prompt) -> None:
-        """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
+    def require_readable(self, plan: GenerationPlan, *prompts: Prompt, num_new: int = 0) -> None:
+        """Refuses prompts that are too long or hold foreign ids, before they wait for their turn.
+
+        `num_new` tokens are to fit behind each.
+        """
         for place, prompt in enumerate(prompts):
             try:
                 with self._naming_damage():
-                    self.host.require_readable(plan, prompt)
+                    self.host.require_readable(plan, prompt, num_new)
             except (ContextLengthExceeded, TokenizerError) as problem:
                 raise numbered(problem, place, len(prompts)) from problem
 

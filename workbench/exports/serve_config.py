@@ -1,7 +1,8 @@
 """What vLLM needs to serve the experts of a mixture, each under its own name; it cannot mix them.
 
-The flags are those of vLLM's `vllm serve` (0.11 to 0.22): `--enable-lora`, `--lora-modules NAME=FOLDER`, `--max-loras`
-and `--max-lora-rank`, which takes only some numbers.
+The flags are those of vLLM's `vllm serve` (0.11 to 0.22): `--enable-lora`, `--lora-modules NAME=FOLDER`, `--max-loras`,
+`--max-lora-rank`, which takes only some numbers, and `--gpu-memory-utilization`: a server takes 0.9 of its GPU without
+it, and the next one finds no space.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LOST = (
     "and the posterior that follows the text are lost."
 )
 _FIRST_PORT = 8100
+_GPU_PERCENT = 90  # of a GPU's memory, for all servers together: vLLM's default for one
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 
 
@@ -66,7 +68,7 @@ def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], fold
     models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
     return ServeConfig(
         mixture=mixture,
-        servers=[_server(storage, folder, number, *model) for number, model in enumerate(models)],
+        servers=[_server(storage, folder, number, len(models), *model) for number, model in enumerate(models)],
         left_out=[LeftOut(expert=one.name, because=because) for one, because in left_out if because],
         lost=LOST,
     )
@@ -94,10 +96,14 @@ def _rank(storage: Storage, expert: Expert) -> int:
     return max(ranks)
 
 
-def _server(storage: Storage, folder: Path, number: int, model: str, adapters: Sequence[Expert]) -> Server:
+def _server(
+    storage: Storage, folder: Path, number: int, num_servers: int, model: str, adapters: Sequence[Expert]
+) -> Server:
     port, path = _FIRST_PORT + number, _place(folder, model)
     served = [ServedAdapter(name=one.name, folder=_place(folder, one.name)) for one in adapters]
     command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
+    if num_servers > 1:
+        command += ["--gpu-memory-utilization", f"{_GPU_PERCENT // num_servers / 100:.2f}"]
     if adapters:
         rank = max(_rank(storage, one) for one in adapters)
         allowed = min(one for one in _RANKS if one >= rank)

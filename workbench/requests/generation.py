@@ -344,17 +344,18 @@ class Host:
                     event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
                 yield event
 
-    def require_readable(self, plan: GenerationPlan, prompt: Prompt) -> None:
+    def require_readable(self, plan: GenerationPlan, prompt: Prompt, num_new: int = 0) -> None:
         """Raises an error for a prompt that the plan's models cannot read, without loading them.
 
-        A text that cannot fit is not tokenized, nor is one that fits however it is cut.
+        `num_new` tokens are to fit behind it. A text that cannot fit is not tokenized, nor is one that fits however it
+        is cut.
         """
         from engine.inference.prompt import encode_prompt, require_fits, require_readable
 
-        limits = min((self._limits_of(base) for base in plan.by_base()), key=lambda one: one.max_positions)
-        require_readable(prompt, self._tokenizer(plan), limits)
-        if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions:
-            require_fits(len(encode_prompt(prompt, self._tokenizer(plan))[0]), limits.max_positions)
+        limits, tokenizer = self._least_limits(plan), self._tokenizer(plan)
+        require_readable(prompt, tokenizer, limits, num_new)
+        if isinstance(prompt, str) and len(prompt.encode()) >= limits.max_positions - num_new:
+            require_fits(len(encode_prompt(prompt, tokenizer)[0]), limits, num_new)
 
     def conversation_ids(self, plan: GenerationPlan, messages: Sequence[Message]) -> list[int]:
         """The prompt for the next answer in a conversation. Loads no weights.
@@ -362,9 +363,12 @@ class Host:
         Raises ChatTemplateError without a template, or for a conversation that it refuses; MixtureError for experts
         whose templates differ; ContextLengthExceeded for messages that cannot fit.
         """
-        template = self._template(plan)
-        self.require_readable(plan, "".join(str(message.get("content", "")) for message in messages))
-        return template.encode(self._tokenizer(plan), messages, add_generation_prompt=True)
+        from engine.inference.prompt import require_readable
+
+        template, tokenizer = self._template(plan), self._tokenizer(plan)
+        content = "".join(str(message.get("content", "")) for message in messages)
+        require_readable(content, tokenizer, self._least_limits(plan))
+        return template.encode(tokenizer, messages, add_generation_prompt=True)
 
     def prompt_ids(self, plan: GenerationPlan, prompt: Prompt) -> list[int]:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""
@@ -440,10 +444,15 @@ class Host:
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
-        share = self._shared if shares else (lambda model: model)
+        share, is_first = self._shared if shares else (lambda one: one), iter([True])
+
+        def model() -> ExpertModel:
+            loaded = self._cache.get(base, kept, is_first=next(is_first, False))
+            return share(loaded.view(list(kept), parts))
+
         return Group(
             tuple(kept),
-            lambda: share(self._cache.get(base, kept).view(list(kept), parts)),
+            model,
             limits.max_positions,
             limits.vocab_size,
         )
@@ -462,6 +471,10 @@ class Host:
         from engine.models.families import read_config
 
         return sum(bytes_per_position(read_config(base.folder)) * len(own) for base, own in plan.by_base().items())
+
+    def _least_limits(self, plan: GenerationPlan) -> Limits:
+        """Those of the base with the shortest context."""
+        return min((self._limits_of(base) for base in plan.by_base()), key=lambda one: one.max_positions)
 
     def _limits_of(self, base: ArtifactRef) -> Limits:
         from engine.methods.row_registry import read_limits
@@ -495,7 +508,7 @@ class Host:
 
         for base in plan.by_base():
             if base not in self._templates:
-                self._templates[base] = load_chat_template(base.folder)
+                self._templates[base] = load_chat_template(base.folder, "this model")
         first = plan.experts[0]
         template = self._templates[first.base]
         for expert in plan.experts:

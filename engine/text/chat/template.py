@@ -150,10 +150,13 @@ class ChatTemplate:
         )
 
 
-def load_chat_template(folder: Path) -> ChatTemplate | None:
-    """The chat template of a model's folder; None if it has none. Nothing of it is run."""
+def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
+    """The chat template of a model's folder; None if it has none. Nothing of it is run.
+
+    Errors of rendering name its `place`, or else the folder.
+    """
     source = _source(folder)
-    return None if source is None else ChatTemplate(source, _special_tokens(folder), str(folder))
+    return None if source is None else ChatTemplate(source, _special_tokens(folder), place or str(folder))
 
 
 def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:

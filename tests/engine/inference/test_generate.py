@@ -149,7 +149,7 @@ def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    with pytest.raises(MixtureError, match=f"at most {model.max_positions - 1} fit"):
+    with pytest.raises(MixtureError, match=f"length is {model.max_positions} tokens, 1 of them for the answer"):
         say(model, ["law"], tokenizer, prompt="zq" * 100)
 
 

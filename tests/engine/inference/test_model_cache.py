@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from engine.errors import DamagedFile
 from engine.files import ArtifactRef, new_folder
+from engine.inference.cancellation import Cancelled, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.loading.loaded_base import LoadedBase
@@ -142,10 +147,11 @@ def test_every_division_of_a_backbone_counts_as_a_body_of_its_own(tmp_path: Path
     assert page.get(base, experts) is page.get(base, more)
 
 
-def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
-    models = ModelCache(1 << 30)
-    there = models.get(base, {"law": experts["law"]})
+@contextmanager
+def another_reads(
+    models: ModelCache, base: ArtifactRef, experts: dict[str, ArtifactRef], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Another thread reads these experts for as long as the block lasts, and a little longer."""
     reading, go_on, add = threading.Event(), threading.Event(), LoadedBase.add
 
     def slowly(self: LoadedBase, wanted: dict[str, ArtifactRef]) -> None:
@@ -158,10 +164,57 @@ def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, m
     other.start()
     try:
         assert reading.wait(60)
-        assert models.get(base, {"law": experts["law"]}) is there
+        yield
     finally:
         go_on.set()
         other.join()
+
+
+def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    models = ModelCache(1 << 30)
+    there = models.get(base, {"law": experts["law"]})
+    with another_reads(models, base, experts, monkeypatch):
+        assert models.get(base, {"law": experts["law"]}) is there
+    assert models.loaded() == {str(base.sha256): ["law", "code"]}
+
+
+def test_models_are_built_one_at_a_time(stored: dict[str, Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    build, running, most = PreTrainedModel.from_pretrained.__func__, list[object](), list[int]()
+
+    def slowly(model_type: type, *given: object, **named: object) -> object:
+        running.append(model_type)
+        most.append(len(running))
+        time.sleep(0.1)
+        try:
+            return build(model_type, *given, **named)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(slowly))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: ModelCache(1 << 30).get(*stored[name]), stored))
+    assert most == [1] * len(stored)
+
+
+def test_one_whose_client_left_does_not_wait_until_another_has_read_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    models = ModelCache(1 << 30)
+
+    def get_and_cancel() -> None:
+        with cancel_scope(lambda: True), pytest.raises(Cancelled):
+            models.get(base, experts)
+        has_left.set()
+
+    has_left = threading.Event()
+    with another_reads(models, base, experts, monkeypatch):
+        waiting = threading.Thread(target=get_and_cancel)
+        waiting.start()
+        has_left_meanwhile = has_left.wait(20)
+    waiting.join()
+    assert has_left_meanwhile
     assert models.loaded() == {str(base.sha256): ["law", "code"]}
 
 

@@ -304,6 +304,14 @@ def test_settings_of_sampling_reach_the_models_and_the_manifest(api: TestClient,
     assert {"expert-workbench", "torch", "transformers"} <= set(answer["manifest"]["versions"])
 
 
+@pytest.mark.parametrize("route", ["completions", "chat/completions"])
+def test_a_seed_of_minus_one_is_drawn_as_if_it_were_left_out(api: TestClient, host: Any, route: str) -> None:
+    body = ASK if route == "completions" else TALK
+    answer = api.post(f"/v1/{route}", json={**body, "seed": -1}).json()
+    assert answer["manifest"]["sampling"]["seed"] == host.sampling.seed >= 0
+    assert api.post(f"/v1/{route}", json={**body, "seed": -2}).json()["error"]["param"] == "seed"
+
+
 def test_a_manifest_names_the_seed_that_was_drawn(api: TestClient, host: Any) -> None:
     seed = complete(api)["manifest"]["sampling"]["seed"]
     assert seed == host.sampling.seed
@@ -387,6 +395,7 @@ def test_a_prompt_that_is_too_long_is_named_among_several(api: TestClient) -> No
         {"expert_weights": True},
         {"stop": []},
         {"stop": ""},
+        {"response_format": {"type": "text"}},
         {"user": "me"},
         {"prompt": ["the sea"]},
     ],
@@ -605,7 +614,7 @@ def test_parts_of_a_message_are_one_text(api: TestClient) -> None:
         {"messages": [{"role": "king", "content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         {"chat_template": "{{ messages }}"},
-        {"chat_template_kwargs": {}},
+        {"chat_template_kwargs": {"enable_thinking": True}},
         {"tools": [{"type": "function", "function": {"name": "x"}}]},
         {"tool_choice": "required"},
         {"tool_choice": {"type": "function", "function": {"name": "x"}}},
@@ -638,7 +647,7 @@ def test_what_a_conversation_does_not_support_is_refused_by_name(api: TestClient
         {"ignore_eos": False},
         {"repetition_penalty": 1.0},
         {"parallel_tool_calls": True},
-        {"prompt_cache_key": "mine", "safety_identifier": "me"},
+        {"prompt_cache_key": "mine", "prompt_cache_retention": "24h", "safety_identifier": "me"},
         {"tools": [], "tool_choice": "none"},
     ],
     ids=str,
@@ -664,6 +673,11 @@ def test_a_route_that_is_absent_says_where_to_go(api: TestClient, path: str, ins
     assert instead in response.json()["error"]["message"]
 
 
+def test_a_wrong_method_is_answered_with_those_there_are(api: TestClient) -> None:
+    assert api.get("/v1/completions").headers["allow"] == "POST"
+    assert api.put("/v1/workbench/mixtures").headers["allow"] == "GET, POST"
+
+
 def test_an_image_is_refused_with_what_these_models_read(api: TestClient) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,xx"}}
     error = api.post("/v1/chat/completions", json={**TALK, "messages": [{"role": "user", "content": [image]}]}).json()
@@ -679,6 +693,17 @@ BAD_CHATS: dict[str, tuple[dict[str, Any], str, str]] = {
         {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "4"}]},
         "messages.1",
         "must follow one with tool_calls",
+    ),
+    "a user's message without a text": ({"messages": [{"role": "user"}]}, "messages.0.content", "needs a text"),
+    "an answer without a text": (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": None}]},
+        "messages.1.content",
+        "needs a text",
+    ),
+    "a function's call": (
+        {"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": ""}}]},
+        "messages.0.function_call",
+        "must be null",
     ),
     "tools": ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools", "put what the tools gave into"),
     "a form": (

@@ -140,6 +140,7 @@ def test_a_full_queue_is_refused_with_a_time_to_retry(client: Client, stream: bo
 
     assert (refused.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
     assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert "workbench_unfinished_answers_total 0.0" in client._http.get("/metrics").text
     with pytest.raises(ServerRefused, match="The server is busy") as caught:
         client.complete(**ENDLESS)
     assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")

@@ -44,6 +44,7 @@ def test_no_route_answers_what_its_schema_does_not_declare(
 UNSET = ("experts", "active", "parts", "gate", "top_k_experts", "prior", "best_of", "metadata")
 NO_NAMES: dict[str, Any] = {name: {"enum": [None]} for name in UNSET}
 NUMBERS: dict[str, Any] = {
+    "seed": {"enum": [None, -1, 7]},  # its largest value is no number of JSON to many programs
     "temperature": {"enum": [0, 0.7]},
     "top_p": {"enum": [0.5, 1]},
     "min_p": {"enum": [0, 0.1]},
@@ -68,11 +69,14 @@ def test_no_valid_request_is_rejected(server: uvicorn.Server, settings: Settings
     properties |= {name: schema for name, schema in CHOSEN[path].items() if name in properties}
     openapi["components"]["schemas"]["ChatMessage"]["properties"] |= {
         "tool_calls": {"enum": [None]},
+        "annotations": {"enum": [None, []]},
+        "content": {"type": "string"},  # without a text there must be tool_calls
         "role": {"enum": ["system", "user", "assistant"]},  # a message of a tool must follow one with tool_calls
     }
     if "top_logprobs" in properties:
         properties["logprobs"] = {"enum": [True]}
         openapi["components"]["schemas"][body]["required"] += ["logprobs", "max_completion_tokens"]
+        openapi["components"]["schemas"]["ChatMessage"]["required"] += ["content"]
     operation = schemathesis.openapi.from_dict(openapi)[path]["POST"]
     _check(operation, GenerationMode.POSITIVE, f"http://127.0.0.1:{settings.api_port}", is_accepted=True)
 

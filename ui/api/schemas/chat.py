@@ -45,10 +45,23 @@ class ChatMessage(Nullable):
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     refusal: str | None = Field(None, description="Accepted and ignored.")
+    annotations: list[Any] | None = Field(None, description="Accepted and ignored.")
+    audio: dict[str, Any] | None = Field(None, description="Only null.", json_schema_extra={"enum": [None]})
+    function_call: dict[str, Any] | None = Field(None, description="Only null.", json_schema_extra={"enum": [None]})
+
+    @model_validator(mode="after")
+    def _supported(self) -> ChatMessage:
+        for name in ("audio", "function_call"):
+            if getattr(self, name) is not None:
+                raise unsupported(name, None, getattr(self, name))
+        if self.content is None and not self.tool_calls:
+            raise FieldError("content", f"a message of the role “{self.role}” needs a text")
+        return self
 
     def plain(self) -> dict[str, Any]:
-        """The message for a chat template."""
-        fields = self.model_dump(exclude={"refusal"}, exclude_none=True)
+        """The message for a chat template. Most of them know no developer, and leave out what he says."""
+        fields = self.model_dump(exclude={"refusal", "annotations"}, exclude_none=True)
+        fields["role"] = "system" if self.role == "developer" else self.role
         if isinstance(self.content, list):
             fields["content"] = "".join(part.text for part in self.content)
         return fields
@@ -78,6 +91,7 @@ class ChatRequest(Generating):
     store: bool | None = Field(None, description="Only false.")
     service_tier: str | None = Field(None, description="Only auto or default.")
     metadata: dict[str, Any] | None = Field(None, description="Accepted and ignored.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Only empty.")
     add_generation_prompt: bool | None = Field(None, description="Only true.")
     continue_final_message: bool | None = Field(None, description="Only false.")
     best_of: int | None = Field(None, description="Only 1.")
@@ -88,6 +102,7 @@ class ChatRequest(Generating):
     audio: dict[str, Any] | None = Field(None, description="Only null.")
     web_search_options: dict[str, Any] | None = Field(None, description="Only null.")
     prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_retention: str | None = Field(None, description="Accepted and ignored.")
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from engine.config import MOST_TOKENS, SamplingConfig
@@ -29,6 +31,7 @@ class CompletionRequest(Generating):
     best_of: int | None = Field(None, description="Only 1, or as many as n.")
     suffix: str | None = Field(None, description="Only empty.")
     add_special_tokens: bool | None = Field(None, description="Only true; token ids get nothing before them anyway.")
+    response_format: dict[str, Any] | None = Field(None, description='Only {"type": "text"}.')
 
     @model_validator(mode="after")
     def _supported(self) -> CompletionRequest:

@@ -44,6 +44,7 @@ CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "function_call": (None, "auto", "none"),
     "response_format": (None, {"type": "text"}),
     "modalities": (None, ["text"]),
+    "chat_template_kwargs": (None, {}),
     "store": (None, False),
     "service_tier": (None, "default", "auto"),
     "add_generation_prompt": (None, True),
@@ -106,7 +107,10 @@ class Generating(Nullable, Mixed):
     ignore_eos: bool = Field(False, description=SAMPLING_HELP["ignore_eos"])
     speculate: bool = Field(False, description=SAMPLING_HELP["speculate"])
     seed: int | None = Field(
-        None, ge=0, le=2**64 - 1, description="Random seed of the first answer; the next ones count up from it."
+        None,
+        ge=-1,
+        le=2**64 - 1,
+        description="Random seed of the first answer; the next ones count up from it. −1 or left out: one is drawn.",
     )
     n: int = Field(1, ge=1, le=MAX_PROMPTS, description="Answers to each prompt.")
     stop: Stop | None = Field(
@@ -169,7 +173,7 @@ class Generating(Nullable, Mixed):
             max_tokens,
             self.temperature,
             self.top_p,
-            self.seed,
+            None if self.seed == -1 else self.seed,
             top_k=max(0, self.top_k),
             min_p=self.min_p,
             presence_penalty=self.presence_penalty,
