@@ -16,7 +16,7 @@ def tables() -> None:
 
 
 def test_a_table_explains_its_dashes_and_only_one_that_has_some() -> None:
-    app = AppTest.from_function(tables).run()
+    app = AppTest.from_function(tables, default_timeout=120).run()
     assert not app.exception
     assert [one.value for one in app.caption] == [NO_VALUE]
     assert len(app.dataframe) == 3

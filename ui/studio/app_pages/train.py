@@ -27,9 +27,11 @@ from ui.studio.training.have_view import show_have
 from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
 from ui.widgets.address import fresh, go_to, note
 from ui.widgets.job_form import last_job
-from ui.widgets.notices import show_problem
+from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
+from workbench.job_records.jobs import get_job
 from workbench.kinds.catalog import known_kinds
+from workbench.registry.database import reading
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
@@ -239,6 +241,8 @@ def _watch_new(kind: str, before: str | None) -> None:
     """Opens a job that was submitted just now on the page Jobs; beneath the form its card would be out of sight."""
     job_id = last_job(kind)
     if job_id and job_id != before:
+        with reading() as session:
+            keep(f"“{get_job(session, job_id).title}” is submitted.")
         go_to(JOBS, {"job": job_id})
     show_last(kind)
 
