@@ -22,10 +22,11 @@ test-slow: install-test system  ## The slow rest, which must be green before a c
 install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
+	@echo "Installing into .venv: about 2 GB, some minutes the first time. First PyTorch, then the other packages."
+	@echo "After each “Installing collected packages” pip unpacks files for a minute or two and prints nothing."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv: about 2 GB, some minutes the first time."
-	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[api,studio]'
+	$(BIN)/pip install --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]'
 	touch $@
 
 install-test: .venv/installed-test

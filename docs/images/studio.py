@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -10,15 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psutil
 from demo_home import ALL, environment
 from playwright.sync_api import Browser, FrameLocator, Page, expect, sync_playwright
 
-PATIENCE = 90.0  # seconds: a loaded machine answers late
+PATIENCE = 180.0  # seconds: a loaded machine answers late
 ATTEMPTS = 2
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 # The sign of a run at the top right, and the toolbar of a chart that the mouse is on: of the moment, not of the page.
@@ -80,12 +80,21 @@ def workbench(home: Path) -> Iterator[Workbench]:
             _wait_for(address, up)
         yield Workbench(f"http://127.0.0.1:{studio}", f"http://127.0.0.1:{api}")
     finally:
-        up.send_signal(signal.SIGINT)
-        try:
-            up.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(up.pid, signal.SIGKILL)
-            up.wait()
+        _stop(up)
+
+
+def _stop(up: subprocess.Popen[bytes]) -> None:
+    """Stops the workbench as Ctrl-C does. What is left is killed: each server has a process group of its own."""
+    servers = psutil.Process(up.pid).children(recursive=True) if up.poll() is None else []
+    up.send_signal(signal.SIGINT)
+    try:
+        up.wait(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        up.kill()
+        up.wait()
+    for process in servers:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _free_port() -> int:

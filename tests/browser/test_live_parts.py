@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
 from tests.browser.conftest import RunningWorkbench, free_port
-from tests.browser.test_accessibility import WIDE, open_page
+from tests.browser.test_accessibility import PHONE, WIDE, open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
 from workbench.job_records import jobs, leases
@@ -83,3 +83,26 @@ def test_what_has_not_changed_is_neither_drawn_again_nor_faded(
     page.wait_for_function("window.seen.looks >= 60")
     assert page.evaluate("window.seen.changes") == []
     assert page.evaluate("window.seen.faded") == 0
+
+
+def test_a_cancel_that_ends_other_jobs_asks_on_a_phone_and_the_question_stays(
+    studio: RunningWorkbench, page: Page
+) -> None:
+    page.set_viewport_size(PHONE)
+    open_page(page, f"{studio.studio}/jobs")
+    page.get_by_role("button", name="Cancel …").click()
+    button = page.get_by_role("button", name="Cancel the job")
+    expect(page.get_by_text("This also cancels 1 job")).to_be_in_viewport(ratio=1)
+    page.evaluate(WATCH)
+    page.wait_for_function("window.seen.looks >= 20")  # the card was drawn again
+    expect(button).to_be_in_viewport(ratio=1)
+    button.click()
+    expect(page.get_by_text("stopping (cancel requested)").first).to_be_visible()
+
+
+def test_a_job_submitted_in_the_wizard_is_in_view(studio: RunningWorkbench, page: Page) -> None:
+    page.set_viewport_size(WIDE)
+    open_page(page, f"{studio.studio}/train?kind=evaluate")
+    page.get_by_role("button", name="Score the experts").click()
+    expect(page).to_have_url(re.compile(r"/jobs\?job="))
+    expect(page.get_by_role("button", name="Pause").first).to_be_in_viewport(ratio=1)

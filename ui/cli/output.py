@@ -14,7 +14,7 @@ from typing import Any
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
 from ui.present.terminal import harmless, harmless_json
-from workbench.formatting.number_format import MINUS, number
+from workbench.formatting.number_format import DASH, MINUS, number
 
 LONGEST_LINE = 100  # characters
 _LONG = 1e12  # larger numbers are printed in scientific notation: a diverged model's perplexity has 305 digits
@@ -123,7 +123,7 @@ def print_done(value: Any, sentence: str, as_json: bool) -> None:
 def shown(value: Any) -> str:
     """A value formatted for people."""
     if value is None or value == "":
-        return "—"
+        return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -132,15 +132,15 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or "—"
+        return ", ".join(map(shown, value)) or DASH
     if isinstance(value, dict):
-        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items()) or "—"
+        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items()) or DASH
     return str(value)
 
 
 def day(at: float | None) -> str:
     """A timestamp in local time."""
-    return "—" if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
+    return DASH if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
 
 
 def _console() -> Any:

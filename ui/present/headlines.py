@@ -11,9 +11,9 @@ from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
 from workbench.answers.perplexities import MixedDomain
+from workbench.formatting.number_format import DASH
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
 
-NONE = "—"
 _LAST = "Last measured change"
 
 
@@ -115,7 +115,7 @@ def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str
     """The best mixture against the best single model, on the domains that trained both."""
     label = "Best mixture against dense"
     if best is None:
-        return Headline(label, NONE, words=why or "No mixture is scored on test text yet.")
+        return Headline(label, DASH, words=why or "No mixture is scored on test text yet.")
     chosen: dict[str, Any] = {"page": MIXTURES, "state": {"mixture": best.mixture}, "link": "see the mixture"}
     known = [(one.mean, one) for one in models if one.mean is not None]
     if not known:
@@ -164,7 +164,7 @@ def last_headline(
     changes = [*_calibrations(mixtures), *_additions(additions, mixtures), *_removals(removals)]
     if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
-        return Headline(_LAST, NONE, words=words)
+        return Headline(_LAST, DASH, words=words)
     return max(changes, key=lambda one: one[0])[1]
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
-from ui.present.headlines import NONE
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.perplexities import MixedDomain
-from workbench.formatting.number_format import change, perplexity
+from workbench.formatting.number_format import DASH, change, perplexity
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.mixture_request import MixtureRequest
 
@@ -156,7 +155,7 @@ def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str
     """The differences between two mixtures: experts, weights and settings of the gate."""
     left, right = (_settings(one), _settings(other))
     names = [*left, *(name for name in right if name not in left)]
-    rows = [(name, left.get(name, NONE), right.get(name, NONE)) for name in names]
+    rows = [(name, left.get(name, DASH), right.get(name, DASH)) for name in names]
     return [
         {"setting": name, f"{one.model} now": ours, other.model: theirs}
         for name, ours, theirs in rows

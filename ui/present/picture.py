@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 
 from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.comparability import TokenMeasure
-from ui.present.headlines import NONE, perplexity_text, takes_part
+from ui.present.headlines import perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import pluralize
+from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 
@@ -185,7 +186,7 @@ def card_of(
     return box | {
         "look": look_data(looks.expert(one.name)),
         "badges": [*_badges(one, value, is_certified), *_memberships(one, off), *([[odd, "late"]] if odd else [])],
-        "value": NONE if value is None else perplexity_text(value),
+        "value": DASH if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
         "words": [" · ".join(filter(None, (one.method, origin, size))), text],

@@ -7,6 +7,7 @@ left, so that *back* would forget them. Here each choice is an entry, and *back*
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -146,6 +147,6 @@ def open_link(page: Page, label: str, state: Mapping[str, Any], key: str) -> Non
         st.page_link(page.script, label=label, icon=page.icon, query_params=state)
 
 
-def go_to(page: Page) -> None:
-    """Opens a page from a button."""
-    st.switch_page(page.script, query_params={})
+def go_to(page: Page, state: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Opens a page from a button, with its choices."""
+    st.switch_page(page.script, query_params=dict(state))

@@ -9,7 +9,10 @@ from typing import Any
 import streamlit as st
 
 from ui.present.csv_text import csv_text
+from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
+
+NO_VALUE = f"{DASH} stands where a value is not known or was not measured."
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -27,7 +30,8 @@ def show_table(
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`).
 
     A column `mark` is drawn in the colours of `looks`. A table of more than `max_height` pixels scrolls. Columns are as
-    wide as their values are when the table is first drawn, or as wide as `widths` sets them (pixels).
+    wide as their values are when the table is first drawn, or as wide as `widths` sets them (pixels). None is drawn as
+    a dash, which a caption explains; an empty text, where there is nothing to say, as an empty cell.
     """
     height = min(36 * (len(rows) + 1) + 2, max_height)
     formats = dict.fromkeys(_counts(rows), "localized") | {
@@ -46,9 +50,11 @@ def show_table(
         height=height,
         alt=words,
         column_config=columns or None,
-        placeholder="—",
+        placeholder=DASH,
         **choose,
     )
+    if any(value is None for row in rows for value in row.values()):
+        st.caption(NO_VALUE)
     st.download_button(
         "Download as CSV",
         as_csv(rows),

@@ -124,6 +124,7 @@ class ExpertLook(Card):
     domain: str  # empty: trained on several
     colour_number: int
     mark: str
+    job_id: str | None = None  # which trained it
 
 
 class MemberCard(Card):

@@ -49,11 +49,11 @@ def list_states(session: Session) -> list[tuple[str, str, bool]]:
 
 def list_looks(session: Session) -> list[ExpertLook]:
     """Names, colours and marks of all experts for charts, the oldest first."""
-    columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark)
+    columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark, Expert.job_id)
     statement = select(*columns).outerjoin(Expert.domain).order_by(Expert.created_at, Expert.id)
     return [
-        ExpertLook(name=name, domain=domain or "", colour_number=number, mark=mark)
-        for name, domain, number, mark in session.execute(statement).tuples()
+        ExpertLook(name=name, domain=domain or "", colour_number=number, mark=mark, job_id=job_id)
+        for name, domain, number, mark, job_id in session.execute(statement).tuples()
     ]
 
 

@@ -293,6 +293,27 @@ def test_a_domain_has_the_look_of_its_oldest_expert() -> None:
     assert looks_of([*CARDS, younger]).domain("law") == LOOKS.expert("m/law")
 
 
+@pytest.mark.parametrize("name", ["specialization", "expert_bars", "posterior_heatmap"])
+def test_a_domain_has_the_look_of_its_expert_in_a_chart_of_some_experts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [ExpertLook(name=f"older/{home}", domain=home, colour_number=7, mark="Ol") for home in DOMAINS]
+    monkeypatch.setitem(globals(), "LOOKS", looks_of([*older, *CARDS]))
+    picture = CHARTS[name](list(HOMES))
+    assert picture is not None
+    for home, expert in DOMAINS.items():
+        shown = [colour for one, colour in coloured(picture.figure) if one.endswith((home, expert))]
+        assert set(shown) == {LOOKS.expert(expert).colour}, home
+
+
+def test_a_column_of_the_heatmap_has_the_look_of_the_expert_whose_ratio_is_1() -> None:
+    scores = heatmap.Scores(["worse", "best"], ["law"], [[3.0], [2.0]], [[1.5], [1.0]], {"worse": "law", "best": "law"})
+    names = ("worse", "best")
+    cards = [ExpertLook(name=one, domain="law", colour_number=place, mark=one[:2]) for place, one in enumerate(names)]
+    colours = dict(coloured(heatmap.specialization(scores, looks_of(cards)).figure))
+    assert colours["be law"] == colours["be best"] == look_of(1).colour
+
+
 def test_a_mark_is_no_markup() -> None:
     evil = ExpertLook(name="x", domain="", colour_number=1, mark="<b")
     assert "<b" not in chip(looks_of([evil]).expert("x"))

@@ -173,6 +173,8 @@ def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
     training = app.session_state["train-expert.job"]
     (certificate,) = [one for one in read(rows.list_jobs) if one.kind == "certify-addition"]
     assert (certificate.after, certificate.spec["expert"]) == ([training], "poet")
+    app = open_page("train", train__what=EXPERT)
+    app.selectbox(key="train-expert.domain").select("poems").run()
     app.checkbox(key="train-expert.certify").uncheck().run()
     assert "--no-certificate" in "".join(one.value for one in app.code)
     app.text_input(key="train-expert.name").set_value("second").run()
@@ -267,6 +269,7 @@ def test_the_train_form_submits_a_job() -> None:
     job = read(rows.get_job, app.session_state["train-expert.job"])
     assert (job.spec["name"], job.spec["domain"], job.spec["training"]["num_steps"]) == ("poet", "poems", 60)
     assert "“Train expert poet” is submitted." in output(app)
+    assert app.query_params["job"] == job.id  # of the page Jobs, where its card is in view
     assert "Waiting for a free worker" in "".join(one.proto.text for one in app.get("progress")).replace("\\", "")
 
 
@@ -289,8 +292,8 @@ def test_a_failed_job_shows_its_cause_and_is_retried() -> None:
 def test_a_running_job_that_was_cancelled_is_shown_as_stopping() -> None:
     running = next(job for job in read(rows.list_jobs) if job.state == "running")
     app = open_page("jobs_page", job=running.id)
-    assert "1 job waits for it: Evaluate first." in output(app)
-    assert "goes on from its last checkpoint" in output(app)
+    assert "This also cancels 1 job that waits for it: Evaluate first." in output(app)
+    assert "this one from its last checkpoint" in output(app)
     named(app.button, "Cancel the job").click().run()
     assert read(rows.get_job, running.id).stop_requested == "cancel"
     assert "stopping (cancel requested)" in output(app)

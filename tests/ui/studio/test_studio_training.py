@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
 from engine.config import AdaptingConfig, TrainingConfig
@@ -259,3 +260,12 @@ def test_every_job_offers_its_clone() -> None:
     [job] = read(lambda session: jobs.list_jobs(session, kind="evaluate", state="cancelled"))
     links = [one.proto for one in visit("jobs_page", {"job": job.id}).get("page_link")]
     assert any(link.label == "Clone with changes" and job.id in link.query_string for link in links)
+
+
+def test_the_curves_of_a_job_have_the_colours_of_its_own_experts() -> None:
+    with transaction() as session:
+        job_id = jobs.create_job(session, Evaluate(mixture="first"))
+        session.execute(update(Expert).where(Expert.name == "laws again").values(job_id=job_id))
+    assert read_looks().domain(HOSTILE) == read_looks().expert(f"first/{HOSTILE}")
+    assert read_looks(job_id=job_id).domain(HOSTILE) == read_looks().expert("laws again")
+    assert read_looks(job_id=job_id).domain("code") == read_looks().expert("first/code")

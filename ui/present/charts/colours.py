@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from workbench.formatting.palette import Look, free_number, look_of
@@ -22,18 +22,27 @@ class Looks:
 
     experts: dict[str, Look] = field(default_factory=dict)
     domains: dict[str, Look] = field(default_factory=dict)
+    domain_of: dict[str, str] = field(default_factory=dict)  # of experts of one domain alone, the oldest first
 
     def expert(self, name: str) -> Look:
         """The look of an expert."""
         return self.experts.get(name, NO_LOOK)
 
     def domain(self, name: str) -> Look:
-        """The look of a domain: that of the oldest expert of it alone."""
+        """The look of a domain: that of the oldest expert of it alone, unless `among` says of which experts."""
         return self.domains.get(name, NO_LOOK)
 
     def named(self, name: str) -> Look:
         """The look of what is an expert or a domain, such as the metric of a training."""
         return self.experts.get(name) or self.domain(name)
+
+    def among(self, experts: Collection[str]) -> Looks:
+        """The same looks, but a domain has that of its oldest expert among these, where it has one."""
+        own = dict[str, Look]()
+        for expert, domain in self.domain_of.items():
+            if expert in experts:
+                own.setdefault(domain, self.expert(expert))
+        return replace(self, domains={**self.domains, **own})
 
     def with_new(self, names: Sequence[str]) -> Looks:
         """Also the looks that names without one would get if they were registered now, in this order."""
@@ -44,26 +53,27 @@ class Looks:
                 number = free_number(known, known)
                 known.add(number)
                 looks[name] = look_of(number)
-        return Looks(self.experts, {**self.domains, **looks})
+        return replace(self, domains={**self.domains, **looks})
 
 
 def looks_of(cards: Iterable[ExpertCard | ExpertLook]) -> Looks:
     """The looks of these experts, the oldest first, and of their domains."""
-    experts, domains = dict[str, Look](), dict[str, Look]()
+    experts, domain_of = dict[str, Look](), dict[str, str]()
     for card in cards:
         experts[card.name] = look_of(card.colour_number, card.mark)
         if card.domain:
-            domains.setdefault(card.domain, experts[card.name])
-    return Looks(experts, domains)
+            domain_of[card.name] = card.domain
+    return Looks(experts, domain_of=domain_of).among(experts)
 
 
-def read_looks(settings: Settings | None = None) -> Looks:
-    """The looks of all experts and domains of the registry."""
+def read_looks(settings: Settings | None = None, job_id: str | None = None) -> Looks:
+    """The looks of all experts and domains of the registry. With a job, its domains have those of its experts."""
     from workbench.registry.database import reading
     from workbench.registry.experts import list_looks
 
     with reading(settings) as session:
-        return looks_of(list_looks(session))
+        cards = list_looks(session)
+    return looks_of(cards).among([card.name for card in cards if job_id and card.job_id == job_id])
 
 
 def in_order(names: Sequence[str]) -> Looks:

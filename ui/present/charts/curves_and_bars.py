@@ -130,6 +130,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
     """
     names = [expert.name for expert in experts]
+    looks = looks.among(names)
     shown = comparable(evaluations, experts)
     perplexities = {(one.expert, one.domain): one.perplexity for one in shown}
     measures = {one.domain: measure_text(one) for one in shown}

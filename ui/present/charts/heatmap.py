@@ -16,6 +16,7 @@ from ui.present.text.measures import in_percent
 from workbench.answers.perplexities import own_expert
 from workbench.formatting.chart_label import label
 from workbench.formatting.number_format import percent, perplexity, ratio
+from workbench.formatting.palette import Look
 from workbench.formatting.ratio_scale import Cells, as_text, colour_bar, logs
 
 _TOOLBAR = 34  # pixels above the cells
@@ -156,6 +157,7 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
     The cell of the chosen expert and domain has a frame of its own.
     """
     shown = scores.at_home_somewhere()
+    looks = looks.among(shown.experts)
     figure = _painted(shown, looks)
     frames = _home_frames(shown, looks)
     if chosen:
@@ -172,7 +174,7 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
         "expert",
         scores.domains,
         [*map(scores.expert_label, scores.experts)],
-        looks=([*map(looks.domain, scores.domains)], [*map(looks.expert, scores.experts)]),
+        looks=([_own_look(scores, domain, looks) for domain in scores.domains], [*map(looks.expert, scores.experts)]),
         colorscale=heat_scale(is_low_better=True),
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
@@ -188,6 +190,12 @@ def _painted(scores: Scores, looks: Looks) -> go.Figure:
         figure.update_traces(showscale=False)
         figure.update_layout(margin_t=_TOOLBAR, height=figure.layout.height - figure.layout.margin.t + _TOOLBAR)
     return figure
+
+
+def _own_look(scores: Scores, domain: str, looks: Looks) -> Look:
+    """The look of the expert whose ratio on the domain is 1."""
+    own = scores.own_expert(domain)
+    return looks.domain(domain) if own is None else looks.expert(own)
 
 
 def _add_targets(figure: go.Figure, scores: Scores) -> None:

@@ -20,6 +20,7 @@ _ROW_PIXELS = 190
 def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
     """The posterior of each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = answer.experts, [row.domain for row in rows]
+    looks = looks.among(experts)
     figure = new_heatmap(
         "expert",
         "domain of the text",

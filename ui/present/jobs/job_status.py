@@ -72,12 +72,12 @@ def places_of(job: JobCard) -> dict[str, bool]:
 
 
 def cancel_words(dependents: Sequence[str]) -> str:
-    """What a cancel leaves, and which jobs wait for this one."""
-    kept = "It can be retried, and goes on from its last checkpoint."
+    """Which jobs a cancel also ends, since they wait for this one, and what Retry does then."""
     if not dependents:
-        return kept
+        return "Retry resumes it from its last checkpoint."
     verb = "waits" if len(dependents) == 1 else "wait"
-    return f"{pluralize(len(dependents), 'job')} {verb} for it: {listed(list(dependents), 4)}. {kept}"
+    waiting = f"{pluralize(len(dependents), 'job')} that {verb} for it: {listed(list(dependents), 4)}"
+    return f"This also cancels {waiting}. Retry queues all of them again, this one from its last checkpoint."
 
 
 def percent_of(job: JobCard) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from workbench.answers.ratings import Rating
+from workbench.formatting.number_format import DASH
 
 
 def rating_text(row: Rating) -> str:
     """The rating without decimals, such as 1,043."""
-    return "—" if row.rating is None else f"{row.rating:,.0f}"
+    return DASH if row.rating is None else f"{row.rating:,.0f}"
 
 
 def interval_text(row: Rating) -> str:
     """The interval, such as 1,004–1,081; a bound that the votes do not give is in words."""
     if row.rating is None:
-        return "—"
+        return DASH
     if row.low is None and row.high is None:
         return "no bound"
     if row.low is None:

@@ -93,7 +93,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
         st.rerun()
     saved = saved_request(mixture)
     controls, effect = st.columns([5, 8])
-    looks = read_looks()
+    looks = read_looks().among([member.expert for member in mixture.members])
     with controls, st.container(border=True, key="members"):
         choice = choose(mixture, looks)
     st.session_state["mixture.choice"] = choice

@@ -18,7 +18,7 @@ from ui.present.forms.clone import Clone
 from ui.present.forms.form_choices import offers_now
 from ui.present.forms.questions import Offers
 from ui.present.forms.text_in_hand import proposed_answers
-from ui.present.pages import CLUSTERS, TRAIN
+from ui.present.pages import CLUSTERS, JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import empty_until
@@ -26,9 +26,12 @@ from ui.studio.training.clone_view import fill_in, read_clone, show_origin, show
 from ui.studio.training.have_view import show_have
 from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_want
 from ui.widgets.address import fresh, go_to, note
-from ui.widgets.notices import show_problem
+from ui.widgets.job_form import last_job
+from ui.widgets.notices import keep, show_problem
 from ui.widgets.page_head import show_head
+from workbench.job_records.jobs import get_job
 from workbench.kinds.catalog import known_kinds
+from workbench.registry.database import reading
 
 _KIND, _TEXT = "train.kind", "train.text"  # in the session, because the widgets of a closed step forget
 _CLONE = "train.clone"  # the job that the open form is filled in from
@@ -217,20 +220,31 @@ def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
 
 
 def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+    before = last_job(kind)
     if clone := _clone():
         show_origin(clone)
         if kind not in forms:
             show_plain_form(clone)
-            show_last(kind)
+            _watch_new(kind, before)
             return
     form = forms[kind]
     st.caption(plain(form.about))
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
         form.draw(offers)
-        show_last(kind)
+        _watch_new(kind, before)
     else:
         _show_need(need, offers, forms)
+
+
+def _watch_new(kind: str, before: str | None) -> None:
+    """Opens a job that was submitted just now on the page Jobs; beneath the form its card would be out of sight."""
+    job_id = last_job(kind)
+    if job_id and job_id != before:
+        with reading() as session:
+            keep(f"“{get_job(session, job_id).title}” is submitted.")
+        go_to(JOBS, {"job": job_id})
+    show_last(kind)
 
 
 def _show_need(need: Need, offers: Offers, forms: Mapping[str, TrainForm]) -> None:

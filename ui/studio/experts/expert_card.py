@@ -90,7 +90,7 @@ def _show_curve(card: ExpertCard) -> None:
         job = rows.get_job(session, card.job_id) if card.job_id else None
         points = rows.metrics(session, job.id) if job else []
     if job and points:
-        show_curves(points, f"expert_{card.id}", subject=card.name)
+        show_curves(points, f"expert_{card.id}", card.name, job.id)
         show_forgetting(job, points, f"expert_{card.id}")
         show_gates(job, points, f"expert_{card.id}")
     else:

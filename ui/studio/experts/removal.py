@@ -78,7 +78,7 @@ def _draw_retrained(card: MixtureCard) -> dict[str, str]:
 
 def _show_costs(answer: RemovalTable, mixture: str) -> None:
     rows = answer.rows
-    picture = removal_bars(rows, read_looks())
+    picture = removal_bars(rows, read_looks().among([row.expert for row in rows]))
     if picture is None:
         empty_until_scored(
             "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
@@ -127,7 +127,7 @@ def show_removal_report(report: ReportCard) -> None:
     findings = report.findings
     rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
     (st.success if findings["ok"] else st.error)(plain(findings["sentence"]))
-    if picture := removal_bars(rows[:1], read_looks()):
+    if picture := removal_bars(rows[:1], read_looks().among([findings["expert"]])):
         show_chart(picture, f"removal_{report.id}")
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")

@@ -18,7 +18,9 @@ _HELD_OUT = "Held-out loss"
 _KINDS = {"Training loss": ("loss", "loss/"), _HELD_OUT: ("dev_loss", "dev_loss/")}
 
 
-def show_curves(points: Sequence[MetricPoint], key: str, subject: str, against: TrainingBaseline | None = None) -> None:
+def show_curves(
+    points: Sequence[MetricPoint], key: str, subject: str, job_id: str, against: TrainingBaseline | None = None
+) -> None:
     """Training and held-out losses side by side, the latter against a baseline; nothing while there are no points."""
     by_title = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
     drawn = {title: line for title, line in by_title.items() if line}
@@ -26,7 +28,7 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str, against: 
         return
     against = against or TrainingBaseline()
     names = sorted({point.name for line in drawn.values() for point in line} - {ALL_DOMAINS})
-    looks = read_looks().with_new(names)
+    looks = read_looks(job_id=job_id).with_new(names)
     with st.container(key=f"curves_{key}"):  # one below the other where half a page is too narrow (studio.css)
         columns = st.columns(len(drawn))
     for column, (title, line) in zip(columns, drawn.items(), strict=True):

@@ -36,7 +36,7 @@ _NOTICEABLE = 1.0  # per cent of perplexity
 
 def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
     """The picture of a training that watched other domains; nothing for any other job."""
-    picture = forgetting_picture(points, job.spec, read_looks()) if _others(job.spec) else None
+    picture = forgetting_picture(points, job.spec, read_looks(job_id=job.id)) if _others(job.spec) else None
     if picture is not None:
         show_chart(picture, f"{key}_forgetting")
         if caption := _what_stays(job):

@@ -115,7 +115,7 @@ def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
         with reading() as session:
             job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
             against = training_baseline(session, job)
-        show_curves(points, f"{key}_curves", job.title, against)
+        show_curves(points, f"{key}_curves", job.title, job.id, against)
 
 
 def _draw_rest(job_id: str, key: str) -> None:

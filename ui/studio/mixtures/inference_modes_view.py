@@ -78,7 +78,7 @@ def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split):
-        show_chart(oracle_gap(answer.domains, read_looks()), "oracle_gap")
+        show_chart(oracle_gap(answer.domains, read_looks().among(saved.active or ())), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 
 

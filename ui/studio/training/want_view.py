@@ -16,8 +16,10 @@ from ui.present.forms.text_in_hand import free_name, proposed_answers, proposed_
 from ui.present.jobs.throughput import operations
 from ui.present.pages import CLUSTERS
 from ui.present.text.formatting import duration, plain, size
+from ui.widgets.data_table import NO_VALUE
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.errors import BadSpec
+from workbench.formatting.number_format import DASH
 from workbench.kinds.catalog import known_kinds
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.database import reading
@@ -26,7 +28,6 @@ from workbench.spec_base import Spec
 from workbench.specs import parse_as
 
 _CHOSEN = "train.outcome"
-_NOTHING = "—"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
 _CLUSTERS = Outcome(
     "One model for each cluster",
@@ -109,7 +110,7 @@ def _own_row(kind: str, form: TrainForm) -> tuple[Outcome, ...]:
     spec = known_kinds()[kind].spec
     if "experts" in spec.model_fields:
         return ()
-    return (Outcome(form.title, form.about, _NOTHING, _NOTHING),)
+    return (Outcome(form.title, form.about, DASH, DASH),)
 
 
 def _row(kind: str, outcome: Outcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
@@ -168,9 +169,12 @@ def _measuring(rows: Sequence[Row]) -> None:
 
 
 def _table(rows: Sequence[Row]) -> None:
-    if len({seed for row in rows if (seed := _seed_of(row)) != _NOTHING}) > 1:
+    if len({seed for row in rows if (seed := _seed_of(row)) != DASH}) > 1:
         st.caption("These rows do not start from the same seed model, so their costs do not compare.")
-    st.table([dict(_cells(row)) for row in rows], border="horizontal")
+    cells = [dict(_cells(row)) for row in rows]
+    st.table(cells, border="horizontal")
+    if any(text == DASH for row in cells for text in row.values()):
+        st.caption(NO_VALUE)
 
 
 def _cells(row: Row) -> Iterator[tuple[str, str]]:
@@ -188,23 +192,23 @@ def _seed_of(row: Row) -> str:
     if (seed := getattr(row.spec, "seed_model", None)) is not None:
         return str(seed)
     mixture = getattr(row.spec, "mixture", None)
-    return (seed_of_mixture(mixture) if mixture else "") or _NOTHING
+    return (seed_of_mixture(mixture) if mixture else "") or DASH
 
 
 def _costs(row: Row) -> tuple[str, str, str, str]:
     """Time, memory, disk and operations per token; in the place of the time what its probe is at."""
     call = None if row.spec is None else call_of(row.spec)
     if call is None:
-        return ("waiting" if row.spec is not None else _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+        return ("waiting" if row.spec is not None else DASH, DASH, DASH, DASH)
     if call.is_running():
-        return f"measuring: {call.words}", _NOTHING, _NOTHING, _NOTHING
+        return f"measuring: {call.words}", DASH, DASH, DASH
     forecast = call.forecast
     if forecast is None or forecast.measured is None:
         problem = forecast.problem if forecast else str(call.failure)
-        return f"not measured: {problem}", _NOTHING, _NOTHING, _NOTHING
+        return f"not measured: {problem}", DASH, DASH, DASH
     measured = forecast.measured
     on_gpu = f" and {size(measured.gpu_peak_bytes)} of the GPU" if measured.gpu_peak_bytes else ""
     on_node = f" and {size(measured.node_bytes)} of each node" if measured.num_on_node else ""
     memory = f"{size(measured.peak_bytes)}{on_gpu}{on_node}" + (" does not fit" if forecast.fits is False else "")
-    per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else _NOTHING
+    per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else DASH
     return duration(measured.seconds), memory, size(measured.disk_bytes), per_token

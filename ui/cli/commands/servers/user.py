@@ -11,6 +11,7 @@ from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import Json
 from ui.cli.output import day, print_done, print_json, say
 from workbench.answers.team import UserCard
+from workbench.formatting.number_format import DASH
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -19,7 +20,7 @@ _COLUMNS = (
     name_column(),
     Column("Role", lambda user: user.role),
     created_column(day),
-    Column("Revoked", lambda user: user.revoked_at, lambda at: day(at) if at else "–"),
+    Column("Revoked", lambda user: user.revoked_at, lambda at: day(at) if at else DASH),
 )
 
 
