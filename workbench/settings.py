@@ -83,8 +83,8 @@ class Settings(BaseSettings):
     )
     public_url: str = Field(
         "",
-        description="URL of a proxy that serves the studio, and the playground and the API beneath it, at one port, such "
-        "as https://bench.example.org; needs a token. Empty: none.",
+        description="URL of a proxy that serves the studio, and the playground and the API beneath it, at one port, "
+        "such as https://bench.example.org; needs a token. Empty: none.",
     )
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")

@@ -134,7 +134,7 @@ def test_without_the_token_nothing_but_a_login_answers(proxied: Proxied) -> None
         for path in ("/", "/jobs", "/play/"):
             shown = visitor.get(path, headers=PAGE)
             assert (shown.status_code, "This workbench requires a login." in shown.text) == (401, True)
-        for path in ("/v1/models", "/docs", "/openapi.json", "/healthz", "/play/config", "/_stcore/health"):
+        for path in ("/v1/models", "/docs", "/openapi.json", "/metrics", "/play/config", "/_stcore/health"):
             assert visitor.get(path).status_code == 401
             assert visitor.get(path, headers={"authorization": "Bearer another"}).status_code == 401
             assert visitor.get(path, headers=BEARER).status_code == 200
@@ -180,7 +180,8 @@ def test_a_browser_logs_in_and_uses_all_of_it_through_the_one_port(
 def the_playground_answers(proxied: Proxied, window: Page) -> None:
     window.get_by_role("link", name="Playground").click()
     frame = window.frame_locator("iframe")
-    frame.get_by_role("button", name="Generate", exact=True).click(timeout=LOADED)
+    expect(frame.locator("#chips-a .chip").first).to_be_visible(timeout=LOADED)
+    frame.get_by_role("button", name="Generate", exact=True).click()
     expect(frame.locator("#answer-a .token").first).to_be_visible(timeout=LOADED)
     alone = window.get_by_role("link", name="Open in a new window")
     expect(alone).to_have_attribute("href", f"{proxied.url}/play/")
@@ -188,9 +189,11 @@ def the_playground_answers(proxied: Proxied, window: Page) -> None:
 
 def a_file_is_uploaded(window: Page, file: Path) -> None:
     file.write_text("Shall I compare thee to a summer's day? " * 20_000, encoding="utf-8")
-    window.get_by_role("link", name="Data", exact=True).first.click()
-    window.locator("input[type=file]").first.set_input_files(file)
-    expect(window.get_by_test_id("stFileUploaderFileName").get_by_text(file.name)).to_be_visible(timeout=LOADED)
+    window.get_by_role("link", name="Train", exact=True).first.click()
+    window.get_by_text("Import text").first.click(timeout=LOADED)
+    window.locator("input[type=file]").set_input_files(file)
+    expect(window.get_by_text(file.name).first).to_be_visible(timeout=LOADED)
+    expect(window.get_by_role("button", name="Import the text")).to_be_enabled(timeout=LOADED)
 
 
 def a_logout_ends_it(proxied: Proxied, window: Page) -> None:

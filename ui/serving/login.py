@@ -1,8 +1,9 @@
 """Login: of programs by a token, of browsers by a one-use link or a token; then a session cookie, until logout.
 
 A link is a file in the home folder, and using it removes the file: so it works once, on any server and after any
-restart. A logout leaves a file, so that its cookie is of no use to anyone. Links and cookies name a user, and are signed with a secret of the home folder and its token together: a new
-token, or a removed `login` folder, invalidates them all. Each request looks its user up: who is revoked is out at once.
+restart. A logout leaves a file, so that its cookie is of no use to anyone. Links and cookies name a user, and are
+signed with a secret of the home folder and its token together: a new token, or a removed `login` folder, invalidates
+them all. Each request looks its user up: who is revoked is out at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The pages of login and logout, plain HTML: a form for the token, a redirect once the browser has its cookie, a button."""
+"""The pages of login and logout, plain HTML: a form for the token, a redirect once the browser has its cookie, and a
+button that ends its login.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def show_health(unfinished: Sequence[JobCard]) -> None:
         for sign in signs:
             _show_sign(sign)
         if needs_token(settings):
-            st.html(f'<a href="{LOGOUT_PATH}" target="_self">Log out</a>')
+            st.html(f'<a href="{LOGOUT_PATH}" target="_self" style="color: inherit">Log out</a>')
 
 
 def _show_sign(sign: Sign) -> None:
