@@ -34,7 +34,7 @@ NUM_TOKENS = 400
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(CADDY is None, reason="there is no Caddy on this machine"),
 ]
 
