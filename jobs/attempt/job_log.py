@@ -31,12 +31,14 @@ class _Attempt(NamedTuple):
 
 
 def begin_log(settings: Settings, claim: Claim) -> None:
-    """Notes that what is written to the log from now on belongs to this attempt."""
+    """Notes, where there is a shared store, that what is written to the log from now on belongs to this attempt."""
+    if not settings.store:
+        return
     log = log_path(settings, claim.job_id)
     with suppress(OSError):  # a full disk must not end the job through its log
         log.parent.mkdir(parents=True, exist_ok=True)
         start = log.stat().st_size if log.exists() else 0
-        with new_file(log.with_name(_NEWEST)) as file:
+        with new_file(log.with_name(_NEWEST), mark="claimed", synced=False) as file:
             file.write_text(json.dumps(_Attempt(claim.fence, start)._asdict()), encoding="utf-8")
 
 
@@ -56,8 +58,7 @@ def upload_log(settings: Settings, job_id: str) -> None:
 
 def read_log(settings: Settings, job_id: str, num_bytes: int = MAX_BYTES) -> str:
     """The last whole lines of a job's log; from the store where another machine ran its last attempt."""
-    store = object_store(settings.store)
-    if store is not None and not is_newest_here(settings, job_id):
+    if (store := object_store(settings.store)) and not is_newest_here(settings, job_id):
         with suppress(StorageError):
             if output := _stored_end(store, job_id, num_bytes):
                 return output.decode("utf-8", "replace")
@@ -65,7 +66,9 @@ def read_log(settings: Settings, job_id: str, num_bytes: int = MAX_BYTES) -> str
 
 
 def is_newest_here(settings: Settings, job_id: str) -> bool:
-    """Whether this machine's own file has the job's last attempt."""
+    """Whether this machine's own file has the job's last attempt, as it always has without a shared store."""
+    if not settings.store:
+        return True
     attempt = _last_attempt(log_path(settings, job_id))
     with database.reading(settings) as session:
         job = session.get(Job, job_id)
