@@ -89,7 +89,7 @@ def _stored_end(store: ObjectStore, job_id: str, num_bytes: int) -> bytes:
     for name in sorted(store.names(folder), reverse=True):
         if name.endswith(".txt") and len(output) <= num_bytes:
             output = (store.read(f"{folder}/{name}") or b"") + output
-    return _whole_lines(output[-num_bytes:]) if len(output) > num_bytes else output
+    return _without_first_line(output[-num_bytes:]) if len(output) > num_bytes else output
 
 
 def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
@@ -101,8 +101,8 @@ def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
             output = file.read(num_bytes)
     except FileNotFoundError:
         return b""
-    return _whole_lines(output) if first > start else output
+    return _without_first_line(output) if first > start else output
 
 
-def _whole_lines(output: bytes) -> bytes:
+def _without_first_line(output: bytes) -> bytes:
     return output.partition(b"\n")[2]

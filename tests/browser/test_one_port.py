@@ -115,18 +115,18 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def window(chromium: Browser, proxied: Proxied) -> Iterator[Page]:
-    """A window of another computer: whatever it asks for must be asked at the one port."""
+    """A window of another computer: whatever it asks for must be requested at the one port."""
     context = chromium.new_context(viewport={"width": 1400, "height": 1000}, ignore_https_errors=True)
     page = context.new_page()
     page.set_default_timeout(QUICK)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("websocket", lambda opened: asked.append(opened.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("websocket", lambda opened: requested.append(opened.url))
     yield page
     context.close()
     own = (f"{proxied.url}/", f"wss://{proxied.place}/", "data:", "blob:")
-    assert any(url.startswith("wss:") for url in asked)
-    assert [url for url in asked if not url.startswith(own)] == []
+    assert any(url.startswith("wss:") for url in requested)
+    assert [url for url in requested if not url.startswith(own)] == []
 
 
 def test_without_the_token_nothing_but_a_login_answers(proxied: Proxied) -> None:
@@ -183,8 +183,8 @@ def the_playground_answers(proxied: Proxied, window: Page) -> None:
     expect(frame.locator("#chips-a .chip").first).to_be_visible(timeout=LOADED)
     frame.get_by_role("button", name="Generate", exact=True).click()
     expect(frame.locator("#answer-a .token").first).to_be_visible(timeout=LOADED)
-    alone = window.get_by_role("link", name="Open in a new window")
-    expect(alone).to_have_attribute("href", f"{proxied.url}/play/")
+    separate = window.get_by_role("link", name="Open in a new window")
+    expect(separate).to_have_attribute("href", f"{proxied.url}/play/")
 
 
 def a_file_is_uploaded(window: Page, file: Path) -> None:
@@ -208,15 +208,15 @@ def a_logout_ends_it(proxied: Proxied, window: Page) -> None:
 
 
 def test_an_answer_streams_through_the_port(proxied: Proxied) -> None:
-    asked: dict[str, Any] = {"model": "first", "prompt": "The tenant shall", "seed": 1}
+    options: dict[str, Any] = {"model": "first", "prompt": "The tenant shall", "seed": 1}
     with openai.OpenAI(
         base_url=f"{proxied.url}/v1", api_key=TOKEN, http_client=proxied.client(), max_retries=0
     ) as client:
-        client.completions.create(**asked, max_tokens=1)  # the model is loaded now
-        begun, came = time.monotonic(), []
-        for _ in client.completions.create(**asked, max_tokens=NUM_TOKENS, stream=True):
-            came.append(time.monotonic() - begun)
-        assert len(came) > NUM_TOKENS / 2
-        assert came[0] < came[-1] / 2, "the answer was held back until its end"
+        client.completions.create(**options, max_tokens=1)  # the model is loaded now
+        started, arrivals = time.monotonic(), list[float]()
+        for _ in client.completions.create(**options, max_tokens=NUM_TOKENS, stream=True):
+            arrivals.append(time.monotonic() - started)
+        assert len(arrivals) > NUM_TOKENS / 2
+        assert arrivals[0] < arrivals[-1] / 2, "the answer was held back until its end"
         with pytest.raises(openai.AuthenticationError):
-            client.with_options(api_key="another").completions.create(**asked, max_tokens=1)
+            client.with_options(api_key="another").completions.create(**options, max_tokens=1)

@@ -78,7 +78,7 @@ def write_line(settings: Settings, job_id: str, line: str) -> None:
         log.write(f"{line}\n")
 
 
-def test_another_machine_reads_the_whole_log_of_a_job_that_crashed(
+def test_another_machine_reads_the_full_log_of_a_job_that_crashed(
     here: Settings, there: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = submit.submit(job_spec("abort"))
@@ -122,10 +122,10 @@ def test_a_store_that_is_away_fails_no_job_and_hides_no_log(
     here: Settings, there: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(self: ObjectStore, name: str, *_: Any) -> None:
-        asked.append(name)
+        names.append(name)
         raise StoreFailed(f"The store {self.url} does not answer.", "Check it.")
 
-    asked: list[str] = []
+    names: list[str] = []
     job_id = submit.submit(job_spec())
     with monkeypatch.context() as patched:
         write = ObjectStore.write
@@ -140,12 +140,12 @@ def test_a_store_that_is_away_fails_no_job_and_hides_no_log(
         write_line(there, job_id, "of an earlier attempt")
         assert read_log(there, job_id) == "of an earlier attempt\n"
         assert read_log(here, job_id).startswith("a line\n")
-    assert [name for name in asked if name.startswith(f"logs/{job_id}/")]
+    assert [name for name in names if name.startswith(f"logs/{job_id}/")]
     with database.reading(here) as session:
         assert rows.get_job(session, job_id).state == "done"
 
 
-def test_a_long_log_is_kept_from_its_last_whole_lines(here: Settings, there: Settings) -> None:
+def test_a_long_log_is_stored_from_its_last_full_lines(here: Settings, there: Settings) -> None:
     job_id = submit.submit(job_spec())
     assert take(here, job_id, "me") is not None
     lines = [f"{number:07d}" for number in range(MAX_BYTES // 8 + 100)]

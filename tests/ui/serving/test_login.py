@@ -71,7 +71,7 @@ def test_a_session_outlives_a_restart_and_ends(settings: Settings) -> None:
     assert not Login(settings, clock).actor_of_session(cookie)
 
 
-def test_a_logout_ends_its_cookie_alone_in_every_process(settings: Settings) -> None:
+def test_a_logout_ends_only_its_cookie_in_every_process(settings: Settings) -> None:
     ended, other = Login(settings).new_session(), Login(settings).new_session()
     Login(settings).end_session(ended)
     assert not Login(settings).actor_of_session(ended)

@@ -35,7 +35,7 @@ def test_a_public_address_needs_a_long_token_whatever_its_name(url: str, token: 
     require_safe_address(Settings(public_url=url, token=LONG))
 
 
-def test_a_studio_that_is_started_alone_is_refused_as_well(
+def test_a_studio_without_an_api_is_refused_as_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(studio_server, "_serve", lambda _: pytest.fail("it must not serve"))
