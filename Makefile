@@ -34,7 +34,7 @@ install-test: .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-system:  ## Chromium, Redis, PostgreSQL, systemd-analyze, OpenSSH, iproute2 and Slurm, which some tests need; says so when it may not install them
+system:  ## Chromium, Redis, PostgreSQL, systemd-analyze, OpenSSH, iproute2, Slurm and Caddy, which some tests need; says so when it may not install them
 	@sh tests/install_system.sh
 
 lint:

@@ -22,7 +22,7 @@ from workbench.registry import database
 from workbench.settings import Settings
 from workbench.specs import paths_read
 from workbench.store import artifacts, ownership, rebuild, tombstones
-from workbench.store.object_store import ARTIFACTS, CHECKPOINTS
+from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS
 from workbench.store.rebuild import Rebuilt
 from workbench.store.records import remove_leftovers
 from workbench.store.row_records import claim_unowned, refresh_records
@@ -103,7 +103,7 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
     """Removes from the shared store what the registry knows that nothing needs; returns the names of it.
 
     These are deleted artifacts after that many seconds; artifacts without a row of jobs that are done or deleted, and
-    their checkpoints; and what killed uploads left a day ago.
+    their checkpoints; logs of deleted jobs; and what killed uploads left a day ago.
     """
     storage = get_storage(settings)
     if (store := storage.shared) is None:
@@ -113,16 +113,21 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
     removed, stored = store.remove_unfinished(GRACE_SECONDS), storage.stored_ids()
     with database.reading(settings) as session:
         garbage = tombstones.garbage(session, stored, kept_seconds)
+        logs = tombstones.of_deleted_jobs(session, stored.logs)
     kept = set()
     for id in sorted(garbage):
         if not _is_garbage_still(settings, stored, id, kept_seconds):
             kept.add(id)
             continue
-        names = [f"{folder}/{id}" for folder, ids in zip((ARTIFACTS, CHECKPOINTS), stored, strict=True) if id in ids]
+        both = ((ARTIFACTS, stored.artifacts), (CHECKPOINTS, stored.checkpoints))
+        names = [f"{folder}/{id}" for folder, ids in both if id in ids]
         for name in names:
             store.remove(f"{name}/{MANIFEST}")  # the first to go: without it the rest is no artifact
             store.remove(name)
         removed += names
+    for id in sorted(logs):
+        store.remove(f"{LOGS}/{id}")
+        removed.append(f"{LOGS}/{id}")
     with database.transaction(settings) as session:
         tombstones.forget(session, ended - kept)
     return removed

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Chromium, redis-server, PostgreSQL, systemd-analyze, OpenSSH, iproute2 and Slurm for the tests that need them, when apt may be used; else says what is
+# Installs Chromium, redis-server, PostgreSQL, systemd-analyze, OpenSSH, iproute2, Slurm and Caddy for the tests that need them, when apt may be used; else says what is
 # skipped. Debian keeps PostgreSQL's programs out of the PATH: the tests look where it does, as here.
 has() { command -v "$1" >/dev/null; }
 has_postgresql() {
@@ -16,6 +16,7 @@ has ssh || missing="$missing openssh-client"
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
 has ip || missing="$missing iproute2"
 [ -x /usr/sbin/slurmctld ] || missing="$missing slurm-wlm"
+has caddy || missing="$missing caddy"
 [ -z "$missing" ] && exit 0
 if has apt-get && [ "$(id -u)" = 0 ]; then
     echo "Installing: $missing"
@@ -25,6 +26,7 @@ if has apt-get && [ "$(id -u)" = 0 ]; then
     # shellcheck disable=SC2086
     if apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
         case "$missing" in *openssh-server*) has systemctl && systemctl --quiet disable ssh.service ssh.socket 2>/dev/null ;; esac
+        case "$missing" in *caddy*) has systemctl && systemctl --quiet disable caddy.service 2>/dev/null ;; esac
         exit 0
     fi
 fi
@@ -33,6 +35,7 @@ case "$missing" in *chromium*) skipped "tests/browser" Chromium chromium ;; esac
 case "$missing" in *redis*) skipped "tests with a real Redis" redis-server redis-server ;; esac
 case "$missing" in *openssh* | *iproute2*) skipped "tests of trainings on several hosts" "OpenSSH or iproute2" "openssh-server iproute2" ;; esac
 case "$missing" in *slurm*) skipped "the test with Slurm" Slurm slurm-wlm ;; esac
+case "$missing" in *caddy*) skipped "the tests of the one port" Caddy caddy ;; esac
 case "$missing" in *systemd*) skipped "the check of the systemd units" systemd-analyze systemd ;; esac
 case "$missing" in *postgresql*) skipped "tests of the registry on PostgreSQL" PostgreSQL postgresql ;; esac
 exit 0

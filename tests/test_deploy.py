@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +18,9 @@ import pytest
 import yaml
 from sqlalchemy import make_url
 
+from ui.api.app import create_app
 from ui.cli.command_table import CommandTable
+from ui.present.pages import PAGES
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +28,8 @@ UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 GPU: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.gpu.yaml").read_text(encoding="utf-8"))
+PROXY: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.proxy.yaml").read_text(encoding="utf-8"))
+CADDYFILE = (ROOT / "deploy" / "Caddyfile").read_text(encoding="utf-8")
 OURS = {"migrate", "api", "studio", "worker", "scheduler"}
 FOLDERS = ("engine", "workbench", "jobs", "ui", "alembic")
 
@@ -72,6 +78,43 @@ def test_the_settings_of_the_containers_are_valid_once_the_secrets_are_set() -> 
     assert make_url(settings.database).get_backend_name() == "postgresql"
     assert settings.store == "s3://workbench/experts"
     assert settings.worker_slots == 2
+
+
+def test_the_proxy_of_the_containers_has_the_kept_file_and_its_variables() -> None:
+    proxy = PROXY["services"]["proxy"]
+    assert set(PROXY["services"]) <= OURS | {"proxy"}
+    assert proxy["volumes"][0] == "./deploy/Caddyfile:/etc/caddy/Caddyfile:ro"
+    assert set(PROXY["volumes"]) == {proxy["volumes"][1].partition(":")[0]}
+    needed = set(re.findall(r"\{\$(\w+)\}", CADDYFILE))
+    assert needed == {"WORKBENCH_PUBLIC_URL"}
+    for service in PROXY["services"].values():
+        assert needed <= set(service["environment"]) <= needed | {"CADDY_TLS"}
+
+
+def test_the_kept_proxy_sends_every_route_of_the_api_there_and_no_page_of_the_studio(tmp_path: Path) -> None:
+    [line] = re.findall(r"^\t@api path (.+)$", CADDYFILE, re.MULTILINE)
+    both = {"", "favicon.ico", "login", "logout"}  # the studio has its own
+    app = create_app(Settings(home=tmp_path))
+    mounted = {route.path for route in app.routes if isinstance(getattr(route, "path", None), str)}
+    served = {path.split("/")[1] for path in {*app.openapi()["paths"], *mounted, "/metrics"}} - both
+    assert {path.split("/")[1] for path in line.split()} == served
+    assert all({f"/{name}/*", f"/{name}"} & set(line.split()) for name in served)
+    studio = {page.address for page in PAGES} | {"static", "media", "component", "_stcore"}
+    assert served.isdisjoint(studio)
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="there is no Caddy on this machine")
+def test_caddy_takes_the_kept_file_as_it_is(tmp_path: Path) -> None:
+    """With one listener, no admin endpoint, and no upstream but on loopback."""
+    environment = {**os.environ, "WORKBENCH_PUBLIC_URL": "https://192.0.2.7:8443", "XDG_DATA_HOME": str(tmp_path)}
+    command = ["caddy", "adapt", "--config", str(ROOT / "deploy" / "Caddyfile"), "--validate"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    taken = json.loads(done.stdout)
+    [server] = taken["apps"]["http"]["servers"].values()
+    assert (server["listen"], taken["admin"], server["protocols"]) == ([":8443"], {"disabled": True}, ["h1", "h2"])
+    assert set(re.findall(r'"dial":"([^"]+)"', done.stdout)) == {"127.0.0.1:8000", "127.0.0.1:8501"}
+    formatted = subprocess.run(["caddy", "fmt", command[3]], capture_output=True, text=True, check=False)
+    assert formatted.stdout == CADDYFILE
 
 
 def test_no_port_is_open_to_the_network_and_no_secret_is_written_down() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 STUDIO_HOST = "127.0.0.1"
+PLAYGROUND_PATH = "/play/"
 MIN_TOKEN_CHARACTERS = 32  # of a token that other machines may try to guess
 
 
@@ -54,22 +55,24 @@ def require_safe_address(settings: Settings) -> None:
     token = settings.token.get_secret_value()
     exposed = {"WORKBENCH_HOST": [settings.host], "WORKBENCH_HOSTS": sorted(settings.host_names)}
     outside = [(variable, name) for variable, names in exposed.items() for name in names if not is_loopback(name)]
+    if settings.public_url:  # whatever its name: a proxy listens on other addresses than the servers
+        outside.append(("WORKBENCH_PUBLIC_URL", settings.public_url))
     if not outside or len(token) >= MIN_TOKEN_CHARACTERS:
         return
     variable, name = outside[0]
     if not token:
-        problem = f"{variable} is “{name}”, but must be a loopback address while WORKBENCH_TOKEN is not set."
+        problem = f"{variable} is “{name}”, which other machines may reach, but WORKBENCH_TOKEN is not set."
     else:
         problem = (
             f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
-            f"{variable} is not a loopback address."
+            f"{variable} is “{name}”."
         )
-    raise UnsafeAddress(problem, _MAKE_TOKEN)
+    raise UnsafeAddress(problem, _MAKE_TOKEN.format(variable))
 
 
 _MAKE_TOKEN = (
     'Set WORKBENCH_TOKEN to what `python -c "import secrets; print(secrets.token_urlsafe(32))"` prints, '
-    "or WORKBENCH_HOST to 127.0.0.1."
+    "or leave {} out."
 )
 
 
@@ -102,23 +105,47 @@ def registry_id(settings: Settings) -> str:
 
 
 def api_address(settings: Settings) -> str:
-    """The URL of the API server on this machine."""
+    """The URL of the API server for programs of this machine."""
     return _url(settings.host, settings.api_port)
 
 
 def studio_address(settings: Settings) -> str:
-    """The URL of the studio, which listens only on this machine."""
+    """The URL of the studio for programs of this machine, the only one that it listens on."""
     return _url(STUDIO_HOST, settings.studio_port)
 
 
-def playground_address(settings: Settings, seen_from: str = STUDIO_HOST) -> str:
-    """The URL of the playground, beside the API.
+def public_api_address(settings: Settings) -> str:
+    """The URL of the API for users: the proxy's, if there is one."""
+    return settings.public_url or api_address(settings)
 
-    `seen_from` is the host name of the studio in the browser: a login is valid for one host name.
+
+def public_studio_address(settings: Settings) -> str:
+    """The URL of the studio for users: the proxy's, if there is one."""
+    return settings.public_url or studio_address(settings)
+
+
+def playground_address(settings: Settings) -> str:
+    """The URL of the playground for users, beside the API."""
+    return public_api_address(settings) + PLAYGROUND_PATH
+
+
+def playground_beside(settings: Settings, studio: str) -> str:
+    """The URL of the playground for a browser that reached the studio at `studio`, a host name perhaps with a port.
+
+    A login is valid for one host name, and the studio may be reached by the proxy and by loopback.
     """
-    names = ("localhost", STUDIO_HOST)
-    host = seen_from if seen_from in names and _reachable(settings.host) in names else settings.host
-    return _url(host, settings.api_port) + "/play/"
+    url = urlsplit(settings.public_url)
+    if url.netloc and _host_and_port(f"{url.scheme}://{studio}") == _host_and_port(settings.public_url):
+        return settings.public_url + PLAYGROUND_PATH
+    name, names = urlsplit(f"//{studio}").hostname, ("localhost", STUDIO_HOST)
+    host = name if name in names and _reachable(settings.host) in names else settings.host
+    return _url(host, settings.api_port) + PLAYGROUND_PATH
+
+
+def _host_and_port(address: str) -> tuple[str | None, int]:
+    """The host and the port of a URL, which the port may be left out of."""
+    url = urlsplit(address)
+    return url.hostname, url.port or (443 if url.scheme == "https" else 80)
 
 
 def _reachable(host: str) -> str:

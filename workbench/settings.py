@@ -24,6 +24,7 @@ SHORTEST_SECONDS = 0.001
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
+_PLACE = re.compile(r"https://(\[[0-9a-fA-F:.]+\]|[^/?#@:\[\]]+)(:\d+)?")
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]*(/[\w./-]*)?|file:///[^?@]+")
 _GPU_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
@@ -79,6 +80,11 @@ class Settings(BaseSettings):
         "",
         description="Further names and addresses under which the servers are reached, separated by commas, such as the "
         "name of a proxy with TLS; needs a token.",
+    )
+    public_url: str = Field(
+        "",
+        description="URL of a proxy that serves the studio, and the playground and the API beneath it, at one port, "
+        "such as https://bench.example.org; needs a token. Empty: none.",
     )
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
@@ -198,6 +204,18 @@ class Settings(BaseSettings):
                 raise ValueError(f"must be names or addresses without a scheme, port or “*”, but has “{name}”")
         return hosts
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_one_place(cls, url: str) -> str:
+        """Refuses a path: the studio is at the top, and the proxy reads the same variable."""
+        if not url:
+            return url
+        match = _PLACE.fullmatch(url)
+        name = match[1].strip("[]") if match else ""
+        if not (_HOST_NAME.fullmatch(name) or _is_ip(name)) or not _has_valid_port(url):
+            raise ValueError("must be https://NAME or https://NAME:PORT, without a path or “/” at its end")
+        return url
+
     @field_validator("store")
     @classmethod
     def _is_store(cls, store: str) -> str:
@@ -272,6 +290,12 @@ class Settings(BaseSettings):
     def host_names(self) -> frozenset[str]:
         """The names in `hosts`, in lower case."""
         return frozenset(name.lower() for name in _listed(self.hosts))
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names under which the servers are reached from elsewhere, in lower case."""
+        public = urlsplit(self.public_url).hostname
+        return self.host_names | ({public} if public else set())
 
     @property
     def root(self) -> Path:

@@ -18,6 +18,7 @@ from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.disk import require_disk
 from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.job_log import begin_log, upload_log
 from jobs.attempt.leased_gpus import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.load_runner import load_runner
@@ -67,7 +68,9 @@ def take(settings: Settings, job_id: str, owner: str, pool: DevicePool | None = 
         attempt = rows.get_job(session, job_id).attempt
         need = rows.device_needs(session, [job_id], settings)[job_id]
         gpus = devices.lease(session, job_id, fence, pool, need) if pool else []
-        return Claim(job_id, fence, attempt, owner, tuple(gpus))
+        claim = Claim(job_id, fence, attempt, owner, tuple(gpus))
+    begin_log(settings, claim)
+    return claim
 
 
 def run_here(job_id: str, settings: Settings | None = None) -> Iterator[Event]:
@@ -86,7 +89,10 @@ def follow(claim: Claim, settings: Settings) -> Iterator[Event]:
     Raises the Problem for which the job failed or paused, after it was written to the row.
     """
     prepare_process(settings.threads)
-    yield from attempt(claim, settings, _end_caller)
+    try:
+        yield from attempt(claim, settings, _end_caller)
+    finally:
+        upload_log(settings, claim.job_id)
 
 
 def _end_caller() -> None:
@@ -164,7 +170,9 @@ def _uploading(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Iterator
     if work.checkpoints is None:
         yield None
         return
-    upload = CheckpointUpload(work.checkpoints, work.folder, heartbeat.has_lease)
+    upload = CheckpointUpload(
+        work.checkpoints, work.folder, heartbeat.has_lease, lambda: upload_log(work.settings, work.job_id)
+    )
     try:
         yield upload
     except (Stopped, LeaseLost, StoreFailed):

@@ -25,10 +25,19 @@ class _Stopped(Exception):
 
 
 class CheckpointUpload:
-    """Uploads in a thread of its own. `may_upload` is asked before each file: false after the lease was lost."""
+    """Uploads in a thread of its own. `may_upload` is asked before each file: false after the lease was lost.
 
-    def __init__(self, checkpoints: StoredCheckpoints, folder: Path, may_upload: Callable[[], bool]) -> None:
-        self._checkpoints, self._folder, self._may_upload = checkpoints, folder, may_upload
+    After each checkpoint, `also` is called there.
+    """
+
+    def __init__(
+        self,
+        checkpoints: StoredCheckpoints,
+        folder: Path,
+        may_upload: Callable[[], bool],
+        also: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._checkpoints, self._folder, self._may_upload, self._also = checkpoints, folder, may_upload, also
         self._changed = threading.Condition()
         self._waiting: tuple[Saved, Path] | None = None
         self._uploaded: list[Saved] = []
@@ -81,6 +90,7 @@ class CheckpointUpload:
             try:
                 self._checkpoints.save(snapshot, self._folder, self._require_lease)
                 self._end(saved, None)
+                self._also()
             except _Stopped:
                 self._end(None, None)
             except Exception as error:  # the training's thread raises it

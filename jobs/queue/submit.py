@@ -34,7 +34,7 @@ from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec, paths_read
 from workbench.store import tombstones
-from workbench.store.object_store import object_store
+from workbench.store.object_store import LOGS, object_store
 from workbench.store.storage import confine
 from workbench.store.stored_checkpoints import StoredCheckpoints
 
@@ -133,6 +133,7 @@ def delete(job_id: str, *, settings: Settings | None = None) -> bool:
     if store := object_store(settings.store):
         with suppress(StorageError):
             StoredCheckpoints(store, job_id, 0).remove()
+            store.remove(f"{LOGS}/{job_id}")
     return is_deleted
 
 

@@ -28,6 +28,7 @@ from engine.errors import Problem
 from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import finish
+from jobs.attempt.job_log import upload_log
 from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
@@ -93,7 +94,10 @@ def run_most_urgent(settings: Settings, among: Collection[str] | None = None) ->
         if end.code != 0 and row_of(settings, job_id).fence == before:
             take(settings, job_id, owner)  # it died before claiming: that counts as an attempt
         take_back(settings, job_id, owner, end)
-        return row_of(settings, job_id).fence != before
+        has_run = row_of(settings, job_id).fence != before
+        if has_run:
+            upload_log(settings, job_id)
+        return has_run
 
 
 def row_of(settings: Settings, job_id: str) -> Job:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ QUIET = (
     "--disable-sync",
     "--enable-unsafe-swiftshader",  # WebGL without a graphics card
 )
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # a loaded machine takes longer than a minute
 QUICK = 30_000  # milliseconds; a loaded machine takes 10,000 and more
 expect.set_options(timeout=QUICK)
 COMMANDS = (
@@ -91,10 +92,10 @@ def own_servers(trained_home: Path, tmp_path: Path) -> Iterator[RunningWorkbench
 
 
 @contextmanager
-def up_in(trained_home: Path, folder: Path) -> Iterator[RunningWorkbench]:
+def up_in(trained_home: Path, folder: Path, **changes: Any) -> Iterator[RunningWorkbench]:
     """The whole workbench, running in a copy of a trained home."""
     shutil.copytree(trained_home, folder / "home")
-    settings = Settings(home=folder / "home", api_port=free_port(), studio_port=free_port())
+    settings = Settings(home=folder / "home", api_port=free_port(), studio_port=free_port(), **changes)
     with (folder / "up.log").open("w") as log:
         up = subprocess.Popen(
             [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"],
@@ -122,6 +123,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "WORKBENCH_HOME": str(settings.root),
         "WORKBENCH_API_PORT": str(settings.api_port),
         "WORKBENCH_STUDIO_PORT": str(settings.studio_port),
+        "WORKBENCH_PUBLIC_URL": settings.public_url,
         "WORKBENCH_TOKEN": settings.token.get_secret_value(),
         "WORKBENCH_NO_AUTH": str(int(settings.no_auth)),
         "OMP_WAIT_POLICY": "passive",

@@ -15,6 +15,7 @@ from world import RunningWorkbench
 
 from jobs import garbage_collection
 from jobs.attempt.attempt import take
+from jobs.attempt.job_log import upload_log
 from jobs.attempt.work import Work
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
@@ -72,7 +73,7 @@ class Machine:
         garbage_collection.sweep(self.settings)
 
     def start(self, job_id: str) -> Work:
-        """The job's work, with an artifact that has no row yet and a checkpoint."""
+        """The job's work, with an artifact that has no row yet, a checkpoint and a log."""
         claim = take(self.settings, job_id, "somebody")
         assert claim is not None
         work = Work(claim, self.settings)
@@ -81,6 +82,8 @@ class Machine:
         (work.folder / "step").write_text("7")
         assert work.checkpoints is not None
         work.checkpoints.save(work.folder)
+        work.log.write_text("Attempt 1\n")
+        upload_log(self.settings, job_id)
         return work
 
 
@@ -213,7 +216,7 @@ def test_what_an_older_registry_does_not_know_stays_in_the_store(here: Machine, 
     lose_rows(here.settings)
     assert garbage_collection.sweep_store(here.settings, 0) == []
     assert lost in store.ids("artifacts")
-    assert store.ids("checkpoints") == {job_id}
+    assert store.ids("checkpoints") == store.ids("logs") == {job_id}
 
 
 def test_a_registry_that_adopts_the_artifacts_sweeps_the_store_of_what_it_does_not_know(
@@ -227,7 +230,7 @@ def test_a_registry_that_adopts_the_artifacts_sweeps_the_store_of_what_it_does_n
         assert ownership.adopt(session, here.storage, stored) == 2
     garbage_collection.sweep_store(here.settings, 0)
     assert store.ids("artifacts") == {known}
-    assert store.ids("checkpoints") == set()
+    assert store.ids("checkpoints") | store.ids("logs") == set()
 
 
 # what jobs leave ------------------------------------------------------------------------------------------
@@ -262,7 +265,16 @@ def test_what_a_job_may_go_on_from_stays_in_the_store(here: Machine, store: Obje
     assert len(store.ids("artifacts")) == 1
 
 
-def test_checkpoints_of_a_job_that_was_deleted_while_the_store_was_away_go_later(
+def test_what_remains_of_a_done_job_is_its_log(here: Machine, store: ObjectStore) -> None:
+    job_id = submit.submit(job_spec())
+    work = here.start(job_id)
+    with database.transaction() as session:
+        leases.finish(session, job_id, work.claim.fence, "done")
+    garbage_collection.sweep_store(here.settings, 0)
+    assert (store.ids("checkpoints"), store.ids("logs")) == (set(), {job_id})
+
+
+def test_checkpoints_and_the_log_of_a_job_that_was_deleted_while_the_store_was_away_go_later(
     here: Machine, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = submit.submit(job_spec())
@@ -276,9 +288,9 @@ def test_checkpoints_of_a_job_that_was_deleted_while_the_store_was_away_go_later
     with monkeypatch.context() as patched:
         patched.setattr(ObjectStore, "remove", away)
         assert submit.delete(job_id, settings=here.settings)
-    assert store.ids("checkpoints") == {job_id}
+    assert store.ids("checkpoints") == store.ids("logs") == {job_id}
     garbage_collection.sweep_store(here.settings)
-    assert store.ids("checkpoints") | store.ids("artifacts") == set()
+    assert store.ids("checkpoints") | store.ids("logs") | store.ids("artifacts") == set()
     with database.reading() as session:
         assert session.query(Tombstone).count() == 0
 

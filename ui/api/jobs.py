@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from engine.errors import Problem
+from jobs.attempt.job_log import read_log
 from jobs.queue import submit
 from ui.api.completions import CLIENT_LEFT
 from ui.api.deps import Gone, State, unless_gone, write
@@ -30,14 +31,14 @@ from workbench.answers.metrics import JobMetrics
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import kind_of
 from workbench.job_states import STOPPED, ShownState
-from workbench.registry.card_lists import JobDeletion, JobHistory, JobList
+from workbench.registry.card_lists import JobDeletion, JobHistory, JobList, JobLog
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
 from workbench.settings import Settings
 
 router = APIRouter(prefix="/v1/workbench/jobs")
 POLL_SECONDS = 0.5
-MOST_JOBS = 1000  # of one answer
+MOST_JOBS, MOST_LINES = 1000, 10_000  # of one answer
 
 OTHER_FORMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}, "text/event-stream": {}}}}
 
@@ -85,6 +86,16 @@ def show_job(job_id: str, state: State) -> JobHistory:
     """A job with its spec, its progress, its result and its events."""
     with reading(state.settings) as session:
         return JobHistory(job=jobs.get_job(session, job_id), events=jobs.events(session, job_id))
+
+
+@router.get("/{job_id}/log")
+def show_log(
+    job_id: str, state: State, lines: Annotated[int, Query(ge=1, le=MOST_LINES, description="From the end.")] = 50
+) -> JobLog:
+    """The end of the log of a job's process, on whichever machine it runs."""
+    with reading(state.settings) as session:
+        jobs.get_job(session, job_id)  # or an error
+    return JobLog(job=job_id, lines=read_log(state.settings, job_id).splitlines()[-lines:])
 
 
 @router.post("/{job_id}/cancel")

@@ -45,6 +45,7 @@ _ROUTES: dict[Role, str] = {
         GET /v1/workbench/jobs
         GET /v1/workbench/jobs/{job_id}
         GET /v1/workbench/jobs/{job_id}/metrics
+        GET /v1/workbench/jobs/{job_id}/log
         GET /v1/workbench/experts
         GET /v1/workbench/experts/{name:path}
         GET /v1/workbench/mixtures

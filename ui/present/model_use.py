@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any
 
-from ui.addresses import api_address
+from ui.addresses import public_api_address
 from workbench.access.home_token import needs_token
 from workbench.formatting.shell_command import shell_command
 from workbench.settings import Settings
@@ -22,7 +22,7 @@ def openai_lines(model: str, settings: Settings) -> str:
         [
             *([f"import {module}"] if module else []),
             "from openai import OpenAI",
-            f'client = OpenAI(base_url="{api_address(settings)}/v1", api_key={key})',
+            f'client = OpenAI(base_url="{public_api_address(settings)}/v1", api_key={key})',
             f"answer = client.completions.create(model={_quoted(model)}, prompt={_quoted(_PROMPT)}, "
             f"max_tokens={MAX_TOKENS})",
             "print(answer.choices[0].text)",
@@ -48,7 +48,7 @@ def curl_line(path: str, body: dict[str, Any], settings: Settings) -> str:
     """A call of the API server."""
     token = shell_header(settings)
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return f"curl {api_address(settings)}{path}{token} -H 'Content-Type: application/json' -d {data}"
+    return f"curl {public_api_address(settings)}{path}{token} -H 'Content-Type: application/json' -d {data}"
 
 
 def completion_line(model: str, settings: Settings) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from html import escape
 
 from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
-from ui.serving.login import login_link
+from ui.serving.login import login_path
 from workbench.access.home_token import LOGIN_FOLDER, needs_token
 from workbench.settings import Settings, get_settings
 from workbench.store.private_files import write_private
@@ -46,7 +46,7 @@ def page_to_open(settings: Settings) -> str:
     if not needs_token(settings):
         return studio_address(settings)
     page = private_folder(settings.root / LOGIN_FOLDER) / "open.html"
-    link = escape(login_link(settings))
+    link = escape(studio_address(settings) + login_path(settings))
     write_private(page, f'<meta http-equiv="refresh" content="0; url={link}"><a href="{link}">Log in</a>'.encode())
     return page.as_uri()
 

@@ -1,8 +1,9 @@
-"""Login: of programs by a token, of browsers by a one-use link or a token; then a session cookie.
+"""Login: of programs by a token, of browsers by a one-use link or a token; then a session cookie, until logout.
 
 A link is a file in the home folder, and using it removes the file: so it works once, on any server and after any
-restart. Links and cookies name a user, and are signed with a secret of the home folder and its token together: a new
-token, or a removed `login` folder, invalidates them all. Each request looks its user up: who is revoked is out at once.
+restart. A logout leaves a file, so that its cookie is of no use to anyone. Links and cookies name a user, and are
+signed with a secret of the home folder and its token together: a new token, or a removed `login` folder, invalidates
+them all. Each request looks its user up: who is revoked is out at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from ui.addresses import USER_HEADER, registry_id, studio_address
+from ui.addresses import USER_HEADER, public_studio_address, registry_id
 from workbench.access import users
 from workbench.access.actor import OWNER, THE_OWNER, Actor, acting_as
 from workbench.access.home_token import LOGIN_FOLDER, access_token, ensure_token, needs_token
@@ -29,9 +30,10 @@ from workbench.store.private_folder import private_folder
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
-LOGIN_PATH = "/login"
+LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 LINK_SECONDS = 600
 SESSION_SECONDS = 7 * 24 * 3600
+_ENDED = "ended"  # the folder of sessions that a logout ended
 MAX_FAILURES, FAILURE_SECONDS = 5, 60.0
 
 
@@ -78,12 +80,7 @@ class Login:
     def new_link(self, user_id: str = OWNER) -> str:
         """A new one-use code for the URL of the login page."""
         code, secret = secrets.token_urlsafe(32), self._new_secret()
-        links = private_folder(self._folder / "links")
-        for old in links.glob("[!.]*"):
-            if self._is_expired(old):
-                old.unlink(missing_ok=True)
-        content = f"{self._clock() + LINK_SECONDS} {user_id}"
-        write_private(links / self._sign(secret, "link", code), content.encode())
+        self._write("links", self._sign(secret, "link", code), self._clock() + LINK_SECONDS, user_id)
         return code
 
     def use_link(self, code: str) -> str:
@@ -108,10 +105,16 @@ class Login:
         if not secrets.compare_digest(signature.encode(), self._sign(self._secret(), "session", session).encode()):
             return None
         expires, _, rest = session.partition(".")
-        if int(expires) <= self._clock():
+        if int(expires) <= self._clock() or (self._folder / _ENDED / signature).exists():
             return None
         user_id = rest.rpartition(".")[2]
         return THE_OWNER if user_id == OWNER else self.actor_of_id(user_id)
+
+    def end_session(self, cookie: str) -> None:
+        """Ends the login of a cookie in every window and on every server."""
+        if actor := self.actor_of_session(cookie):
+            expires, signature = int(cookie.partition(".")[0]), cookie.rpartition(".")[2]
+            self._write(_ENDED, signature, expires, actor.user_id or OWNER)
 
     def actor_of_id(self, id: str) -> Actor | None:
         """The user with this id who is not revoked."""
@@ -126,6 +129,14 @@ class Login:
             raise
         except NoRegistry:
             return None
+
+    def _write(self, folder: str, name: str, expires: float, user_id: str) -> None:
+        """Writes a link or an ended session, and removes those of its folder that have expired."""
+        place = private_folder(self._folder / folder)
+        for old in place.glob("[!.]*"):
+            if self._is_expired(old):
+                old.unlink(missing_ok=True)
+        write_private(place / name, f"{expires} {user_id}".encode())
 
     def _is_expired(self, link: Path) -> bool:
         return self._link(link)[0] <= self._clock()
@@ -195,5 +206,10 @@ class Failures:
 
 def login_link(settings: Settings, user_id: str = OWNER) -> str:
     """A new URL that logs one browser in to the studio, as this user. It works once, within ten minutes."""
+    return public_studio_address(settings) + login_path(settings, user_id)
+
+
+def login_path(settings: Settings, user_id: str = OWNER) -> str:
+    """The path of a new login link, which works at each address of the studio."""
     ensure_token(settings)
-    return f"{studio_address(settings)}{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link(user_id)})}"
+    return f"{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link(user_id)})}"

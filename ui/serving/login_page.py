@@ -1,4 +1,6 @@
-"""The login page, plain HTML: a form for the token, and a redirect once the browser has its cookie."""
+"""The pages of login and logout, plain HTML: a form for the token, a redirect once the browser has its cookie, and a
+button that ends its login.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive
 
-from ui.serving.login import LOGIN_PATH, SESSION_SECONDS, Failures, Login
+from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, SESSION_SECONDS, Failures, Login
 from workbench.access.actor import OWNER
 
 _PAGE = Template("""<!doctype html>
@@ -42,21 +44,24 @@ _FORM = Template(f"""$note
 <button>Log in</button>
 </form>""")
 
-
+_LEAVE = f"""<p>This ends your login to the studio and the playground in this browser.</p>
+<form method="post" action="{LOGOUT_PATH}"><button>Log out</button></form>"""
 _REDIRECT = '\n<meta http-equiv="refresh" content="0; url=/">'
 _MAX_FORM_BYTES, _MAX_FIELDS = 4096, 8
 _NO_STORE = {"cache-control": "no-store"}
 
 
 class LoginPage:
-    """Answers requests for the login page: a visit, a link, a submitted token."""
+    """Answers requests for the login page (a visit, a link, a submitted token) and for the logout page."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
         self._failures = Failures()
 
     async def answer(self, request: HTTPConnection, receive: Receive) -> Response:
-        """The form, or a response that logs the browser in."""
+        """The form, or a response that logs the browser in or out."""
+        if request.scope["path"] == LOGOUT_PATH:
+            return await self._log_out(request)
         if request.scope["method"] == "POST":
             return await self._by_token(request, receive)
         code = request.query_params.get("link", "")
@@ -73,6 +78,15 @@ class LoginPage:
         """The form; `note` says why the last attempt failed."""
         shown = f'<p role="alert">{escape(note)}</p>' if note else ""
         return HTMLResponse(_PAGE.substitute(head="", body=_FORM.substitute(note=shown)), status, _NO_STORE)
+
+    async def _log_out(self, request: HTTPConnection) -> Response:
+        if request.scope["method"] != "POST":
+            return HTMLResponse(_PAGE.substitute(head="", body=_LEAVE), headers=_NO_STORE)
+        await run_in_threadpool(self._login.end_session, request.cookies.get(self._login.cookie, ""))
+        page = _PAGE.substitute(head="", body=f'<p>You are logged out. <a href="{LOGIN_PATH}">Log in</a></p>')
+        response = HTMLResponse(page, headers=_NO_STORE)
+        response.delete_cookie(self._login.cookie, httponly=True, samesite="strict")
+        return response
 
     async def _by_token(self, request: HTTPConnection, receive: Receive) -> Response:
         body = await _body(receive)

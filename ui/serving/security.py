@@ -35,7 +35,7 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
-from ui.serving.login import LOGIN_PATH, Login
+from ui.serving.login import LOGIN_PATH, LOGOUT_PATH, Login
 from ui.serving.login_page import LoginPage
 from workbench.access.actor import Actor, Role, acting_as, require
 from workbench.access.home_token import ensure_token
@@ -90,7 +90,7 @@ class Rules:
 
     def content_type(self, path: str) -> str:
         """The type that a body at this path must have."""
-        return _FORM if path == LOGIN_PATH else _FILES if path.startswith(self.uploads) else _JSON
+        return _FORM if path in (LOGIN_PATH, LOGOUT_PATH) else _FILES if path.startswith(self.uploads) else _JSON
 
 
 def api_rules(settings: Settings) -> Rules:
@@ -109,7 +109,7 @@ def api_rules(settings: Settings) -> Rules:
     return Rules(
         settings.host,
         settings.api_port,
-        settings.host_names,
+        settings.own_names,
         _HEADERS,
         policies,
         uploads="/play/gradio_api/upload",
@@ -131,7 +131,7 @@ def studio_rules(settings: Settings) -> Rules:
     return Rules(
         STUDIO_HOST,
         settings.studio_port,
-        settings.host_names,
+        settings.own_names,
         {**_HEADERS, "x-frame-options": "SAMEORIGIN"},
         {"": policy},
         uploads="/_stcore/upload_file/",
@@ -173,7 +173,7 @@ class Guard:
         marked = self._marked(send, self._rules.policy(path))
         try:
             self._check_sender(connection)
-            if self._login.is_needed and scope["type"] == "http" and scope["path"] == LOGIN_PATH:
+            if self._login.is_needed and scope["type"] == "http" and path in (LOGIN_PATH, LOGOUT_PATH):
                 self._check_body(connection)
                 response = await self._login_page.answer(connection, receive)
             else:

@@ -33,7 +33,7 @@ def options(settings: Settings) -> dict[str, Any]:
         # longer than most runs (docs/performance.md). Python still searches by itself.
         "runner.postScriptGC": False,
         # Protects against DNS rebinding.
-        "server.allowedHosts": [STUDIO_HOST, "localhost", *sorted(settings.host_names)],
+        "server.allowedHosts": [STUDIO_HOST, "localhost", *sorted(settings.own_names)],
         "server.maxUploadSize": MAX_UPLOAD_MIB,
         # A .streamlit folder in the working directory must not change these settings.
         "server.enableCORS": True,
@@ -67,9 +67,12 @@ def main() -> int:
 
 
 def _settings() -> Settings:
+    from ui.addresses import require_safe_address
     from workbench.settings import get_settings
 
-    return get_settings()
+    settings = get_settings()
+    require_safe_address(settings)
+    return settings
 
 
 def _serve(settings: Settings) -> None:

@@ -16,9 +16,10 @@ from engine.device import process_environment
 from engine.extras import require_extras
 from engine.subprocesses import python_command, python_environment
 from ui.addresses import (
-    api_address,
     is_loopback,
     playground_address,
+    public_api_address,
+    public_studio_address,
     require_free_port,
     require_safe_address,
     studio_address,
@@ -130,9 +131,9 @@ def addresses(settings: Settings) -> dict[str, str]:
 
 def _server_urls(settings: Settings) -> dict[str, str]:
     return {
-        "studio": studio_address(settings),
+        "studio": public_studio_address(settings),
         "playground": playground_address(settings),
-        "api": api_address(settings) + "/v1",
+        "api": public_api_address(settings) + "/v1",
     }
 
 
@@ -144,7 +145,9 @@ def greeting(settings: Settings) -> str:
         lines.append("  Programs send the token that `workbench token` prints.")
     else:
         lines.append("  No login is needed: every user and every program of this machine can use the servers.")
-    if not is_loopback(settings.host):
+    if settings.public_url:
+        lines.append(f"  A proxy must serve {settings.public_url}: see docs/how_to/remote_box.md.")
+    elif not is_loopback(settings.host):
         lines.append("  The studio can be reached only from this machine.")
     return "\n".join(["Expert Workbench is starting. Press Ctrl-C to stop all servers.", *lines, ""])
 

@@ -44,6 +44,13 @@ class JobHistory(Answer):
     events: list[EventCard]
 
 
+class JobLog(Answer):
+    """The last lines of a job's log."""
+
+    job: str = Field(description="The id of the job.")
+    lines: list[str]
+
+
 class JobDeletion(Answer):
     """The result of deleting a job's log and checkpoints."""
 

@@ -22,7 +22,8 @@ from engine.extras import require_extras
 from engine.files import MANIFEST, aside_pattern, new_file, new_folder, sha256_of
 from workbench.errors import StorageError, StoreFailed
 
-ARTIFACTS, CHECKPOINTS = "artifacts", "checkpoints"  # in a store: folders named by artifacts and by jobs
+ARTIFACTS = "artifacts"  # in a store: folders named by artifacts
+CHECKPOINTS, LOGS = "checkpoints", "logs"  # and by jobs
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _TRIES = 2  # of a file that arrives changed

@@ -118,6 +118,6 @@ def adopt(session: Session, storage: Storage, stored: StoredIds | None = None) -
     if stored is not None:
         unknown |= tombstones.unknown_among(session, stored.artifacts)
         tombstones.note_deleted(session, unknown)
-        for job_id in tombstones.unknown_among(session, stored.checkpoints):
+        for job_id in tombstones.unknown_among(session, stored.checkpoints | stored.logs):
             tombstones.note_upload(session, job_id, job_id)
     return len(unknown)

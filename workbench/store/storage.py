@@ -19,7 +19,7 @@ from engine.errors import DamagedFile
 from engine.files import MANIFEST, ArtifactRef, folder_size, new_file, new_folder, read_temporary, sha256_of
 from workbench.errors import DiskFull, StorageError, StoreFailed
 from workbench.settings import Settings, get_settings
-from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, ObjectStore, object_store
+from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS, ObjectStore, object_store
 from workbench.store.records import Records, remove_leftovers
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 from workbench.tables import Artifact
@@ -67,10 +67,11 @@ class CachedArtifact(ArtifactRef):
 
 
 class StoredIds(NamedTuple):
-    """The folders of a shared store: ids of artifacts, and of jobs with checkpoints."""
+    """The folders of a shared store: ids of artifacts, of jobs with checkpoints, and of jobs with logs."""
 
     artifacts: frozenset[str] = frozenset()
     checkpoints: frozenset[str] = frozenset()
+    logs: frozenset[str] = frozenset()
 
 
 class Storage:
@@ -117,7 +118,7 @@ class Storage:
         """What the shared store has now; nothing without one."""
         if self.shared is None:
             return StoredIds()
-        return StoredIds(*(frozenset(self.shared.ids(folder)) for folder in (ARTIFACTS, CHECKPOINTS)))
+        return StoredIds(*(frozenset(self.shared.ids(folder)) for folder in (ARTIFACTS, CHECKPOINTS, LOGS)))
 
     def upload_missing(self, among: Collection[str] | None = None) -> Iterator[str]:
         """Uploads artifacts of this machine (of `among`, or all) that the shared store lacks; yields the id of each."""

@@ -4,8 +4,8 @@ Machines that share a store have records and copies of their own. A tombstone in
 one deleted. Only what has a tombstone, or is a checkpoint of a job that is done, is ever removed from the store: what
 the registry merely does not know may be what an older backup of it lacks.
 
-`job_id` is that of the job that makes an artifact, from its upload to its row; or, of a deleted job with checkpoints,
-its own id. It is None for an artifact that was deleted.
+`job_id` is that of the job that makes an artifact, from its upload to its row; or, of a deleted job with checkpoints
+or a log, its own id. It is None for an artifact that was deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH_SIZE = 200
 
 
 def note_upload(session: Session, id: str, job_id: str) -> None:
-    """Notes that a job uploads an artifact, or that the checkpoints of a deleted job are still there."""
+    """Notes that a job uploads an artifact, or that checkpoints or the log of a deleted job may still be there."""
     session.merge(Tombstone(id=id, job_id=job_id, at=database_clock.now(session)))
 
 
@@ -89,6 +89,18 @@ def garbage(session: Session, stored: StoredIds, seconds: float) -> set[str]:
     done = select(Job.id).where(Job.state == "done")
     return removable | {
         id for some in _batches(stored.checkpoints) for id in session.scalars(done.where(Job.id.in_(some)))
+    }
+
+
+def of_deleted_jobs(session: Session, ids: Collection[str]) -> set[str]:
+    """Which of these jobs were deleted, and noted so because something of theirs was still in the store."""
+    has_row = exists().where(Job.id == Tombstone.id)
+    return {
+        id
+        for some in _batches(ids)
+        for id in session.scalars(
+            select(Tombstone.id).where(Tombstone.id.in_(some), Tombstone.job_id == Tombstone.id, ~has_row)
+        )
     }
 
 

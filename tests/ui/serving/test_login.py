@@ -71,6 +71,25 @@ def test_a_session_outlives_a_restart_and_ends(settings: Settings) -> None:
     assert not Login(settings, clock).actor_of_session(cookie)
 
 
+def test_a_logout_ends_only_its_cookie_in_every_process(settings: Settings) -> None:
+    ended, other = Login(settings).new_session(), Login(settings).new_session()
+    Login(settings).end_session(ended)
+    assert not Login(settings).actor_of_session(ended)
+    assert Login(settings).actor_of_session(other)
+    for forged in ("", "9999999999.x.0.y", f"{ended}x"):
+        Login(settings).end_session(forged)
+    assert len(list((settings.root / "login" / "ended").iterdir())) == 1
+
+
+def test_ended_logins_leave_no_files_once_their_cookies_have_expired(settings: Settings) -> None:
+    clock = Clock()
+    login = Login(settings, clock)
+    login.end_session(login.new_session())
+    clock.now += SESSION_SECONDS
+    login.end_session(login.new_session())
+    assert len(list((settings.root / "login" / "ended").iterdir())) == 1
+
+
 def test_the_first_logins_of_two_processes_share_a_secret(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process makes the secret after this one found none."""
     other: list[str] = []

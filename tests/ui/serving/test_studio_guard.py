@@ -187,6 +187,24 @@ def test_the_token_may_be_typed(another: httpx.Client) -> None:
 
 
 @with_token
+def test_a_logout_ends_the_login_for_whoever_has_the_cookie(owner: httpx.Client) -> None:
+    own = {"origin": str(owner.base_url).rstrip("/")}
+    kept = dict(owner.cookies)
+    assert "<button>Log out</button>" in owner.get("/logout").text
+    for foreign in ({}, {"origin": "http://evil.example"}):
+        assert owner.post("/logout", headers=foreign).status_code == 403
+    assert owner.get("/", headers=PAGE).status_code == 200
+
+    left = owner.post("/logout", headers=own)
+    assert "You are logged out." in left.text
+    assert (dict(owner.cookies), owner.get("/", headers=PAGE).status_code) == ({}, 401)
+    owner.cookies.update(kept)
+    assert owner.get("/", headers=PAGE).status_code == 401
+    with pytest.raises(InvalidStatus, match="401"):
+        open_socket(owner)
+
+
+@with_token
 def test_a_program_may_send_the_token(studio: Settings, another: httpx.Client) -> None:
     assert another.get("/_stcore/health", headers={"authorization": f"Bearer {TOKEN}"}).text == "ok"
     assert studio_answers(studio)

@@ -72,13 +72,15 @@ def log(
     lines: int = typer.Option(50, min=1, max=MOST, help="Lines to print, from the end."),
     as_json: Json = False,
 ) -> None:
-    """Print the end of the log of a job's process."""
+    """Print the end of the log of a job's process, on whichever machine it runs."""
+    from jobs.attempt.job_log import read_log
+    from jobs.attempt.work import log_path
     from workbench.settings import get_settings
 
-    path = get_settings().jobs_folder / _find(job) / "log.txt"
-    text = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:] if path.is_file() else []
+    settings, job_id = get_settings(), _find(job)
+    text = read_log(settings, job_id).splitlines()[-lines:]
     if as_json:
-        print_json({"path": path, "lines": text})
+        print_json({"path": log_path(settings, job_id), "lines": text})
     else:
         say("\n".join(text) or "The log of this job is empty.")
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ui.addresses import api_address
+from ui.addresses import public_api_address
 from ui.present.forms.option_names import option_of
 from ui.present.forms.questions import assemble, changed, questions_of
 from ui.present.jobs.throughput import operations
@@ -49,7 +49,7 @@ def command_of(spec: Spec, command: Command | None, beside: Options | None = Non
 
 def request_of(spec: Any, settings: Settings) -> str:
     """The call of curl that submits this spec; the token is named, not shown."""
-    words = ["curl", "-X", "POST", f"{api_address(settings)}/v1/workbench/jobs"]
+    words = ["curl", "-X", "POST", f"{public_api_address(settings)}/v1/workbench/jobs"]
     words += ["-H", "content-type: application/json", "-d", json.dumps({"spec": spec_json(spec)})]
     return shlex.join(words) + shell_header(settings)
 

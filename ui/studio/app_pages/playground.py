@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import streamlit as st
 
-from ui.addresses import STUDIO_HOST, playground_address
+from ui.addresses import STUDIO_HOST, playground_beside
 from ui.present.pages import PLAYGROUND, TRAIN
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.health import api_signs
@@ -33,16 +33,11 @@ def show() -> None:
             "train-joint", "There is no model to generate with yet.", "Train a DEMix model.", TRAIN.script, "Train"
         )
         return
-    address = playground_address(settings, _name_in_browser()) + _models_given()
+    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _models_given()
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
     with st.container(key="playground"):
         framed = f"{address}{'&' if '?' in address else '?'}__theme={st.context.theme.type or 'light'}"
         st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
-
-
-def _name_in_browser() -> str:
-    """The name by which the browser came here."""
-    return urlsplit(f"//{st.context.headers.get('host', '')}").hostname or STUDIO_HOST
 
 
 def _models_given() -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import streamlit as st
 
-from jobs.attempt.work import log_path
+from jobs.attempt.job_log import is_newest_here, read_log
 from jobs.queue import submit
 from ui.kinds.job_results import result_places, result_sentence
 from ui.present.jobs.failure_text import cause_of, next_step_of
@@ -34,6 +33,7 @@ from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
+_FETCH_AGAIN = 30.0
 _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
 
@@ -234,20 +234,19 @@ def _show_details(job: JobCard, happened: list[EventCard]) -> None:
         for event in reversed(happened):
             st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
     with st.expander("End of the log", icon=":material/terminal:"):
-        tail = log_tail(log_path(get_settings(), job.id))
-        st.code(tail or "The log is empty.", language=None)
+        st.code(_log_tail(job.id) or "The log is empty.", language=None)
     with st.expander("Spec and result", icon=":material/data_object:"):
         details = {"spec": job.spec, "result": job.result}
         st.code(json.dumps(details, indent=2, ensure_ascii=False), language="json")
 
 
-def log_tail(path: Path, num_bytes: int = LOG_BYTES) -> str:
-    """The last whole lines of a log file; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            start = max(0, file.seek(0, 2) - num_bytes)
-            file.seek(start)
-            text = file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
-    return text.split("\n", 1)[-1] if start else text
+def _log_tail(job_id: str) -> str:
+    settings = get_settings()
+    is_here = is_newest_here(settings, job_id)
+    return read_log(settings, job_id, LOG_BYTES) if is_here else _log_tail_elsewhere(job_id)
+
+
+@st.cache_data(ttl=_FETCH_AGAIN, show_spinner=False)
+def _log_tail_elsewhere(job_id: str) -> str:
+    """A log that another machine writes, from the shared store, which may be slow."""
+    return read_log(get_settings(), job_id, LOG_BYTES)

@@ -10,8 +10,10 @@ from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import StateStyle, style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, plain, pluralize, spoken
+from ui.serving.login import LOGOUT_PATH
 from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.health import Sign, signs_of_health
+from workbench.access.home_token import needs_token
 from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
@@ -55,14 +57,17 @@ _LOOKS = {
 
 
 def show_health(unfinished: Sequence[JobCard]) -> None:
-    """One word on all parts; it opens the details."""
-    signs = signs_of_health(get_settings(), unfinished)
+    """One word on all parts; it opens the details and, where there is a login, the way out."""
+    settings = get_settings()
+    signs = signs_of_health(settings, unfinished)
     ill = [sign for sign in signs if sign.is_well is False]
     label = "All processes run" if not ill else f"{pluralize(len(ill), 'part')} not well"
     look = _LOOKS[not ill]
     with st.popover(label, icon=look.icon, key="health", type="tertiary", width="content"):
         for sign in signs:
             _show_sign(sign)
+        if needs_token(settings):
+            st.html(f'<a href="{LOGOUT_PATH}" target="_self" style="color: inherit">Log out</a>')
 
 
 def _show_sign(sign: Sign) -> None:

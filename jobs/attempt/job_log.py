@@ -1,0 +1,108 @@
+"""A job's log: a file in the home of the machine that runs it and, with a shared store, a copy for all machines.
+
+Below `logs/JOB` in the store lies the output of each attempt, named by its fence, so that no attempt replaces what
+another one wrote. It is uploaded with each checkpoint and at the attempt's end. A store that is away ends no job, and
+the machine's own file has it all.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.errors import Problem
+from engine.files import new_file
+from jobs.attempt.work import Claim, log_path
+from workbench.errors import StorageError
+from workbench.registry import database
+from workbench.settings import Settings
+from workbench.store.object_store import LOGS, ObjectStore, object_store
+from workbench.tables import Job
+
+MAX_BYTES = 1 << 20  # of what is kept of an attempt's output, and of what is shown of a log: the end
+_NEWEST = "attempt.json"  # beside the log: the last attempt on this machine
+
+
+class _Attempt(NamedTuple):
+    fence: int
+    start: int  # where its output begins in the log
+
+
+def begin_log(settings: Settings, claim: Claim) -> None:
+    """Notes, where there is a shared store, that what is written to the log from now on belongs to this attempt."""
+    if not settings.store:
+        return
+    log = log_path(settings, claim.job_id)
+    with suppress(OSError):  # a full disk must not end the job through its log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        start = log.stat().st_size if log.exists() else 0
+        with new_file(log.with_name(_NEWEST), mark="claimed", synced=False) as file:
+            file.write_text(json.dumps(_Attempt(claim.fence, start)._asdict()), encoding="utf-8")
+
+
+def upload_log(settings: Settings, job_id: str) -> None:
+    """Uploads the output of the last attempt on this machine, if there is a shared store that answers."""
+    log, store = log_path(settings, job_id), object_store(settings.store)
+    if store is None or (attempt := _last_attempt(log)) is None:
+        return
+    with suppress(Problem, OSError):
+        if output := _end(log, MAX_BYTES, attempt.start):
+            store.write(f"{LOGS}/{job_id}/{attempt.fence:08d}.txt", output)
+            with database.reading(settings) as session:
+                is_deleted = session.get(Job, job_id) is None
+            if is_deleted:  # while it was uploaded
+                store.remove(f"{LOGS}/{job_id}")
+
+
+def read_log(settings: Settings, job_id: str, num_bytes: int = MAX_BYTES) -> str:
+    """The last whole lines of a job's log; from the store where another machine ran its last attempt."""
+    if (store := object_store(settings.store)) and not is_newest_here(settings, job_id):
+        with suppress(StorageError):
+            if output := _stored_end(store, job_id, num_bytes):
+                return output.decode("utf-8", "replace")
+    return _end(log_path(settings, job_id), num_bytes).decode("utf-8", "replace")
+
+
+def is_newest_here(settings: Settings, job_id: str) -> bool:
+    """Whether this machine's own file has the job's last attempt, as it always has without a shared store."""
+    if not settings.store:
+        return True
+    attempt = _last_attempt(log_path(settings, job_id))
+    with database.reading(settings) as session:
+        job = session.get(Job, job_id)
+        return job is None or (attempt is not None and attempt.fence == job.fence)
+
+
+def _last_attempt(log: Path) -> _Attempt | None:
+    try:
+        values = json.loads(log.with_name(_NEWEST).read_bytes())
+        return _Attempt(int(values["fence"]), int(values["start"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _stored_end(store: ObjectStore, job_id: str, num_bytes: int) -> bytes:
+    """The end of the output of all attempts, on whichever machine they ran."""
+    output, folder = b"", f"{LOGS}/{job_id}"
+    for name in sorted(store.names(folder), reverse=True):
+        if name.endswith(".txt") and len(output) <= num_bytes:
+            output = (store.read(f"{folder}/{name}") or b"") + output
+    return _without_first_line(output[-num_bytes:]) if len(output) > num_bytes else output
+
+
+def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
+    """The last whole lines of a file, from a position on; empty if there is none."""
+    try:
+        with log.open("rb") as file:
+            first = max(start, file.seek(0, 2) - num_bytes)
+            file.seek(first)
+            output = file.read(num_bytes)
+    except FileNotFoundError:
+        return b""
+    return _without_first_line(output) if first > start else output
+
+
+def _without_first_line(output: bytes) -> bytes:
+    return output.partition(b"\n")[2]
