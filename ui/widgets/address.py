@@ -70,6 +70,19 @@ def write_text(widget: Callable[..., Any], label: str, *, key: str, **more: Any)
     return text
 
 
+def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:
+    """Tabs, of which the open one stands in the address unless it is the first."""
+    first = labels[0]
+    _usual()[key] = first
+    recall(key, {label: label for label in labels}, first)
+    if st.session_state.get(key, first) not in labels:
+        st.session_state[key] = first
+    tabs = st.tabs(labels, key=key, on_change="rerun")
+    chosen = next((label for label, tab in zip(labels, tabs, strict=True) if tab.open), first)
+    note(key, [chosen] if chosen != first else [])
+    return tabs
+
+
 def recall(key: str, options: dict[str, Any], usual: Any) -> None:
     """Puts what the address newly holds of KEY into the session: one option, or a list where `usual` is one."""
     values = fresh(key)

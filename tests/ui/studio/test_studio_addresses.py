@@ -41,6 +41,16 @@ def test_a_choice_is_written_into_the_address_and_the_usual_one_is_not() -> None
     assert app.query_params == {"experts.search": "co"}
 
 
+def test_the_open_tab_of_an_expert_has_an_address() -> None:
+    address = {"experts.chosen": "first/code", "experts.tab": "Lineage"}
+    app = visit("experts", address)
+    assert app.session_state["experts.tab"] == "Lineage"
+    assert app.query_params == address
+    app.session_state["experts.tab"] = "Use it"  # the first, which is the usual one
+    assert app.run().query_params == {"experts.chosen": "first/code"}
+    assert visit("experts", address | {"experts.tab": "nothing"}).query_params == {"experts.chosen": "first/code"}
+
+
 def test_a_job_has_an_address() -> None:
     with reading() as session:
         failed = jobs.list_jobs(session, state="failed")[0].id
