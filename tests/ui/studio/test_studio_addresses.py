@@ -31,6 +31,18 @@ def test_an_address_opens_the_choices_that_it_names() -> None:
     assert app.multiselect(key="experts.chosen").value == ["first/code", f"first/{HOSTILE}"]
 
 
+def test_a_browser_that_is_late_shows_the_choices_of_the_address_too() -> None:
+    """The session's value is sent once: a field that is drawn after the next run shows its default."""
+    address = {"experts.search": "first", "experts.method": "demix", "experts.split": "dev", "experts.view": "Cards"}
+    app = visit("experts", address)
+    assert named(app.text_input, "Search").proto.default == "first"
+    groups = {one.label: one.proto for one in app.get("button_group")}
+    assert [groups[name].default for name in ("Held-out text", "View")] == [[1], [0]]
+    assert groups["Method"].default
+    app = visit("experts", {"experts.chosen": ["first/code"]})
+    assert app.multiselect(key="experts.chosen").proto.default
+
+
 def test_a_choice_is_written_into_the_address_and_the_usual_one_is_not() -> None:
     app = visit("experts")
     assert app.query_params == {}
