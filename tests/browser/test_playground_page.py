@@ -240,7 +240,7 @@ def test_copying_is_confirmed_in_sight(address: str, page: Page) -> None:
     opened(page, address)
     page.get_by_role("button", name="Copy link", exact=True).click()
     expect(page.locator("#note")).to_have_text("There is no link yet: generate first, with the history on.")
-    page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error())")  # as over HTTP
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")  # as over HTTP
     page.get_by_role("button", name="Generate", exact=True).click()
     wait_for_answers(page)
     page.get_by_role("button", name="Copy", exact=True).first.click()

@@ -63,6 +63,19 @@ def test_the_open_tab_of_an_expert_has_an_address() -> None:
     assert visit("experts", address | {"experts.tab": "nothing"}).query_params == {"experts.chosen": "first/code"}
 
 
+def test_what_is_switched_and_weighed_on_a_mixture_has_an_address() -> None:
+    address = {"mixture": "first", "mixture.set": ["first/code:off", "first/prose:0.5", "nobody:off"]}
+    app = visit("mixtures", address)
+    assert not named(app.toggle, "first/code").value
+    assert named(app.slider, "Weight of first/prose").value == 0.5
+    assert app.query_params["mixture.set"] == ["first/code:off", "first/prose:0.5"]
+    named(app.toggle, "first/code").set_value(True).run()
+    assert app.query_params["mixture.set"] == "first/prose:0.5"
+    named(app.button, "Discard changes").click().run()
+    assert "mixture.set" not in app.query_params
+    assert named(app.slider, "Weight of first/prose").value == 1.0
+
+
 def test_a_job_has_an_address() -> None:
     with reading() as session:
         failed = jobs.list_jobs(session, state="failed")[0].id
