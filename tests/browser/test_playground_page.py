@@ -259,7 +259,7 @@ def test_a_grid_is_stopped_where_it_is_filled(address: str, host: FakeHost, page
     page.get_by_label("Prompts, one in a line").fill("\n".join(f"the sea {number}" for number in range(20)))
     page.get_by_role("button", name="Fill the grid").click()
     expect(page.locator("#cells")).to_contain_text("1 of 20 cells")
-    page.locator("#stop-grid").click()
+    page.get_by_role("button", name="Stop filling").click()
     page.wait_for_timeout(1_000)  # what was under way
     stopped = page.locator("#cells p").text_content()
     page.wait_for_timeout(3 * MOMENT)

@@ -230,7 +230,7 @@ def _grid_drawer() -> GridParts:
         prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
         with gr.Row():
             run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
-            stop = gr.Button("Stop", elem_id="stop-grid")
+            stop = gr.Button("Stop filling", elem_id="stop-grid")
         return GridParts(models, prompts, run, stop, gr.HTML("", elem_id="cells", apply_default_css=False))
 
 
