@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -227,12 +228,51 @@ def test_a_grid_is_filled(address: str, page: Page) -> None:
     expect(page.locator("#cells td").nth(1)).to_contain_text("sea0")
 
 
+def test_what_comes_next_is_shown_for_new_panes_and_not_in_a_chat(address: str, page: Page) -> None:
+    opened(page, address)
+    page.locator("#count label").filter(has_text="3").click()
+    expect(page.locator("#next-c .next")).to_be_visible()
+    page.locator("#format label").filter(has_text="Chat").click()
+    expect(page.locator(".next")).to_have_count(0)
+
+
+def test_copying_is_confirmed_in_sight(address: str, page: Page) -> None:
+    opened(page, address)
+    page.get_by_role("button", name="Copy link", exact=True).click()
+    expect(page.locator("#note")).to_have_text("There is no link yet: generate first, with the history on.")
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")  # as over HTTP
+    page.get_by_role("button", name="Generate", exact=True).click()
+    wait_for_answers(page)
+    page.get_by_role("button", name="Copy", exact=True).first.click()
+    expect(page.locator("#note")).to_have_text("Answer A copied.")
+    page.locator("#prompt textarea").fill("")
+    page.locator("#prompt textarea").press("Control+V")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("sea0"))
+    expect(page.locator("#note")).to_be_hidden()
+
+
+def test_a_grid_is_stopped_where_it_is_filled(address: str, host: FakeHost, page: Page) -> None:
+    opened(page, address)
+    host.seconds = 0.05
+    page.get_by_role("button", name="X/Y grid", exact=True).click()
+    choose(page, "Mixtures and experts", "both/law")
+    page.get_by_label("Prompts, one in a line").fill("\n".join(f"the sea {number}" for number in range(20)))
+    page.get_by_role("button", name="Fill the grid").click()
+    expect(page.locator("#cells")).to_contain_text("1 of 20 cells")
+    page.get_by_role("button", name="Stop filling").click()
+    page.wait_for_timeout(1_000)  # what was under way
+    stopped = page.locator("#cells p").text_content()
+    page.wait_for_timeout(3 * MOMENT)
+    assert page.locator("#cells p").text_content() == stopped
+
+
 def test_a_blind_round_shows_its_names_after_the_vote(address: str, page: Page) -> None:
     opened(page, address)
     page.get_by_label("Blind").check()
     page.get_by_role("button", name="Generate", exact=True).click()
     wait_for_answers(page)
     expect(page.locator("#model-a")).to_be_hidden()
+    expect(page.locator("#next-a")).to_be_hidden()  # it names experts
     expect(page.locator("#permalink a")).to_have_count(1)
     page.get_by_role("button", name="Tie", exact=True).click()
     expect(page.locator("#model-a")).to_be_visible()

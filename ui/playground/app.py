@@ -100,6 +100,7 @@ class GridParts:
     models: gr.Dropdown
     prompts: gr.Textbox
     run: gr.Button
+    stop: gr.Button
     cells: gr.HTML
 
 
@@ -227,8 +228,10 @@ def _grid_drawer() -> GridParts:
         gr.HTML("<h2>X/Y grid</h2>", apply_default_css=False)
         models = gr.Dropdown([], multiselect=True, label="Mixtures and experts")
         prompts = gr.Textbox(label="Prompts, one in a line", lines=4, max_lines=8)
-        run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
-        return GridParts(models, prompts, run, gr.HTML("", elem_id="cells", apply_default_css=False))
+        with gr.Row():
+            run = gr.Button("Fill the grid", variant="primary", elem_id="fill-grid")
+            stop = gr.Button("Stop filling", elem_id="stop-grid")
+        return GridParts(models, prompts, run, stop, gr.HTML("", elem_id="cells", apply_default_css=False))
 
 
 def _pane(letter: str) -> Pane:
@@ -299,7 +302,8 @@ def _wire_typing(player: Player, page: Page) -> None:
     models = [pane.model.change for pane in panes]
     typed = [page.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
     following = [pane.next for pane in panes]
-    gr.on([*typed, *models], player.read_next, inputs, following, trigger_mode="always_last", **PRIVATE)
+    changed = [page.answer_format.change, page.count.change, page.blind.change, *models]
+    gr.on([*typed, *changed], player.read_next, inputs, following, trigger_mode="always_last", **PRIVATE)
     shown = [page.count.change, *models]
     gr.on(shown, player.legend, inputs, page.legend, trigger_mode="always_last", **PRIVATE)
 
@@ -329,5 +333,5 @@ def _wire_grid(player: Player, page: Page) -> None:
     filling = page.grid.run.click(
         partial(fill, player), [page.grid.models, page.grid.prompts, *page.sampling], page.grid.cells, **PRIVATE
     )
-    page.stop.click(None, cancels=[filling], **PRIVATE)
+    gr.on([page.stop.click, page.grid.stop.click], None, cancels=[filling], **PRIVATE)
     page.panes[0].model.change(lambda: gr.update(choices=player.names()), None, page.grid.models, **PRIVATE)

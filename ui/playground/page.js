@@ -15,13 +15,36 @@
   announcer.setAttribute("role", "status");
   document.body.append(announcer);
   const say = (words) => { announcer.textContent = words; };
+  const note = document.createElement("div");
+  Object.assign(note, { id: "note", hidden: true });
+  note.setAttribute("aria-hidden", "true");  // the announcer says the same
+  document.body.append(note);
+  let hiding;
+  const tell = (words) => {
+    say(words);
+    Object.assign(note, { textContent: words, hidden: false });
+    clearTimeout(hiding);
+    hiding = setTimeout(() => { note.hidden = true; }, 4000);
+  };
   const answer = (name) => {
     const text = one(`#answer-${name} .generated`)?.cloneNode(true);
     text?.querySelectorAll(".mark, .turn b").forEach((mark) => mark.remove());
     return text?.textContent ?? "";
   };
+  const copied = (text) => {  // where a page has no clipboard of its own: over HTTP from another machine
+    const field = document.createElement("textarea"), focused = document.activeElement;
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const isCopied = document.execCommand("copy");
+    field.remove();
+    focused?.focus();
+    return isCopied;
+  };
   const put = async (text, words) => {
-    try { await navigator.clipboard.writeText(text); say(words); } catch { say("The browser does not allow copying."); }
+    let isCopied = true;
+    try { await navigator.clipboard.writeText(text); } catch { isCopied = copied(text); }
+    tell(isCopied ? words : "The browser does not allow copying.");
   };
   window.workbench = {
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
@@ -30,7 +53,7 @@
     link: () => {
       const link = one("#permalink a");
       return link ? put(new URL(link.getAttribute("href"), location.origin + location.pathname).href, "Link copied.")
-        : say("There is no link yet: generate first, with the history on.");
+        : tell("There is no link yet: generate first, with the history on.");
     },
     hide: (blind) => { document.body.classList.toggle("blind", blind); },
     voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },

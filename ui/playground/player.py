@@ -153,7 +153,7 @@ class Player:
         names = [model.id for model in models]
         choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
         sides = first_choice(models, query, self._mixtures())
-        wanted = [*sides, *sides] if card is None else opened_models(card)
+        wanted = sides if card is None else opened_models(card)
         panes: list[Any] = []
         for place, side in enumerate(wanted):
             known = side if side in names else None
@@ -465,12 +465,17 @@ def opened(card: ComparisonCard) -> list[Any]:
     return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
 
 
-def first_choice(models: Sequence[Model], query: Mapping[str, str], useful: Sequence[str]) -> tuple[str, str]:
-    """The models given in the address; else the most useful mixture, beside a model with other experts."""
+def first_choice(models: Sequence[Model], query: Mapping[str, str], useful: Sequence[str]) -> list[str]:
+    """The model of each pane: those given in the address; else the most useful mixture, beside models with others.
+
+    A model stands in two panes only where there are fewer models than panes: the same model gives the same text.
+    """
     experts = {model.id: model.experts for model in models}
     names = [*useful, *(name for name in experts if name not in useful)] or [""]
     left = query.get("left", names[0])
     own = experts.get(left, [])
     others = [name for name in names if name != left and experts.get(name) != own]
     # The first expert is that of the prompt: its text would be the same as that of the mixture.
-    return left, query.get("right", next(iter([*own[:0:-1], *others]), left))
+    right = query.get("right", next(iter([*own[:0:-1], *others]), left))
+    beside = [name for name in dict.fromkeys([*others, *own[:0:-1]]) if name not in (left, right)]
+    return [left, right, *beside, left, right][:NUM_PANES]

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ui.present.charts.trajectories import leaders
+from ui.present.text.formatting import pluralize
 from workbench.formatting.palette import GREY, Look
 
 Rows = Sequence[Sequence[float]]  # token × expert
-SHOWN = 7  # experts in a strip or a distribution; the others are one
+SHOWN = 7  # experts in a strip, and at least in a distribution; the others are one
+MOST_LINES, LEAST_WEIGHT = 24, 0.005  # of a distribution: lines, and the weight that has one
 NUM_COLUMNS = 160  # of a strip; more tokens share one
 
 
@@ -41,9 +43,12 @@ def _token(text: str, row: Sequence[float], place: int, names: Sequence[str], lo
 def distribution(row: Sequence[float], names: Sequence[str]) -> str:
     """The weights at one token in words, one line for each expert, the greatest first."""
     ranked = sorted(zip(row, names, strict=True), reverse=True)
-    rest = sum(weight for weight, _ in ranked[SHOWN:])
-    lines = [f"{name} {weight:.2f}" for weight, name in ranked[:SHOWN]]
-    return "\n".join([*lines, f"{len(ranked) - SHOWN} others {rest:.2f}"] if len(ranked) > SHOWN else lines)
+    num_shown = max(SHOWN, min(MOST_LINES, sum(weight >= LEAST_WEIGHT for weight in row)))
+    named, rest = ranked[:num_shown], ranked[num_shown:]
+    lines = [f"{name} {weight:.2f}" for weight, name in named]
+    if rest:
+        lines.append(f"{pluralize(len(rest), 'other')} {sum(weight for weight, _ in rest):.2f}")
+    return "\n".join(lines)
 
 
 def strip_svg(rows: Rows, names: Sequence[str], looks: Sequence[Look]) -> str:

@@ -17,6 +17,7 @@ from ui.playground.mode_gates import inside_html
 from ui.playground.tints import strip_svg, tinted_tokens
 from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.trajectories import leaders, legend
+from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
 
@@ -251,7 +252,7 @@ def _with_parts(expert: ManifestExpert) -> str:
 def legend_html(names: Sequence[str], looks: Looks) -> str:
     """The marks and colours of experts."""
     items = "".join(f"<span>{chip(looks.expert(name))} {html.escape(name)}</span>" for name in names[:LEGEND])
-    others = f"<span>and {len(names) - LEGEND} others</span>" if len(names) > LEGEND else ""
+    others = f"<span>and {pluralize(len(names) - LEGEND, 'other')}</span>" if len(names) > LEGEND else ""
     return f"{items}{others}<i>{TINTS}</i>"
 
 

@@ -11,7 +11,7 @@ from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.comparability import TokenMeasure
 from ui.present.headlines import perplexity_text, takes_part
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
-from ui.present.text.formatting import pluralize
+from ui.present.text.formatting import listed, pluralize
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
 from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
@@ -76,6 +76,13 @@ def picture_of(
         "experts": items,
         "mixture": _mixture(mixture, state) if mixture else None,
     }
+
+
+def served_words(names: Sequence[str], is_served: bool | None) -> str:
+    """How programs reach a mixture now: `names` are its aliases; without one it is served by its own name."""
+    if not is_served:
+        return "not served now"
+    return f"served as {listed(names, 2)}" if names else "served by this name"
 
 
 def picture_legend(mixture: MixtureCard | None) -> str:

@@ -40,10 +40,13 @@ def choose_one(
     recall(key, {str(option): option for option in options}, usual)
     if st.session_state.get(key, own if own == usual else None) not in options:
         st.session_state[key] = usual
-    if getattr(widget, "__name__", "") == "selectbox" and key in st.session_state:
-        # Also as its default: the session's value is sent once, and is lost where the page is drawn again before the
-        # browser has drawn the field.
-        more["index"] = list(options).index(st.session_state[key])
+    # Also as the widget's default: the session's value is sent once, and is lost where the page is drawn again before
+    # the browser has drawn the field. The same below.
+    if key in st.session_state:
+        kind, held = getattr(widget, "__name__", ""), st.session_state[key]
+        more |= {"selectbox": {"index": list(options).index(held)}, "segmented_control": {"default": held}}.get(
+            kind, {}
+        )
     choice: T = widget(label, options, key=key, **more)
     is_named = st.query_params.get_all(key) == [str(choice)]  # by a link, which may name the usual choice, too
     note(key, [str(choice)] if choice != usual or is_named else [])
@@ -56,7 +59,7 @@ def choose_some(widget: Callable[..., Any], label: str, options: Sequence[T], *,
     recall(key, {str(option): option for option in options}, [])
     if any(one not in options for one in st.session_state.get(key, ())):
         st.session_state[key] = [one for one in st.session_state[key] if one in options]
-    chosen: list[T] = list(widget(label, options, key=key, **more))
+    chosen: list[T] = list(widget(label, options, key=key, default=st.session_state.get(key), **more))
     note(key, [str(one) for one in chosen])
     return chosen
 
@@ -66,9 +69,22 @@ def write_text(widget: Callable[..., Any], label: str, *, key: str, **more: Any)
     _usual()[key] = ""
     if (values := fresh(key)) is not None:
         st.session_state[key] = values[-1] if values else ""
-    text: str = widget(label, key=key, **more)
+    text: str = widget(label, key=key, value=st.session_state.get(key, ""), **more)
     note(key, [text] if text else [])
     return text
+
+
+def open_tabs(labels: Sequence[str], *, key: str) -> Sequence[Any]:
+    """Tabs, of which the open one stands in the address unless it is the first."""
+    first = labels[0]
+    _usual()[key] = first
+    recall(key, {label: label for label in labels}, first)
+    if st.session_state.get(key, first) not in labels:
+        st.session_state[key] = first
+    tabs = st.tabs(labels, key=key, on_change="rerun")
+    chosen = next((label for label, tab in zip(labels, tabs, strict=True) if tab.open), first)
+    note(key, [chosen] if chosen != first else [])
+    return tabs
 
 
 def recall(key: str, options: dict[str, Any], usual: Any) -> None:

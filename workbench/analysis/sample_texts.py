@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from engine.text.split_names import HeldOutSplit
 from workbench.registry.corpora import preview_documents
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.store.storage import Storage
+from workbench.tables import Expert, Mixture
 
+PASSAGE_CHARACTERS = 600
 CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first
 _OF_ITS_OWN = 2  # positions: of the beginning of a document, and of a domain's token
 _SHORTER = 0.95  # of what would fit if all characters took as many tokens
@@ -20,13 +24,37 @@ _SHORTER = 0.95  # of what would fit if all characters took as many tokens
 def example(session: Session, storage: Storage, mixture: str) -> str:
     """The beginnings of held-out documents of two of a mixture's domains, as long as all its experts can read."""
     row = mixture_row(session, mixture)
-    experts = taking_part(row) or tuple(member.expert for member in row.members)
+    experts = _readers(row)
     domains = dict.fromkeys(name for expert in experts for name in domains_of(expert))
     previews = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
     texts = [document.text.strip() for documents in previews for document in documents]
+    return _as_long_as_fits(lambda share: _beginnings(texts, share), storage, experts)
+
+
+def passages(
+    session: Session, storage: Storage, mixture: str, domain: str, split: HeldOutSplit, count: int = 3
+) -> list[str]:
+    """The beginnings of held-out documents of a domain, each as long as all experts of a mixture can read."""
+    experts = _readers(mixture_row(session, mixture))
+    documents = preview_documents(session, storage, domain, split, count, 0)
+    texts = [document.text.strip()[:PASSAGE_CHARACTERS] for document in documents]
+
+    def cut(text: str) -> str:
+        return _as_long_as_fits(lambda share: text[: int(share * len(text))], storage, experts)
+
+    return [cut(text) for text in texts if text]
+
+
+def _readers(mixture: Mixture) -> Sequence[Expert]:
+    """The experts that take part; all of them where none does."""
+    return taking_part(mixture) or tuple(member.expert for member in mixture.members)
+
+
+def _as_long_as_fits(cut: Callable[[float], str], storage: Storage, experts: Sequence[Expert]) -> str:
+    """The longest share of a text that all experts can read."""
     bases = {storage.path(expert.base_id) for expert in experts}
     share = 1.0
-    while (text := _beginnings(texts, share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:
+    while (text := cut(share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:
         share *= _SHORTER * fits
     return text
 

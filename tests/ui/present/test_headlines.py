@@ -28,6 +28,7 @@ from ui.present.picture import (
     picture_of,
     place_of,
     scores_of,
+    served_words,
     switched_off,
 )
 from ui.studio.overview.contents import Contents, read_contents
@@ -144,6 +145,14 @@ def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: C
     assert data["mixture"]["words"] == ["posterior gate"]
     colours = {one["name"]: one["look"]["colour"] for one in data["experts"]}
     assert colours["first/code"] == looks.expert("first/code").colour
+
+
+def test_the_picture_says_by_which_names_its_mixture_is_served(have: Contents) -> None:
+    assert served_words([], is_served=True) == "served by this name"
+    assert served_words(["law@production"], is_served=True) == "served as law@production"
+    assert served_words(["law@production"], is_served=False) == "not served now"
+    data = picture_of(have.domains, have.experts, have.mixture, scores_of([]), looks_of(have.experts), "served as x")
+    assert data["mixture"]["words"] == ["posterior gate", "served as x"]
 
 
 def test_an_expert_that_is_off_leads_nowhere_and_stands_last(have: Contents) -> None:

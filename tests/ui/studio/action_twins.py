@@ -190,6 +190,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Regenerate": _twin("generate", "POST /v1/completions"),
         "Sampling": _OPENS,
         "Stop": ViewOnly("It ends an answer; a command and a client of the API are interrupted instead."),
+        "Stop filling": ViewOnly("It ends a grid; a command and a client of the API are interrupted instead."),
         "X/Y grid": _OPENS,
         "words": _twin("comparison vote", "POST /comparisons/{id}/vote"),
     },

@@ -31,6 +31,18 @@ def test_an_address_opens_the_choices_that_it_names() -> None:
     assert app.multiselect(key="experts.chosen").value == ["first/code", f"first/{HOSTILE}"]
 
 
+def test_a_browser_that_is_late_shows_the_choices_of_the_address_too() -> None:
+    """The session's value is sent once: a field that is drawn after the next run shows its default."""
+    address = {"experts.search": "first", "experts.method": "demix", "experts.split": "dev", "experts.view": "Cards"}
+    app = visit("experts", address)
+    assert named(app.text_input, "Search").proto.default == "first"
+    groups = {one.label: one.proto for one in app.get("button_group")}
+    assert [groups[name].default for name in ("Held-out text", "View")] == [[1], [0]]
+    assert groups["Method"].default
+    app = visit("experts", {"experts.chosen": ["first/code"]})
+    assert app.multiselect(key="experts.chosen").proto.default
+
+
 def test_a_choice_is_written_into_the_address_and_the_usual_one_is_not() -> None:
     app = visit("experts")
     assert app.query_params == {}
@@ -39,6 +51,29 @@ def test_a_choice_is_written_into_the_address_and_the_usual_one_is_not() -> None
     assert app.query_params == {"experts.chosen": "first/code", "experts.search": "co"}
     app.multiselect(key="experts.chosen").set_value([]).run()
     assert app.query_params == {"experts.search": "co"}
+
+
+def test_the_open_tab_of_an_expert_has_an_address() -> None:
+    address = {"experts.chosen": "first/code", "experts.tab": "Lineage"}
+    app = visit("experts", address)
+    assert app.session_state["experts.tab"] == "Lineage"
+    assert app.query_params == address
+    app.session_state["experts.tab"] = "Use it"  # the first, which is the usual one
+    assert app.run().query_params == {"experts.chosen": "first/code"}
+    assert visit("experts", address | {"experts.tab": "nothing"}).query_params == {"experts.chosen": "first/code"}
+
+
+def test_what_is_switched_and_weighed_on_a_mixture_has_an_address() -> None:
+    address = {"mixture": "first", "mixture.set": ["first/code:off", "first/prose:0.5", "nobody:off"]}
+    app = visit("mixtures", address)
+    assert not named(app.toggle, "first/code").value
+    assert named(app.slider, "Weight of first/prose").value == 0.5
+    assert app.query_params["mixture.set"] == ["first/code:off", "first/prose:0.5"]
+    named(app.toggle, "first/code").set_value(True).run()
+    assert app.query_params["mixture.set"] == "first/prose:0.5"
+    named(app.button, "Discard changes").click().run()
+    assert "mixture.set" not in app.query_params
+    assert named(app.slider, "Weight of first/prose").value == 1.0
 
 
 def test_a_job_has_an_address() -> None:

@@ -11,6 +11,7 @@ from engine.mixing.evidence import EvidenceRule
 from tests.ui.studio.visits import drawn_tokens, named, open_page, output, read, settled
 from ui.client import Client
 from ui.errors import ServerRefused
+from workbench.analysis.sample_texts import passages
 from workbench.answers.calibrations import Change, EvidenceCalibration
 from workbench.answers.changes import RemovalTable
 from workbench.answers.perplexities import (
@@ -20,11 +21,21 @@ from workbench.answers.perplexities import (
     MixedDomain,
     MixedScores,
 )
-from workbench.answers.posteriors import DomainPosterior, Passage, PosteriorMap, TokenComparison
+from workbench.answers.posteriors import (
+    DomainPosterior,
+    Manifest,
+    Passage,
+    PosteriorAnswer,
+    PosteriorMap,
+    TokenComparison,
+)
 from workbench.job_records import jobs
 from workbench.registry import corpora, mixtures, priors, reports
 from workbench.registry.cards import PriorCard
+from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading, transaction
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
@@ -54,7 +65,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requested: list[dict[str, Any]] = []
-        for name in ("mix", "inference_modes", "posteriors", "contrast", "estimate_prior", "calibration"):
+        for name in ("mix", "inference_modes", "posteriors", "posterior", "contrast", "estimate_prior", "calibration"):
             monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
 
     def _keeping(self, answer: Any) -> Any:
@@ -116,6 +127,17 @@ class Answers:
             too_short=["drops"],
         )
 
+    def posterior(self, *, model: str, text: str, **_: Any) -> PosteriorAnswer:
+        made_by = Manifest(model=model, experts=[], tokenizer_sha256="", gate={}, clustering_sha256=None)
+        numbers: dict[str, Any] = {"logprobs": [-1.0] * 2, "best": [("x", -1.0)] * 2, "gate_weights": [{}] * 2}
+        return PosteriorAnswer(
+            experts=["first/code", "first/prose"],
+            tokens=[text[:3], text[3:]],
+            weights=[[0.9, 0.1], [0.2, 0.8]],
+            manifest=made_by,
+            **numbers,
+        )
+
     def contrast(self, **job_spec: Any) -> TokenComparison:
         passage = Passage(document=3, mean=-0.5, num_tokens=9, tokens=["<b>", "x"], differences=[-1.5, 0.5])
         return TokenComparison(**job_spec, overall=-0.25, num_passages=9, num_documents=7, worst=[passage], best=[])
@@ -157,6 +179,15 @@ def test_the_overlap_is_measured_at_a_click() -> None:
         {"kind": "measure-overlap", "domains": []}
     ]
     assert named(app.run().button, "Measure the overlap").disabled
+
+
+def test_the_report_of_an_overlap_shows_its_numbers_and_leads_to_the_specialization() -> None:
+    measured()
+    app = open_page("reports")
+    table = next(one.value for one in app.dataframe if "domain" in one.value.columns)
+    assert table.set_index("domain").to_numpy().diagonal().tolist() == [1.0] * len(table)
+    link = named([one.proto for one in app.get("page_link")], "See it beside the specialization")
+    assert link.query_string == "specialization.view=Overlap"
 
 
 def test_the_correlation_is_shown_with_its_numbers() -> None:
@@ -232,7 +263,7 @@ def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
 
 def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) -> None:
     app = settled(open_page("posteriors", posterior__view="All domains"))
-    assert answers.requested[-1] == {
+    assert next(one for one in answers.requested if "num_blocks" in one) == {
         "mixture": "first",
         "evidence": "prefix",
         "estimate": "updating",
@@ -247,9 +278,26 @@ def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) ->
     assert "Less than one full block: drops." in words
 
 
+def test_a_cell_of_the_posteriors_leads_to_passages_of_its_domain(answers: Answers) -> None:
+    app = settled(open_page("posteriors", posterior__view="All domains", posteriors__domain="prose"))
+    with reading() as session:
+        texts = passages(session, get_storage(get_settings()), "first", "prose", "dev")
+        documents = preview_documents(session, get_storage(get_settings()), "prose", "dev", len(texts), 0)
+    assert len(texts) > 1
+    assert all(one.text.strip().startswith(text) for one, text in zip(documents, texts, strict=True))
+    assert (answers.requested[-1]["model"], answers.requested[-1]["text"]) == ("first", texts[0])
+    (shown,) = drawn_tokens(app)
+    assert shown["tokens"] == [texts[0][:3], texts[0][3:]]
+    app.session_state["posteriors.passage"] = 2
+    settled(app.run())
+    assert answers.requested[-1]["text"] == texts[1]
+    assert app.query_params["posteriors.domain"] == "prose"
+    assert app.query_params["posteriors.passage"] == "2"
+
+
 def test_another_evidence_sends_another_request(answers: Answers) -> None:
-    open_page("posteriors", posterior__view="All domains", posteriors__evidence="last_token")
-    assert answers.requested[-1]["evidence"] == "last_token"
+    settled(open_page("posteriors", posterior__view="All domains", posteriors__evidence="last_token"))
+    assert "last_token" in [one.get("evidence") for one in answers.requested]
 
 
 def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -99,6 +100,25 @@ def test_a_first_visit_sees_how_far_its_first_expert_is() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_the_end_of_a_job_is_announced_once_it_ends() -> None:
+    with transaction() as session:
+        job = create_job(session, ImportCorpus(name="a", path="/a"), title="Import <a>")
+    app = overview()
+    assert not announced(app)
+    with transaction() as session:
+        fence = leases.claim(session, job, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job, fence, "failed")
+    app.run()
+    assert announced(app) == ['<p class="unseen" role="alert">Import &lt;a&gt;: failed</p>']
+    assert not announced(overview())  # in a window that was opened later
+
+
+def announced(app: AppTest) -> list[str]:
+    return [body for one in app.get("html") if 'role="alert"' in (body := str(one.proto.body))]
+
+
+@pytest.mark.usefixtures("home")
 def test_a_pasted_text_is_read_by_itself_when_the_first_mixture_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", mixed)
     monkeypatch.setattr(Client, "posterior", read_text)
@@ -151,6 +171,9 @@ def test_numbers_picture_and_reading_are_about_the_best_mixture(monkeypatch: pyt
     [best] = {name for name in ("first", "newest") if f"{name}, mean perplexity of" in words}
     assert pictures[-1]["mixture"]["name"] == best
     assert f"by {best}." in words
+    link = named([one.proto for one in app.get("page_link")], "See every word")
+    assert parse_qs(link.query_string) == {"posterior.mixture": [best], "posterior.text": ["x"]}
+    assert pictures[-1]["mixture"]["words"][1] == "not served now"  # no server answers here
     assert f"Dashed: text without an expert in {best}" in words
 
 

@@ -85,8 +85,10 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     requested: list[dict[str, Any]],
 ) -> None:
     app = open_page("posteriors", posterior__mixture="apps")
+    assert "Example: the lead changes" in output(app)
     app.text_area(key="posterior.text").set_value("<b>x y").run()
     settled(named(app.button, "Show the posterior").click().run())
+    assert "Example: the lead changes" not in output(app)
 
     assert requested[0]["parts"] == {"apps/composed": PARTS}
     assert "Inside apps/composed" in output(app)

@@ -103,6 +103,15 @@ def test_an_expert_takes_the_place_of_the_cards_and_a_button_leads_back() -> Non
     assert len(cards_on(app)) == 4
 
 
+def test_an_open_expert_shows_its_perplexity_on_the_chosen_split_and_a_way_to_the_playground() -> None:
+    app = open_page("experts", experts__chosen=["first/code"])
+    assert named(app.metric, "Perplexity (test)").value.replace("\\", "") == "3.0"
+    link = named([one.proto for one in app.get("page_link")], "Open in playground")
+    assert link.query_string == "left=first%2Fcode"
+    app = open_page("experts", experts__chosen=["first/code"], experts__split="dev")
+    assert named(app.metric, "Perplexity (dev)").value == "—"
+
+
 def test_beside_an_open_expert_the_registry_is_read_only_when_it_is_opened() -> None:
     app = open_page("experts", experts__chosen=["first/code"])
     assert "Sorted by" not in [one.label for one in app.selectbox]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -10,18 +10,21 @@ import streamlit as st
 from engine.mixing.papers import PAPER_BLOCKS
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
+from ui.present.charts.chart import Chart
 from ui.present.charts.colours import read_looks
 from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
 from ui.request_fields import PosteriorMapOptions
+from ui.studio.analysis.posterior_passages import choose_domain, show_passages
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.evidence import choose_evidence
 from ui.widgets.address import choose_one
 from ui.widgets.background import fetch_in_background
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import explained
+from ui.widgets.show_chart import clicked, show_chart
 from ui.widgets.split_choice import choose_split
-from workbench.answers.posteriors import PosteriorMap
+from workbench.answers.posteriors import DomainPosterior, PosteriorMap
 from workbench.formatting.shell_command import evaluate_command
 from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
@@ -31,7 +34,7 @@ _KEYS = {True: "training", False: "novel"}
 
 
 def show_domains(saved: MixtureRequest) -> None:
-    """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
+    """Heatmaps of training and of novel domains, a passage of one, and how the posterior changed block by block."""
     mixture = saved.model
     answer = _fetch(saved, _draw_options(saved.gate))
     if answer is None:
@@ -47,13 +50,25 @@ def show_domains(saved: MixtureRequest) -> None:
     groups = {is_trained: [row for row in answer.domains if row.is_trained == is_trained] for is_trained in _TITLES}
     for is_trained, rows in groups.items():
         if rows:
-            picture = posterior_heatmap(answer, rows, _TITLES[is_trained], looks)
-            show_chart(picture, f"posterior_map_{_KEYS[is_trained]}")
+            _show_heatmap(posterior_heatmap(answer, rows, _TITLES[is_trained], looks), rows, _KEYS[is_trained])
+    with st.container(border=True), explained():
+        show_passages(answer, saved)
     for is_trained, rows in groups.items():
         if rows:
             with st.expander(f"{_TITLES[is_trained]}, block by block", icon=":material/show_chart:"):
                 picture = posterior_paths(answer, rows, _TITLES[is_trained], looks)
                 show_chart(picture, f"posterior_paths_{_KEYS[is_trained]}")
+
+
+def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) -> None:
+    """The heatmap. A click on a cell takes up its domain."""
+    key = f"posterior_map_{name}"
+
+    def choose() -> None:
+        if place := clicked(key):
+            choose_domain(rows[place[1]].domain)
+
+    show_chart(picture, key, choose)
 
 
 def _draw_options(gate: Mapping[str, Any]) -> PosteriorMapOptions:

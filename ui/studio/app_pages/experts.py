@@ -64,7 +64,7 @@ def _show_experts(names: Sequence[str]) -> None:
     with reading() as session:
         there = [experts.get_expert(session, name) for name in chosen]
     if len(there) == 1:
-        show_expert(there[0])
+        show_expert(there[0], split)
     elif there:
         show_bulk_switches(there)
         show_comparison(there, split)

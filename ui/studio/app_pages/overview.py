@@ -17,21 +17,24 @@ from ui.present.picture import (
     picture_of,
     place_of,
     scores_of,
+    served_words,
     switched_off,
 )
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.overview.at_work import show_health, show_recent, show_unfinished
+from ui.studio.overview.at_work import announce_ends, show_health, show_recent, show_unfinished
 from ui.studio.overview.contents import Contents, is_fresh_failure, read_contents
 from ui.studio.overview.curves import curves_of
 from ui.studio.overview.first_visit import show_first_visit
 from ui.studio.overview.numbers import mixture_of_page, show_numbers
 from ui.studio.overview.own_text import show_own_text
 from ui.studio.shared.glossary import show_glossary
+from ui.studio.shared.health import signs_of_health
 from ui.widgets.elements.expert_cards import show_cards
 from ui.widgets.elements.living_picture import show_picture
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.registry.cards import MixtureCard
+from workbench.settings import get_settings
 
 __all__ = ["holdings", "is_fresh_failure", "show"]
 _LOOK_AGAIN = 2.0  # seconds
@@ -54,13 +57,15 @@ def _live() -> None:
     with explained():
         have = read_contents()
         steps = suggestions(have.holdings())
+        signs = signs_of_health(get_settings(), have.unfinished)
         with right:
-            show_health(have.unfinished)
+            show_health(signs)
             _show_other_step(steps)
         show_next_step(right, steps[0])
         st.caption(plain(steps[0].sentence))
+        announce_ends(have.unfinished, have.over)
         if have.is_scored:
-            _show_all(have)
+            _show_all(have, is_served=signs[0].is_well)
         else:
             show_first_visit(have)
 
@@ -71,25 +76,27 @@ def _show_other_step(steps: Sequence[Suggestion]) -> None:
             st.page_link(steps[1].page.script, label=steps[1].label, icon="")
 
 
-def _show_all(have: Contents) -> None:
+def _show_all(have: Contents, *, is_served: bool | None) -> None:
     looks, mixture = looks_of(have.experts), mixture_of_page(have)
     show_numbers(have, mixture)
     left, right = st.columns([2, 1])
     with left:
-        _show_picture(have, mixture, looks)
+        _show_picture(have, mixture, looks, is_served)
     with right:
         show_unfinished(have.unfinished, have.num_unfinished)
-        title = "While it trains: which expert reads your text?" if have.unfinished else "Which expert reads your text?"
+        is_training = any(job.state == "running" and job.kind.startswith("train-") for job in have.unfinished)
+        title = "While it trains: which expert reads your text?" if is_training else "Which expert reads your text?"
         show_own_text(title, mixture, looks, is_first=False)
         show_recent(have.over)
     _show_experts(have, mixture, looks)
 
 
-def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
+def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks, is_served: bool | None) -> None:
     with st.container(border=True, key="picture"):
         st.header("What is here: text, experts, and what they are mixed into", anchor=False)
         st.caption(plain(picture_legend(mixture)))
-        data = picture_of(have.domains, have.experts, mixture, scores_of(have.evaluations), looks)
+        state = served_words(have.aliases_of(mixture.name), is_served) if mixture else ""
+        data = picture_of(have.domains, have.experts, mixture, scores_of(have.evaluations), looks, state)
         _open(show_picture(data, "living_picture"))
 
 

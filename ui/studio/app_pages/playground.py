@@ -41,8 +41,8 @@ def show() -> None:
 
 
 def _models_given() -> str:
-    """The models and the prompt of this page's address, for the playground's own."""
-    given = {name: st.query_params[name] for name in ("left", "right", "prompt") if name in st.query_params}
+    """The models and the prompt, or the stored comparison, of this page's address, for the playground's own."""
+    given = {name: st.query_params[name] for name in ("left", "right", "prompt", "r") if name in st.query_params}
     return f"?{urlencode(given)}" if given else ""
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import streamlit as st
 
 from ui.client import Client
-from ui.present.charts.colours import read_looks
-from ui.present.charts.trajectories import Weights, average_weights, lead_title, posterior_lines
 from ui.present.forms.gate_questions import setting_questions
 from ui.present.pages import POSTERIORS, TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
+from ui.studio.analysis.posterior_words import show_words
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
@@ -22,10 +21,8 @@ from ui.studio.shared.evidence import draw_evidence
 from ui.studio.shared.examples import show_example_posterior
 from ui.widgets.address import choose_one, fresh, note
 from ui.widgets.background import fetch_in_background
-from ui.widgets.elements.token_view import show_tokens, weight_data
 from ui.widgets.notices import explained
 from ui.widgets.page_head import show_head
-from ui.widgets.show_chart import show_chart
 from workbench.analysis.sample_texts import example
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.mixture_request import MixtureRequest
@@ -80,7 +77,10 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
     with left, st.container(border=True):
         st.markdown("##### 1 · A text")
         sent = _draw_form(mixture)
-    if sent:
+    if sent is None:
+        with right:
+            show_example_posterior()
+    else:
         of = cards.get(sent.request.model)  # which may be gone by now
         with right:
             _show_answer(sent, {one.expert: one.parts for one in of.members if one.parts} if of else {})
@@ -154,33 +154,8 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
             plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: it is the only expert, so its weight is 1.")
         )
     else:
-        _draw_posterior(tokens, weights, experts)
+        show_words(tokens, weights, experts, "posterior")
     show_inside(answer, parts)
-
-
-def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
-    looks = read_looks()
-    data = weight_data(
-        tokens,
-        weights,
-        experts,
-        [looks.expert(name) for name in experts],
-        parts=("strip", "legend", "text", "detail"),
-        titles={
-            "strip": f"2 · {lead_title(weights, experts)}",
-            "text": "3 · Words coloured by their leading expert",
-            "detail": "4 · The token under the pointer",
-        },
-        captions={
-            "strip": "Posterior of each expert at each token, from left to right; heights add up to 1.",
-            "text": f"{pluralize(len(tokens), 'token')}. Marks name the expert from there on; a stronger colour is "
-            "more weight. Point at a word, or use the arrow keys.",
-        },
-    )
-    show_tokens(data, "posterior.tokens")
-    with st.expander("Lines, means and numbers", icon=":material/show_chart:"):
-        show_chart(posterior_lines(tokens, weights, experts, looks), "posterior")
-        show_chart(average_weights(weights, experts, looks), "posterior_mean")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.present.next_steps import STEP_AFTER
-from ui.present.pages import EXPERTS, REPORTS
+from ui.present.pages import EXPERTS, REPLICATIONS, REPORTS, SHARED_TEXT, SPECIALIZATION, Page
 from ui.present.text.formatting import clock, plain, pluralize
-from ui.present.text.reports import read_words, report_row
+from ui.present.text.reports import report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
 from ui.studio.experts.removal import show_removal_report
@@ -55,8 +55,6 @@ def _show_report(card: ReportCard) -> None:
     st.header(plain(card.title), divider="gray")
     if draw := _PARTS.get(card.kind):
         draw(card)
-    elif words := read_words(card):
-        st.caption(plain(words))
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the report with its pages. The models in it are kept.")
         if st.button("Delete for good", key=f"delete_{card.id}", type="primary", disabled=cannot_change()):
@@ -71,10 +69,31 @@ def _delete(card: ReportCard) -> None:
     st.rerun()
 
 
+def _show_overlap(card: ReportCard) -> None:
+    names = card.findings["domains"]
+    st.caption("The share of frequent bigrams that two domains have in common: 0 is none, 1 is all.")
+    rows = [
+        {"domain": name, **dict(zip(names, row, strict=True))}
+        for name, row in zip(names, card.findings["overlap"], strict=True)
+    ]
+    show_table(rows, f"overlap_{card.id}", "Bigram overlap of every two domains")
+    _link(SPECIALIZATION, "See it beside the specialization", {"specialization.view": SHARED_TEXT})
+
+
+def _show_replication(card: ReportCard) -> None:
+    _link(REPLICATIONS, "See its claims", {"replication.name": str(card.findings.get("name", ""))})
+
+
+def _link(page: Page, label: str, state: dict[str, str]) -> None:
+    st.page_link(page.script, label=label, icon=page.icon, query_params=state)
+
+
 _PARTS: dict[str, Callable[[ReportCard], None]] = {
     "addition": show_addition,
     "removal": show_removal_report,
     "classification": show_classification,
+    "overlap": _show_overlap,
+    "replication": _show_replication,
 }
 
 

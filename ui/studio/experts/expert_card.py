@@ -6,8 +6,11 @@ import json
 
 import streamlit as st
 
+from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.lineage import lineage_dot, lineage_words
+from ui.present.headlines import perplexity_text
+from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import clock, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
 from ui.present.text.parents import known_words
@@ -23,29 +26,36 @@ from ui.studio.job_views.mode_gate_history import show_gates
 from ui.studio.shared.aliases import show_aliases
 from ui.studio.shared.job_popover import show_job_popover
 from ui.studio.shared.use_it import show_use
+from ui.widgets.address import open_tabs
 from ui.widgets.data_table import show_table
 from ui.widgets.notices import explained, keep
 from ui.widgets.parents import show_posterior
 from ui.widgets.rights import cannot_change
 from workbench.analysis import perplexity_tables
+from workbench.analysis.changes.additions import additions_of
+from workbench.analysis.in_domain_scores import in_domain_scores
 from workbench.job_records import jobs as rows
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 
 
-def show_expert(card: ExpertCard) -> None:
-    """The card of an expert."""
+def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
+    """The card of an expert, with its score on one split."""
     st.header(plain(card.name), divider="gray")
     with st.container(horizontal=True, vertical_alignment="center"):
         show_switch(card)
+        _show_certificate(card)
         for tag in card.tags:
             st.badge(plain(tag), color="gray")
         show_aliases(card.name)
         show_job_popover("export-expert", "expert", card.name, "Export")
         show_job_popover("pack-expert", "expert", card.name, "Pack", ":material/package_2:")
         show_job_popover("push-expert", "expert", card.name, "Push to the hub", ":material/cloud_upload:")
-    _show_numbers(card)
+        if card.enabled:
+            with st.container(width="content", key="other_step"):
+                st.page_link(PLAYGROUND.script, label="Open in playground", icon="", query_params={"left": card.name})
+    _show_numbers(card, split)
     if card.stale:
         st.warning(
             "The documents of its cluster have changed since it was trained. Train a model on the new ones "
@@ -56,13 +66,23 @@ def show_expert(card: ExpertCard) -> None:
     if experts.has_parts(card):
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
-    for tab, draw in zip(st.tabs(list(parts)), parts.values(), strict=True):
+    for tab, draw in zip(open_tabs(list(parts), key="experts.tab"), parts.values(), strict=True):
         with tab, explained():
             draw(card)
 
 
-def _show_numbers(card: ExpertCard) -> None:
+def _show_certificate(card: ExpertCard) -> None:
+    with reading() as session:
+        is_certified = any(report.findings.get("ok") for report in additions_of(session, card.name))
+    if is_certified:
+        st.badge("certified", color="green", icon=":material/verified:", help="See the tab Addition.")
+
+
+def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
+    with reading() as session:
+        home = in_domain_scores(session, split).get(card.name)
     numbers = {
+        f"Perplexity ({split}) ↓": perplexity_text(home.perplexity) if home else "—",
         "Domain": card.domain or pluralize(len(card.domains), "domain"),
         "Method": card.method,
         "Parameters": millions(card.total_parameters),

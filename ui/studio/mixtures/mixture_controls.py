@@ -11,12 +11,14 @@ from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import draw_gate
+from ui.widgets.address import fresh, note
 from workbench.formatting.palette import Look
 from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
 MOST_DRAWN = 24  # rows of a mixture with more experts
+_CHANGES, ON, OFF = "mixture.set", "on", "off"
 
 
 def saved_request(mixture: MixtureCard) -> MixtureRequest:
@@ -29,6 +31,7 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
     st.subheader("Experts and their weights", anchor=False)
+    _recall_changes(mixture)
     shown = _drawn(mixture)
     controls = [
         _draw_member(mixture, member, looks.expert(member.expert))
@@ -37,10 +40,39 @@ def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
         for member in mixture.members
     ]
     _hold(mixture, controls)
+    _note_changes(mixture, controls)
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
     return MixtureRequest(mixture.name, active, weights, draw_gate(_form_key(mixture), mixture.gate))
+
+
+def _recall_changes(mixture: MixtureCard) -> None:
+    """Sets the controls to what the address newly says; an expert that it does not name is as saved."""
+    values = fresh(_CHANGES)
+    if values is None:
+        return
+    changes = {name: to for name, _, to in (value.rpartition(":") for value in values)}
+    for member in mixture.members:
+        key, to = f"{_form_key(mixture)}.{member.expert_id}", changes.get(member.expert, "")
+        is_number = to.replace(".", "", 1).isdecimal()
+        st.session_state[f"{key}.on"] = to != OFF if is_number or to in (ON, OFF) else member.active
+        st.session_state[f"{key}.weight"] = min(float(to), _heaviest(member)) if is_number else member.weight
+
+
+def _note_changes(mixture: MixtureCard, controls: Sequence[tuple[bool, float]]) -> None:
+    """Writes into the address what differs from the saved mixture: `law:off`, `law:on` or a weight, `law:0.35`."""
+    changes = []
+    for member, (is_on, weight) in zip(mixture.members, controls, strict=True):
+        if is_on and weight != member.weight:
+            changes.append(f"{member.expert}:{weight:g}")
+        elif is_on != (member.active and member.enabled):
+            changes.append(f"{member.expert}:{ON if is_on else OFF}")
+    note(_CHANGES, changes)
+
+
+def _heaviest(member: MemberCard) -> float:
+    return max(HEAVIEST, member.weight)
 
 
 def _drawn(mixture: MixtureCard) -> set[str]:
@@ -89,7 +121,7 @@ def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[
     weight = slider.slider(
         f"Weight of {plain(member.expert)}",
         0.0,
-        max(HEAVIEST, member.weight),
+        _heaviest(member),
         weight_now,
         0.05,
         key=f"{key}.weight",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
 import streamlit as st
@@ -12,12 +13,13 @@ from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, plain, pluralize, spoken
 from ui.serving.login import LOGOUT_PATH
 from ui.studio.job_views.job_view import show_line
-from ui.studio.shared.health import Sign, signs_of_health
+from ui.studio.shared.health import Sign
 from workbench.access.home_token import needs_token
 from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
 MOST_RUNNING, MOST_RECENT = 4, 5
+_RUNNING, _ENDED = "overview.running", "overview.ended"  # ids of jobs, and the words on those that ended last
 
 
 def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
@@ -49,6 +51,16 @@ def show_recent(over: Sequence[JobCard]) -> None:
             st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
 
 
+def announce_ends(unfinished: Sequence[JobCard], over: Sequence[JobCard]) -> None:
+    """Reads aloud which jobs have ended while the page is open; for the eye they stand under “Recent”."""
+    running: set[str] = st.session_state.get(_RUNNING, set())
+    st.session_state[_RUNNING] = {job.id for job in unfinished}
+    if ended := [f"{job.title}: {style_of(job).word}" for job in over if job.id in running]:
+        st.session_state[_ENDED] = html.escape(". ".join(ended))
+    if words := st.session_state.get(_ENDED):
+        st.html(f'<p class="unseen" role="alert">{words}</p>')
+
+
 _LOOKS = {
     True: StateStyle("well", "green", ":material/check:"),
     False: StateStyle("not well", "red", ":material/error:"),
@@ -56,17 +68,15 @@ _LOOKS = {
 }
 
 
-def show_health(unfinished: Sequence[JobCard]) -> None:
+def show_health(signs: Sequence[Sign]) -> None:
     """One word on all parts; it opens the details and, where there is a login, the way out."""
-    settings = get_settings()
-    signs = signs_of_health(settings, unfinished)
     ill = [sign for sign in signs if sign.is_well is False]
     label = "All processes run" if not ill else f"{pluralize(len(ill), 'part')} not well"
     look = _LOOKS[not ill]
     with st.popover(label, icon=look.icon, key="health", type="tertiary", width="content"):
         for sign in signs:
             _show_sign(sign)
-        if needs_token(settings):
+        if needs_token(get_settings()):
             st.html(f'<a href="{LOGOUT_PATH}" target="_self" style="color: inherit">Log out</a>')
 
 

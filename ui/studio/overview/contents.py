@@ -16,8 +16,8 @@ from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.changes.removal import KIND as REMOVAL
 from workbench.job_records import jobs as rows
 from workbench.job_states import FINISHED, UNFINISHED
-from workbench.registry import corpora, experts, mixtures, reports, seeds
-from workbench.registry.cards import DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
+from workbench.registry import aliases, corpora, experts, mixtures, reports, seeds
+from workbench.registry.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 
@@ -39,6 +39,7 @@ class Contents:
     over: Sequence[JobCard]
     additions: Sequence[ReportCard]
     removals: Sequence[ReportCard]
+    aliases: Sequence[AliasCard] = ()
 
     @property
     def mixture(self) -> MixtureCard | None:
@@ -57,6 +58,10 @@ class Contents:
         """Whether a mixture can be measured: one of its experts is scored."""
         scored = {one.expert for one in self.evaluations}
         return any(member.expert in scored for mixture in self.mixtures for member in mixture.members)
+
+    def aliases_of(self, mixture: str) -> list[str]:
+        """The names beside its own that a mixture is served by."""
+        return [one.name for one in self.aliases if (one.kind, one.model) == ("mixture", mixture)]
 
     def holdings(self) -> Holdings:
         """How many of each thing there are."""
@@ -89,6 +94,7 @@ def read_contents() -> Contents:
             over=rows.list_jobs(session, state=FINISHED),
             additions=reports.list_reports(session, kind=ADDITION),
             removals=reports.list_reports(session, kind=REMOVAL),
+            aliases=aliases.list_aliases(session),
         )
 
 

@@ -20,6 +20,7 @@ from workbench.settings import get_settings
 
 _FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"
 MOST_EXPERTS = 4
+MOST_LINKED = 2_000  # characters of a text in a link; the rest is left out
 EXAMPLE = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
 
 
@@ -76,7 +77,8 @@ def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
         answer: PosteriorAnswer = call.answer
         show_reading(reading_rows(answer, looks), "overview_reading")
         st.caption(plain(f"Mean weight over {pluralize(len(answer.tokens), 'token')}, by {mixture.name}."))
-        st.page_link(POSTERIORS.script, label="See every word", icon="")
+        chosen = {"posterior.mixture": mixture.name, "posterior.text": text[:MOST_LINKED]}
+        st.page_link(POSTERIORS.script, label="See every word", icon="", query_params=chosen)
 
 
 def reading_rows(answer: PosteriorAnswer, looks: Looks) -> list[dict[str, Any]]:

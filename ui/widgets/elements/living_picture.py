@@ -115,7 +115,7 @@ const narrow = (data, open) => {
   });
   if (data.mixture) {
     const name = link(data.mixture, open, "", data.mixture.name);
-    list.append(make("li", "", name, data.mixture.words[0]));
+    list.append(make("li", "", name, data.mixture.words.join(", ")));
   }
   return list;
 };
