@@ -46,7 +46,7 @@ def test_the_command_lists_gpus_with_their_jobs_and_servers(waiting: str, capsys
         assert words in table
     assert main(["devices", "--json"]) == 0
     (card,) = json.loads(capsys.readouterr().out)
-    assert (card["host"], card["holder"]["title"], card["is_there"]) == ("ada", "Evaluate duo", True)
+    assert (card["host"], card["holders"][0]["title"], card["is_there"]) == ("ada", "Evaluate duo", True)
 
 
 def test_without_gpus_the_command_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ui.present.text.formatting import size
+from workbench.job_records.devices import is_free
 from workbench.registry.cards import DeviceCard
 
 
@@ -12,14 +13,20 @@ def gpu_row(device: DeviceCard) -> dict[str, str]:
         "GPU": f"{device.host}/{device.number}",
         "Model": device.name or "pretended",
         "Memory": size(device.memory_bytes) if device.memory_bytes else "",
-        "Job": device.holder.title if device.holder else "",
+        "Job": holders_of(device),
         "API server": ", ".join(f"{one.address}, at most {size(one.most_bytes)}" for one in device.tenants),
         "Status": status_of(device),
     }
 
 
+def holders_of(device: DeviceCard) -> str:
+    """The titles of the jobs that have leased it, each with its share where that is not all."""
+    parts = [one.title if one.share == 1 else f"{one.title} ({one.share:.0%})" for one in device.holders]
+    return ", ".join(parts)
+
+
 def status_of(device: DeviceCard) -> str:
     """Whether a job has leased the GPU, or could."""
-    if device.holder is not None:
-        return "in use"
+    if device.holders:
+        return "in use" if is_free(1.0 - device.room) else f"{1.0 - device.room:.0%} in use"
     return "free" if device.is_there else "its worker is gone"
